@@ -1,0 +1,54 @@
+"""Convolution gradients on NumPy arrays: the convolution family of oneDNN Graph, exactly, with a proved error bound."""
+
+from convgrad.errors import (
+    ConvgradError,
+    FileError,
+    GraphError,
+    InvalidAttributeError,
+    InvalidDataTypeError,
+    InvalidOpError,
+    InvalidShapeError,
+    NotationError,
+    UnsupportedError,
+)
+from convgrad.functional.bias import bias_add, bias_add_backward
+from convgrad.functional.convolution import convolution, convolution_backward_data, convolution_backward_weights
+from convgrad.functional.older_names import (
+    convolution_backprop_data,
+    convolution_backprop_filters,
+    convolution_backprop_weights,
+)
+from convgrad.functional.run import infer_shapes, run
+from convgrad.functional.transposed import (
+    conv_transpose,
+    conv_transpose_backward_data,
+    conv_transpose_backward_weights,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConvgradError",
+    "FileError",
+    "GraphError",
+    "InvalidAttributeError",
+    "InvalidDataTypeError",
+    "InvalidOpError",
+    "InvalidShapeError",
+    "NotationError",
+    "UnsupportedError",
+    "__version__",
+    "bias_add",
+    "bias_add_backward",
+    "conv_transpose",
+    "conv_transpose_backward_data",
+    "conv_transpose_backward_weights",
+    "convolution",
+    "convolution_backprop_data",
+    "convolution_backprop_filters",
+    "convolution_backprop_weights",
+    "convolution_backward_data",
+    "convolution_backward_weights",
+    "infer_shapes",
+    "run",
+]

@@ -1,0 +1,164 @@
+"""The door: what callers pass becomes NumPy arrays of a known format, and ``out`` is checked, before any work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import formats
+from convgrad.formats import Format
+from convgrad.spec.check import as_integers
+from convgrad.spec.rules import refuse
+
+Array = NDArray[Any]
+
+_DLPACK_CPU = 1
+_DLPACK_UINT, _DLPACK_BFLOAT = 1, 4
+_OVERLAP_WORK = 100_000
+
+
+def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
+    """Return an operand as a native-endian NumPy array, sharing memory where its byte order allows, and its format.
+
+    Takes NumPy arrays of any strides, objects with ``__dlpack__`` (bf16 included), ``__array__``, and nested sequences.
+    """
+    array = _as_array(value, operator, name)
+    fmt = formats.of_dtype(array.dtype)
+    if fmt is None:  # T1
+        hint = ""
+        if array.dtype.kind in "iub":
+            hint = f"; {name}.astype(numpy.float32) would do"
+        refuse("T1", operator, f"{name} must be an array of f32, bf16, f16 or f64; got {_dtype_words(array)}{hint}")
+    return (array if array.dtype.isnative else array.astype(fmt.dtype)), fmt
+
+
+def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
+    """Return a shape operand, a 1-D integer array or a sequence of ints, as a tuple."""
+    integers = as_integers(value)
+    if integers is None and not isinstance(value, list | tuple | str):
+        array = _as_array(value, operator, name)
+        integers = as_integers(array)
+        value = f"{_dtype_words(array)} of shape {array.shape}"
+    if integers is None:  # T3
+        refuse("T3", operator, f"{name} must be a 1-D array of integers or a sequence of ints; got {value}")
+    return integers
+
+
+def is_shape(value: object) -> bool:
+    """Tell whether an operand is a 1-D integer array or a sequence of ints, as a shape operand is."""
+    if isinstance(value, list | tuple):
+        return as_integers(value) is not None and len(value) > 0
+    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
+    return len(shape) == 1 and "int" in str(dtype)
+
+
+def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
+    """Return the one format of all operands, or raise by rule T2."""
+    if len({fmt for _, fmt in named}) > 1:  # T2
+        got = ", ".join(f"{name} {fmt}" for name, fmt in named)
+        refuse("T2", operator, f"all operands must have one type; got {got}")
+    return named[0][1]
+
+
+def output_format(dtype: object, common: Format, operator: str) -> Format:
+    """Return the format of the output: what ``dtype`` names, or the operands' format."""
+    if dtype is None:
+        return common
+    fmt = formats.named(dtype)  # type: ignore[arg-type]
+    if fmt is None:  # T4
+        refuse("T4", operator, f"dtype must be one of {', '.join(formats.FORMATS)}; got {dtype!r}")
+    return fmt
+
+
+def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: dict[str, Array], operator: str) -> Array:
+    """Return ``out`` if the result can be written there: type, shape, writable, no overlap; else raise."""
+    if not isinstance(out, np.ndarray) or out.dtype != fmt.dtype or not out.dtype.isnative:  # T5
+        got = _dtype_words(out) if isinstance(out, np.ndarray) else type(out).__name__
+        refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {got}")
+    if out.shape != shape:  # D2
+        refuse("D2", operator, f"out must have the output's shape {shape}; got {out.shape}")
+    if not out.flags.writeable:  # D3
+        refuse("D3", operator, "out must be writable; got a read-only array")
+    if _overlaps_itself(out):  # D4
+        refuse(
+            "D4", operator, f"out must not overlap itself; got shape {out.shape} with strides {out.strides} in bytes"
+        )
+    for name, array in operands.items():
+        if _overlap(out, array):  # D4
+            refuse("D4", operator, f"out must not overlap an operand; got memory shared with {name}")
+    return out
+
+
+def _as_array(value: object, operator: str, name: str) -> Array:
+    if isinstance(value, np.ma.MaskedArray):  # T1
+        refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value, operator, name)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:  # T1
+        refuse("T1", operator, f"{name} must be an array; got {type(value).__name__} ({error})")
+
+
+class _AsUint16:
+    """Hands on a bf16 tensor's DLPack capsule with its type code changed to uint16, which NumPy can import."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **_: Any) -> Any:
+        import ctypes  # noqa: PLC0415 - most callers never pass a bf16 tensor of another library
+
+        capsule = self._tensor.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        # DLTensor begins: void* data; int32 device_type, device_id; int32 ndim; uint8 code, bits; uint16 lanes.
+        code = ctypes.c_uint8.from_address(pointer(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p) + 12)
+        if code.value == _DLPACK_BFLOAT:
+            code.value = _DLPACK_UINT
+        return capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()
+
+
+def _from_dlpack(value: Any, operator: str, name: str) -> Array:
+    device = value.__dlpack_device__()
+    if int(device[0]) != _DLPACK_CPU:  # D1
+        refuse(
+            "D1", operator, f"{name} must lie in CPU memory; got DLPack device {tuple(map(int, device))}; copy it first"
+        )
+    try:
+        if "bfloat16" in str(getattr(value, "dtype", "")):
+            return np.from_dlpack(_AsUint16(value)).view(ml_dtypes.bfloat16)
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # D1
+        refuse("D1", operator, f"{name} must be readable through DLPack; got: {error}")
+
+
+def _dtype_words(array: Array) -> str:
+    fmt = formats.of_dtype(array.dtype)
+    order = "" if array.dtype.isnative else " in foreign byte order"
+    return f"{fmt or array.dtype}{order}"
+
+
+def _overlaps_itself(out: Array) -> bool:
+    """Tell whether two elements may share bytes: each stride must step over all that the smaller ones span."""
+    spanned = out.itemsize
+    for stride, extent in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
+        if stride < spanned:
+            return out.size > 0
+        spanned += stride * (extent - 1)
+    return False
+
+
+def _overlap(out: Array, array: Array) -> bool:
+    try:
+        return bool(np.shares_memory(out, array, max_work=_OVERLAP_WORK))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True

@@ -1,0 +1,162 @@
+"""benchdnn's problem descriptors, read and written: keys with numbers, the rest deduced.
+
+The keys are g groups, mb batch (2 if absent), ic oc channels, and i o k s p d with d h w for depth, height, width:
+input, output, kernel, stride, left pad, and dilation counted from 0. Underscores mean nothing; ``n`` begins a name and
+comes last. An output left out follows from the pad, a pad from the output; an inner axis left out repeats the outer one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convgrad.errors import NotationError
+from convgrad.spec.geometry import effective_kernel, forward_extent, transposed_extent
+
+_AXIS_LETTERS = "dhw"
+_AXIS_KEYS = "ioksdp"
+_TOKEN = re.compile(r"(mb|ic|oc|[ioksdp][dhw]|g)(\d+)|(n)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class AxisSize:
+    """One axis of a descriptor, all deduced: extents of input and output, kernel, stride, pads, dilation (1 = none)."""
+
+    input: int
+    output: int
+    kernel: int
+    stride: int
+    pad_begin: int
+    pad_end: int
+    dilation: int
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A benchdnn problem, complete. ``input`` and ``output`` are the operator's own, also for deconv."""
+
+    batch: int
+    groups: int
+    in_channels: int
+    out_channels: int
+    axes: tuple[AxisSize, ...]
+    name: str = ""
+
+
+def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
+    """Read a benchdnn descriptor and deduce what it leaves out.
+
+    >>> read_descriptor("g1_oc16oh56ow56_ic16ih28_kh1sh2ph0").axes[1]
+    AxisSize(input=28, output=56, kernel=1, stride=2, pad_begin=0, pad_end=83, dilation=1)
+    """
+    numbers, name = _tokens(text)
+    given = {axis: {key: numbers[key + axis] for key in _AXIS_KEYS if key + axis in numbers} for axis in _AXIS_LETTERS}
+    axes = [_axis(values, axis, text, transposed) for axis, values in _promoted(given, text)]
+    for key in ("ic", "oc", "g"):
+        if numbers.get(key, 1 if key == "g" else 0) < 1:
+            raise NotationError(f"{key} must be given and positive; got {text!r}")
+    return Descriptor(numbers.get("mb", 2), numbers.get("g", 1), numbers["ic"], numbers["oc"], tuple(axes), name)
+
+
+def _tokens(text: str) -> tuple[dict[str, int], str]:
+    numbers: dict[str, int] = {}
+    rest = text.strip()
+    while rest:
+        if rest[0] == "_":
+            rest = rest[1:]
+            continue
+        token = _TOKEN.match(rest)
+        if token is None:
+            hint = ""
+            if re.match(r"(auto_pad|same|valid)", rest):
+                hint = "; the notation cannot say auto_pad: give the pads"
+            rule = "a descriptor is keys with numbers, such as ic64 or kh3"
+            raise NotationError(f"{rule}; cannot read {rest!r} in {text!r}{hint}")
+        if token[3]:
+            return numbers, token[4].strip().strip('"')
+        if token[1] in numbers:
+            raise NotationError(f"each key stands once; got {token[1]} twice in {text!r}")
+        numbers[token[1]] = int(token[2])
+        rest = rest[token.end() :]
+    return numbers, ""
+
+
+def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str, dict[str, int]]]:
+    """Return the spatial axes with their values. An axis without i and k repeats the outer axis, but for what it has."""
+    letters = [axis for axis in _AXIS_LETTERS if given[axis]]
+    if not letters:
+        raise NotationError(f"a problem has at least one spatial axis; got {text!r}")
+    first = _AXIS_LETTERS.index(letters[0])
+    if first == 0 and len(letters) == 2:
+        raise NotationError(f"a 3-D problem gives both h and w or neither; got {text!r}")
+    result: list[tuple[str, dict[str, int]]] = []
+    for axis in _AXIS_LETTERS[first:]:
+        own = given[axis]
+        if result and not {"i", "k"} & own.keys():
+            own = result[-1][1] | own
+        result.append((axis, own))
+    return result
+
+
+def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> AxisSize:
+    kernel, stride, dilation = values.get("k", 0), values.get("s", 1), values.get("d", 0) + 1
+    size, output, pad = values.get("i", 0), values.get("o"), values.get("p")
+    for key, value in (("i", size), ("k", kernel), ("s", stride)):
+        if value < 1:
+            raise NotationError(f"{key}{axis} must be given and positive; got {text!r}")
+    e = effective_kernel(kernel, dilation)
+    if output is None or output == 0:
+        pad = pad or 0
+        output = (size - 1) * stride + e - 2 * pad if transposed else _truncated(size - e + 2 * pad, stride) + 1
+        if output < 1:
+            raise NotationError(f"o{axis} follows from the rest as {output}, but must be positive; got {text!r}")
+    large, small = (output, size) if transposed else (size, output)
+    total = (small - 1) * stride - large + e
+    if pad is None:
+        pad = _truncated(total, 2)
+    if pad < 0:
+        raise NotationError(f"p{axis} follows from the rest as {pad}, but must not be negative; got {text!r}")
+    # A negative right pad only trims positions that no tap reads: 0 describes the same problem.
+    pad_end = max(0, total - pad)
+    padding = large - transposed_extent(small, e, stride, pad + pad_end)
+    if padding >= max(stride, dilation if transposed else 1):
+        largest = transposed_extent(size, e, stride, pad, max(stride, dilation) - 1)
+        legal = f"at most {largest}" if transposed else f"at least {forward_extent(size, e, stride, pad)}"
+        raise NotationError(f"o{axis} must be {legal} by the other values; got {text!r}")
+    return AxisSize(size, output, kernel, stride, pad, pad_end, dilation)
+
+
+def _truncated(number: int, by: int) -> int:
+    """Divide towards zero, as benchdnn does when it deduces extents and pads."""
+    return -(-number // by) if number < 0 else number // by
+
+
+def write_descriptor(d: Descriptor, transposed: bool = False) -> str:
+    """Write a descriptor, or say why the notation cannot."""
+    if len(d.axes) > len(_AXIS_LETTERS):
+        raise NotationError(f"the notation has up to 3 spatial axes; got {len(d.axes)}")
+    letters = _AXIS_LETTERS[-len(d.axes) :]
+    if len(set(d.axes)) == 1:  # inner axes repeat the outer one
+        letters = letters[0]
+    fields = (
+        ("i", 1, "input"),
+        ("o", 1, "output"),
+        ("k", 1, "kernel"),
+        ("s", 0, "stride"),
+        ("d", 0, "dilation"),
+        ("p", 1, "pad_begin"),
+    )
+
+    def all_axes(key: str, always: int, field: str) -> str:
+        values = [getattr(a, field) - (key == "d") for a in d.axes]
+        shown = always or any(v != (key == "s") for v in values)
+        return "".join(f"{key}{letter}{v}" for letter, v in zip(letters, values, strict=False)) if shown else ""
+
+    spatial = {key: all_axes(key, always, field) for key, always, field in fields}
+    text = f"g{d.groups}" * (d.groups != 1) + f"mb{d.batch}"
+    text += f"ic{d.in_channels}{spatial['i']}oc{d.out_channels}{spatial['o']}"
+    text += spatial["k"] + spatial["s"] + spatial["d"] + spatial["p"] + (f'n"{d.name}"' if d.name else "")
+    if read_descriptor(text, transposed) != d:
+        raise NotationError(f"the notation deduces the right pad from the extents; it cannot say the pads of {d}")
+    return text

@@ -1,0 +1,1 @@
+"""DOING it: engines that execute a problem on canonical arrays."""

@@ -1,0 +1,207 @@
+"""The NumPy engine: one BLAS product per tap on blocks of bounded size. Keeps the error bound, not the bits.
+
+Blocks are channels first, (group, channel, image, position...), in the accumulator's format; beside the blocks it holds
+the sums of one block of the output, or of all weights. Absent taps are never read: each tap is cut to what exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Channels, Conv
+from convgrad.spec.problem import Problem
+
+BLOCK_BYTES = 4 << 20
+
+Array = NDArray[Any]
+Ranges = tuple[range, ...]
+
+
+def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
+    """Compute a problem from canonical operands into the canonical view ``out``; adds into it if it accumulates."""
+    given: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
+    with np.errstate(all="ignore"):
+        _SOLVERS[problem.solves_for](problem, given, out)
+
+
+def height(problem: Problem) -> int:
+    """Return the height h of this engine's sums: every term may go through as many roundings as there are terms."""
+    geometry = problem.geometry
+    last = ("bias" in problem.operands) + problem.accumulate
+    if isinstance(geometry, Channels):
+        return last + (geometry.batch * geometry.positions if problem.solves_for == "bias" else 1)
+    terms = {
+        "dst": geometry.taps * geometry.src_channels // geometry.groups,
+        "src": geometry.taps * geometry.dst_channels // geometry.groups,
+        "weights": geometry.batch * geometry.positions,
+    }
+    return last + terms[problem.solves_for]
+
+
+# -- blocks --------------------------------------------------------------------------------------------------------
+
+
+def blocks(extents: Sequence[int], limit: int) -> Iterator[Ranges]:
+    """Cut a grid, row-major, into boxes of at most ``limit`` points, or single points.
+
+    >>> [tuple((r.start, r.stop) for r in box) for box in blocks((2, 3), 2)]
+    [((0, 1), (0, 2)), ((0, 1), (2, 3)), ((1, 2), (0, 2)), ((1, 2), (2, 3))]
+    """
+    steps, room = [], max(1, limit)
+    for extent in reversed(extents):
+        steps.append(min(max(extent, 1), room))
+        room = max(1, room // steps[-1])
+    cuts = [
+        [range(first, min(first + step, extent)) for first in range(0, extent, step)]
+        for extent, step in zip(extents, reversed(steps), strict=True)
+    ]
+    return product(*cuts)
+
+
+def _points(conv: Conv, problem: Problem) -> int:
+    """How many output positions a block may have: their channels on both sides fit the block size."""
+    channels = conv.src_channels + conv.dst_channels
+    return BLOCK_BYTES // (channels * problem.operand_format.accumulator.dtype.itemsize)
+
+
+def _load(tensor: Array, where: tuple[Any, ...], groups: int, problem: Problem) -> Array:
+    """Copy part of a (N, C, X...) tensor as (group, channel, image and position) in the accumulator's format."""
+    part = tensor[where].swapaxes(0, 1)
+    copied = np.ascontiguousarray(part, problem.operand_format.accumulator.dtype)
+    return copied.reshape(groups, part.shape[0] // groups, prod(part.shape[1:]))
+
+
+def _taps(conv: Conv, src: Ranges, dst: Ranges) -> Iterator[tuple[tuple[int, ...], Ranges, tuple[slice, ...]]]:
+    """Yield each tap with the positions p of ``dst`` that meet ``src`` under it, and the slices of src they meet."""
+    for tap in product(*(range(k) for k in conv.kernel)):
+        met = tuple(a.existing(k, s, d) for a, k, s, d in zip(conv.axes, tap, src, dst, strict=True))
+        if all(met):
+            yield tap, met, tuple(a.source(k, p) for a, k, p in zip(conv.axes, tap, met, strict=True))
+
+
+def _within(part: range, whole: range) -> slice:
+    return slice(part.start - whole.start, part.stop - whole.start)
+
+
+def _weights_of(tap: tuple[int, ...], weights: Array, problem: Problem, conv: Conv) -> Array:
+    """Copy one tap of the (O, C/g, K...) weights as (group, o, c)."""
+    index: Any = (..., *tap)
+    part = np.ascontiguousarray(weights[index], problem.operand_format.accumulator.dtype)
+    return part.reshape(conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
+
+
+def _finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> None:
+    """Round finished sums once into ``out``: +0, bias, old value, conversion, canonical NaN."""
+    sums += 0.0  # -0 never leaves a sum
+    if bias is not None:
+        sums += bias.astype(sums.dtype).reshape(1, -1, *[1] * (sums.ndim - 2))
+    if problem.accumulate:
+        sums += out.astype(sums.dtype)
+    out[...] = sums.astype(problem.output_format.dtype)
+    nan = np.isnan(sums)
+    if nan.any():
+        out[nan] = np.nan
+
+
+# -- one function a role -------------------------------------------------------------------------------------------
+
+
+def _solve_dst(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+    conv, src, weights = _conv(problem), given["src"], given["weights"]
+    everywhere = tuple(range(a.src) for a in conv.axes)
+    for images, *positions in blocks((conv.batch, *(a.dst for a in conv.axes)), _points(conv, problem)):
+        sums = _zeros(conv, conv.dst_channels, (images, *positions), problem)
+        for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
+            x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
+            products = _weights_of(tap, weights, problem, conv) @ x
+            target = sums[(slice(None), slice(None), *map(_within, met, positions))]
+            target += products.reshape(target.shape[1], target.shape[0], *target.shape[2:]).swapaxes(0, 1)
+        _finish(sums, out[_box(images, positions)], problem, given.get("bias"))
+
+
+def _solve_src(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+    conv, dst, weights = _conv(problem), given["dst"], given["weights"]
+    everywhere = tuple(range(a.dst) for a in conv.axes)
+    for images, *positions in blocks((conv.batch, *(a.src for a in conv.axes)), _points(conv, problem)):
+        sums = _zeros(conv, conv.src_channels, (images, *positions), problem)
+        for tap, met, sources in _taps(conv, tuple(positions), everywhere):
+            dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
+            products = _weights_of(tap, weights, problem, conv).swapaxes(1, 2) @ dy
+            shifted = (
+                slice(s.start - r.start, s.stop - r.start, s.step) for s, r in zip(sources, positions, strict=True)
+            )
+            target = sums[(slice(None), slice(None), *shifted)]
+            target += products.reshape(target.shape[1], target.shape[0], *target.shape[2:]).swapaxes(0, 1)
+        _finish(sums, out[_box(images, positions)], problem, given.get("bias"))
+
+
+def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+    conv, src, dst = _conv(problem), given["src"], given["dst"]
+    everywhere = tuple(range(a.src) for a in conv.axes)
+    per_group = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
+    sums = np.zeros((*conv.kernel, *per_group), problem.operand_format.accumulator.dtype)
+    for images, *positions in blocks((conv.batch, *(a.dst for a in conv.axes)), _points(conv, problem)):
+        for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
+            dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
+            x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
+            sums[tap] += dy @ x.swapaxes(1, 2)
+    canonical = sums.reshape(*conv.kernel, conv.dst_channels, per_group[2])
+    axes = len(conv.kernel)
+    _finish(canonical.transpose(axes, axes + 1, *range(axes)), out, problem, None)
+
+
+def _solve_bias_add(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+    channels = _channels(problem)
+    points = BLOCK_BYTES // (max(1, channels.channels) * problem.operand_format.accumulator.dtype.itemsize)
+    for images, *positions in blocks((channels.batch, *channels.extents), points):
+        box = _box(images, positions)
+        _finish(given["src"][box].astype(problem.operand_format.accumulator.dtype), out[box], problem, given["bias"])
+
+
+def _solve_bias(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+    channels, dtype = _channels(problem), problem.operand_format.accumulator.dtype
+    sums = np.zeros(channels.channels, dtype)
+    points = BLOCK_BYTES // (max(1, channels.channels) * dtype.itemsize)
+    for images, *positions in blocks((channels.batch, *channels.extents), points):
+        part = given["dst"][_box(images, positions)]
+        sums += part.astype(dtype).sum(axis=(0, *range(2, part.ndim)))
+    _finish(sums, out, problem, None)
+
+
+_SOLVERS: Mapping[str, Callable[[Problem, Mapping[str, Array], Array], None]] = {
+    "dst": _solve_dst,
+    "src": _solve_src,
+    "weights": _solve_weights,
+    "bias_add": _solve_bias_add,
+    "bias": _solve_bias,
+}
+
+
+def _conv(problem: Problem) -> Conv:
+    assert isinstance(problem.geometry, Conv)
+    return problem.geometry
+
+
+def _channels(problem: Problem) -> Channels:
+    assert isinstance(problem.geometry, Channels)
+    return problem.geometry
+
+
+def _slice(part: range) -> slice:
+    return slice(part.start, part.stop)
+
+
+def _box(images: range, positions: Sequence[range]) -> tuple[slice, ...]:
+    return (_slice(images), slice(None), *map(_slice, positions))
+
+
+def _zeros(conv: Conv, channels: int, box: Ranges, problem: Problem) -> Array:
+    """Zero sums of one block, canonical (N, C, X...), as a view of channels-first memory."""
+    images, *positions = (len(r) for r in box)
+    return np.zeros((channels, images, *positions), problem.operand_format.accumulator.dtype).swapaxes(0, 1)

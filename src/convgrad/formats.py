@@ -1,0 +1,112 @@
+"""The number formats as a table, and the one correct rounding from float64 into each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format: m * 2**e with ``significand_bits`` bits in m, the hidden one counted."""
+
+    name: str
+    dtype: np.dtype[Any]
+    significand_bits: int
+    min_exponent: int  # of the smallest normal number, 2**min_exponent
+    max_exponent: int  # of the largest binade, 2**max_exponent
+
+    @property
+    def unit(self) -> float:
+        """The unit roundoff u: rounding a normal number errs by at most u times its size."""
+        return 2.0**-self.significand_bits
+
+    @property
+    def tiny(self) -> float:
+        """The smallest subnormal number; rounding below the normal range errs by at most half of it."""
+        return 2.0 ** (self.min_exponent - self.significand_bits + 1)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number."""
+        return (2.0 - 2.0 ** (1 - self.significand_bits)) * 2.0**self.max_exponent
+
+    @property
+    def accumulator(self) -> Format:
+        """The format sums are kept in: f32 for f32, bf16 and f16; f64 for f64."""
+        return F64 if self is F64 else F32
+
+    def __str__(self) -> str:
+        return self.name
+
+
+F32 = Format("f32", np.dtype(np.float32), 24, -126, 127)
+BF16 = Format("bf16", np.dtype(ml_dtypes.bfloat16), 8, -126, 127)
+F16 = Format("f16", np.dtype(np.float16), 11, -14, 15)
+F64 = Format("f64", np.dtype(np.float64), 53, -1022, 1023)
+
+FORMATS = {f.name: f for f in (F32, BF16, F16, F64)}
+_BY_DTYPE = {f.dtype: f for f in FORMATS.values()}
+
+
+def of_dtype(dtype: np.dtype[Any]) -> Format | None:
+    """Return the format of a NumPy dtype, whatever its byte order; None where there is none.
+
+    >>> print(of_dtype(np.dtype(">f4")), of_dtype(np.dtype(np.int8)))
+    f32 None
+    """
+    return _BY_DTYPE.get(dtype.newbyteorder("="))
+
+
+def named(what: str | DTypeLike | Format) -> Format | None:
+    """Return the format meant by a name ("bf16", "bfloat16"), a dtype or a scalar type; None where there is none.
+
+    >>> print(named("bf16"), named("bfloat16"), named(np.float16), named("int8"))
+    bf16 bf16 f16 None
+    """
+    if isinstance(what, Format):
+        return what
+    if isinstance(what, str) and what in FORMATS:
+        return FORMATS[what]
+    try:
+        return of_dtype(np.dtype(what))
+    except TypeError:
+        return None
+
+
+def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
+    """Round float64 values once to ``fmt``, to nearest, ties to even; overflow gives infinity. Stays float64.
+
+    Scales each value so that the last place of ``fmt`` becomes 1, rounds to an integer, and scales back. Both scalings
+    are exact, so there is one rounding only: 1 + 2**-8 + 2**-40 rounds up in bf16, where the way through f32 loses the
+    last bit and then breaks the tie downwards.
+
+    >>> float(round_to(np.array([1 + 2**-8 + 2**-40]), BF16)[0])
+    1.0078125
+    >>> round_to(np.array([65519.9, 65520.0, -0.0]), F16).tolist()
+    [65504.0, inf, -0.0]
+    """
+    values = np.asarray(values, np.float64)
+    if fmt is F64:
+        return values
+    with np.errstate(all="ignore"):
+        _, exponent = np.frexp(values)  # 2**(exponent-1) <= |value| < 2**exponent
+        last_place = np.maximum(exponent - fmt.significand_bits, fmt.min_exponent - fmt.significand_bits + 1)
+        rounded = np.ldexp(np.rint(np.ldexp(values, -last_place)), last_place)
+        finite: NDArray[np.float64] = np.where(np.abs(rounded) > fmt.largest, np.copysign(np.inf, rounded), rounded)
+        return finite
+
+
+def store(values: NDArray[np.float64], fmt: Format) -> NDArray[Any]:
+    """Round float64 values once to ``fmt`` and return them in its dtype; every NaN becomes the canonical quiet NaN.
+
+    >>> store(np.array([1.0, np.nan]), BF16).view(np.uint16).tolist() == [0x3F80, 0x7FC0]
+    True
+    """
+    with np.errstate(all="ignore"):
+        rounded = round_to(values, fmt).astype(fmt.dtype)
+    return np.where(np.isnan(values), fmt.dtype.type(np.nan), rounded)

@@ -1,0 +1,1 @@
+"""The public functions: each checks its call against the operator table and executes it."""

@@ -1,0 +1,129 @@
+"""The way of every call: operands through the door, attributes and shapes checked, the problem executed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays
+from convgrad.engines import numpy as engine
+from convgrad.formats import F32
+from convgrad.spec.check import as_integer, check_attributes
+from convgrad.spec.operators import Operator, find
+from convgrad.spec.problem import Problem, problem_of
+from convgrad.spec.rules import refuse
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked call: the problem and its operands, canonical views of the caller's memory."""
+
+    problem: Problem
+    operands: tuple[Array, ...]
+    names: tuple[str, ...]
+
+    def canonical_output(self, out: Array) -> Array:
+        """Return the canonical view of an output in the caller's layout."""
+        return out.transpose(self.problem.output_order)
+
+
+def prepare(
+    operator: str,
+    operands: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    dtype: object = None,
+    accumulate: bool = False,
+    scalars: bool = False,
+) -> Prepared:
+    """Check a call and return its problem with canonical operands; ``scalars`` lets one int stand for all axes."""
+    op, operands = _row(operator, operands)
+    taken: dict[str, Array] = {}
+    named, shapes = [], []
+    for port, value in zip(op.operands, operands, strict=False):
+        if port.is_shape:
+            shapes.append(arrays.take_shape(value, op.name, port.name))
+            continue
+        taken[port.name], fmt = arrays.take(value, op.name, port.name)
+        named.append((port.name, fmt))
+        shapes.append(taken[port.name].shape)
+    common = arrays.check_common(named, op.name)
+    rank = len(shapes[0])
+    checked = check_attributes(op, _spread(op, attributes, rank - 2) if scalars else attributes, rank - 2)
+    problem = problem_of(op, shapes, checked, common, arrays.output_format(dtype, common, op.name), accumulate)
+    views = (array.transpose(problem.operand_order(index)) for index, array in enumerate(taken.values()))
+    return Prepared(problem, tuple(views), tuple(taken))
+
+
+def call(
+    operator: str,
+    operands: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    *,
+    dtype: object,
+    out: object,
+    accumulate: bool,
+    threads: int | None,
+    scalars: bool = True,
+) -> Array:
+    """Run one call from the caller's operands to the caller's output."""
+    _check_options(operator, out, accumulate, threads)
+    prepared = prepare(operator, operands, attributes, dtype, accumulate, scalars)
+    problem = prepared.problem
+    if problem.note:
+        warnings.warn(problem.note, UserWarning, stacklevel=3)
+    if out is None:
+        result = np.empty(problem.output_shape, problem.output_format.dtype)
+    else:
+        given = dict(zip(prepared.names, prepared.operands, strict=True))
+        result = arrays.check_out(out, problem.output_shape, problem.output_format, given, operator)
+    engine.execute(problem, prepared.operands, prepared.canonical_output(result))
+    return result
+
+
+def infer(operator: str, shapes: tuple[object, ...], attributes: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the output shape of a call on operands of these shapes, in the order of the operator's document."""
+    op, shapes = _row(operator, shapes, shape_second=False)
+    extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
+    checked = check_attributes(op, attributes, len(extents[0]) - 2)
+    return problem_of(op, extents, checked, F32, F32).output_shape
+
+
+def _row(
+    operator: str, operands: tuple[object, ...], shape_second: bool | None = None
+) -> tuple[Operator, tuple[object, ...]]:
+    """Return the operator's row and its operands, without the trailing optional ones that are None."""
+    while operands and operands[-1] is None:
+        operands = operands[:-1]
+    if shape_second is None:
+        shape_second = len(operands) > 1 and arrays.is_shape(operands[1])
+    op = find(operator, shape_second=shape_second)
+    if len(operands) not in op.operand_counts:  # O2
+        names = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
+        refuse("O2", op.name, f"it takes the operands {names}; got {len(operands)}")
+    return op, operands
+
+
+def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str, Any]:
+    """Let one int stand for all axes."""
+    per_axis = {a.name for a in op.attributes if a.per_axis}
+    return {
+        name: (value,) * axes if name in per_axis and as_integer(value) is not None else value
+        for name, value in attributes.items()
+    }
+
+
+def _check_options(operator: str, out: object, accumulate: object, threads: object) -> None:
+    if not isinstance(accumulate, bool | np.bool_):  # D5
+        refuse("D5", operator, f"accumulate must be a bool; got {accumulate!r}")
+    if accumulate and out is None:  # D5
+        refuse("D5", operator, "accumulate=True must come with out, the array to add into; got no out")
+    number = as_integer(threads)
+    if threads is not None and (number is None or number < 1):  # D6
+        refuse("D6", operator, f"threads must be a positive integer; got {threads!r}")

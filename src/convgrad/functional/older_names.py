@@ -1,0 +1,165 @@
+"""The gradients by their older names, with the operand and attribute names of their documents."""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from convgrad.functional.call import call
+from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
+
+
+def convolution_backprop_weights(
+    src: ArrayLike,
+    diff_dst: ArrayLike,
+    weights_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XIO",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+) -> Array:
+    """Differentiate a convolution by its weights, under the name of ConvolutionBackpropWeights-1.
+
+    The formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`.
+
+    Follows the document ConvolutionBackpropWeights-1.
+
+    >>> import numpy as np
+    >>> src = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
+    >>> diff_dst = np.array([1, 0, 2], np.float32).reshape(1, 3, 1)
+    >>> convolution_backprop_weights(src, diff_dst, (2, 1, 1)).ravel().tolist()
+    [7.0, 10.0]
+    """
+    attributes = {
+        "strides": strides,
+        "pads_begin": pads_begin,
+        "pads_end": pads_end,
+        "dilations": dilations,
+        "auto_pad": auto_pad,
+        "groups": groups,
+        "data_format": data_format,
+        "weights_format": weights_format,
+    }
+    operands = (src, diff_dst, weights_shape)
+    return call(
+        "ConvolutionBackpropWeights-1",
+        operands,
+        attributes,
+        dtype=dtype,
+        out=out,
+        accumulate=accumulate,
+        threads=threads,
+    )
+
+
+def convolution_backprop_filters(
+    input_forward: ArrayLike,
+    output_delta: ArrayLike,
+    filter_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    filter_format: str = "XIO",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+) -> Array:
+    """Differentiate a convolution by its filter, under the name of ConvolutionBackpropFilters-1.
+
+    The formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`, where input_forward
+    is called src, output_delta diff_dst, filter_shape weights_shape and filter_format weights_format. The operands
+    come in the order of the document; the order of specification 0.7 (input, filters_shape, output_delta) is taken by
+    :func:`run`.
+
+    Follows the document ConvolutionBackpropFilters-1.
+
+    >>> import numpy as np
+    >>> input_forward = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
+    >>> output_delta = np.array([1, 0, 2], np.float32).reshape(1, 3, 1)
+    >>> convolution_backprop_filters(input_forward, output_delta, (2, 1, 1)).ravel().tolist()
+    [7.0, 10.0]
+    """
+    attributes = {
+        "strides": strides,
+        "pads_begin": pads_begin,
+        "pads_end": pads_end,
+        "dilations": dilations,
+        "auto_pad": auto_pad,
+        "groups": groups,
+        "data_format": data_format,
+        "filter_format": filter_format,
+    }
+    operands = (input_forward, output_delta, filter_shape)
+    return call(
+        "ConvolutionBackpropFilters-1",
+        operands,
+        attributes,
+        dtype=dtype,
+        out=out,
+        accumulate=accumulate,
+        threads=threads,
+    )
+
+
+def convolution_backprop_data(
+    data: ArrayLike,
+    filter: ArrayLike,
+    output_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    filter_format: str = "XIO",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    output_padding: PerAxis | None = None,
+) -> Array:
+    """Differentiate a convolution by its input, under the name of ConvolutionBackpropData-1.
+
+    The formula, shapes, attributes and errors are those of :func:`convolution_backward_data`, where data is called
+    diff_dst, filter weights, output_shape dst_shape and filter_format weights_format. output_shape is the full shape;
+    pads are never deduced from it.
+
+    Follows the document ConvolutionBackpropData-1.
+
+    >>> import numpy as np
+    >>> data = np.array([1, 2], np.float32).reshape(1, 2, 1)
+    >>> filter = np.array([1, 10], np.float32).reshape(2, 1, 1)
+    >>> convolution_backprop_data(data, filter, (1, 5, 1), strides=2).ravel().tolist()
+    [1.0, 10.0, 2.0, 20.0, 0.0]
+    """
+    attributes = {
+        "strides": strides,
+        "pads_begin": pads_begin,
+        "pads_end": pads_end,
+        "dilations": dilations,
+        "auto_pad": auto_pad,
+        "groups": groups,
+        "data_format": data_format,
+        "filter_format": filter_format,
+        "output_padding": output_padding,
+    }
+    operands = (data, filter, output_shape)
+    return call(
+        "ConvolutionBackpropData-1", operands, attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads
+    )

@@ -1,0 +1,153 @@
+"""One-line problems for tests, benchmarks and the command line.
+
+A line is ``[deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor``, for example
+``BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1``. The weights format is by default XIO with NXC and OIX with NCX; for deconv
+XOI and IOX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from convgrad import formats
+from convgrad.descriptor import AxisSize, Descriptor, read_descriptor, write_descriptor
+from convgrad.errors import NotationError
+from convgrad.formats import Format
+from convgrad.spec.check import check_attributes
+from convgrad.spec.geometry import effective_kernel, transposed_extent
+from convgrad.spec.layouts import DATA, from_canonical
+from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS, find
+from convgrad.spec.problem import Problem, problem_of
+
+DIRECTIONS: Mapping[str, tuple[str, ...]] = {
+    "FWD_B": ("Convolution",),
+    "FWD_D": ("Convolution",),
+    "FWD_I": ("Convolution",),
+    "BWD_D": ("ConvolutionBackwardData",),
+    "BWD_W": ("ConvolutionBackwardWeights",),
+    "BWD_WB": ("ConvolutionBackwardWeights", "BiasAddBackward"),
+}
+_TRANSPOSED = {
+    "Convolution": "ConvTranspose",
+    "ConvolutionBackwardData": "ConvTransposeBackwardData",
+    "ConvolutionBackwardWeights": "ConvTransposeBackwardWeights",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One problem line."""
+
+    transposed: bool
+    direction: str
+    format: Format
+    data_format: str
+    weights_format: str
+    descriptor: Descriptor
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """What to run: an operator, its operands' shapes in its layouts, its attributes."""
+
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    attributes: Mapping[str, object]
+    format: Format
+
+
+def read(line: str) -> Line:
+    """Read one problem line.
+
+    >>> read("BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1").weights_format
+    'XIO'
+    """
+    words = line.split(None, 4)
+    transposed = bool(words) and words[0] == "deconv"
+    words = line.split(None, 3 + transposed)[transposed:]
+    if len(words) != 4:
+        raise NotationError(
+            f"a problem line is [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor; got {line!r}"
+        )
+    direction, type_name, layouts, descriptor = words
+    data_format, _, weights_format = layouts.partition(":")
+    choices = TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS
+    weights_format = weights_format or choices[data_format == "NCX"]
+    for word, legal in (
+        (direction, DIRECTIONS),
+        (type_name, formats.FORMATS),
+        (data_format, DATA),
+        (weights_format, choices),
+    ):
+        if word not in legal:
+            raise NotationError(f"expected one of {', '.join(legal)}; got {word!r} in {line!r}")
+    fmt = formats.FORMATS[type_name]
+    return Line(transposed, direction, fmt, data_format, weights_format, read_descriptor(descriptor, transposed))
+
+
+def write(line: Line) -> str:
+    """Write a problem line that ``read`` takes back to an equal value.
+
+    >>> write(read("BWD_W f32 NXC mb8_ic64ih56iw56oc64_kh3kw3ph1pw1"))
+    'BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1'
+    """
+    choices = TRANSPOSE_WEIGHTS if line.transposed else CONV_WEIGHTS
+    default = choices[line.data_format == "NCX"]
+    layouts = line.data_format + ("" if line.weights_format == default else f":{line.weights_format}")
+    words = [line.direction, line.format.name, layouts, write_descriptor(line.descriptor, line.transposed)]
+    return " ".join(["deconv"] * line.transposed + words)
+
+
+def calls(line: Line) -> tuple[OperatorCall, ...]:
+    """Return the operators a line runs: one, or two for BWD_WB."""
+    return tuple(_call(line, operator) for operator in DIRECTIONS[line.direction])
+
+
+def problem(text: str) -> Problem:
+    """Return the problem of a line that names one operator.
+
+    >>> problem("BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1").output_shape
+    (3, 3, 64, 64)
+    """
+    first = calls(read(text))[0]
+    op = find(first.operator)
+    attributes = check_attributes(op, first.attributes, len(first.shapes[0]) - 2)
+    return problem_of(op, first.shapes, attributes, first.format, first.format)
+
+
+def _call(line: Line, operator: str) -> OperatorCall:
+    d = line.descriptor
+    src = from_canonical((d.batch, d.in_channels, *(a.input for a in d.axes)), line.data_format)
+    dst = from_canonical((d.batch, d.out_channels, *(a.output for a in d.axes)), line.data_format)
+    outer, inner = (d.in_channels, d.out_channels) if line.transposed else (d.out_channels, d.in_channels)
+    if inner % d.groups or outer % d.groups:
+        raise NotationError(f"g must divide ic and oc; got {write_descriptor(d, line.transposed)}")
+    weights = from_canonical((outer, inner // d.groups, *(a.kernel for a in d.axes)), line.weights_format)
+    if operator == "BiasAddBackward":
+        return OperatorCall(operator, (dst,), {"data_format": line.data_format}, line.format)
+    forward_shapes = (src, weights, (d.out_channels,)) if line.direction == "FWD_B" else (src, weights)
+    shapes = {
+        "Convolution": forward_shapes,
+        "ConvolutionBackwardData": (dst, weights) if line.transposed else (dst, weights, src),
+        "ConvolutionBackwardWeights": (src, dst, weights),
+    }[operator]
+    attributes: dict[str, object] = {
+        "strides": [a.stride for a in d.axes],
+        "pads_begin": [a.pad_begin for a in d.axes],
+        "pads_end": [a.pad_end for a in d.axes],
+        "dilations": [a.dilation for a in d.axes],
+        "groups": d.groups,
+        "data_format": line.data_format,
+        "weights_format": line.weights_format,
+    }
+    if line.transposed:
+        padding = [_output_padding(a) for a in d.axes]
+        attributes["output_padding"] = padding if any(padding) else None
+    return OperatorCall(_TRANSPOSED[operator] if line.transposed else operator, shapes, attributes, line.format)
+
+
+def _output_padding(axis: AxisSize) -> int:
+    """Return how much longer a deconvolution's output is than s(l - 1) + E - P."""
+    effective = effective_kernel(axis.kernel, axis.dilation)
+    return axis.output - transposed_extent(axis.input, effective, axis.stride, axis.pad_begin + axis.pad_end)

@@ -1,0 +1,73 @@
+"""Ranks, batch, groups and channels of a call: what must agree before any extent is looked at."""
+
+from __future__ import annotations
+
+from convgrad.spec.call import Call
+from convgrad.spec.layouts import to_canonical
+from convgrad.spec.operators import Tensor
+
+
+def check_ranks(call: Call) -> None:
+    """Check rules G1, G5 and G2: one rank, no empty weights, one batch."""
+    tensors: list[Tensor] = [t for t in call.shapes if t != "bias"]
+    ranks = {call.names[t]: len(call.shapes[t]) for t in tensors}
+    if min(ranks.values()) < 3 or len(set(ranks.values())) > 1:  # G1
+        listed = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
+        call.refuse("G1", f"all tensors must have one rank, spatial axes + 2 and at least 3; got {listed}")
+    if "weights" in call.shapes and 0 in call.shapes["weights"]:  # G5
+        call.refuse("G5", f"{call.names['weights']} must have no empty dimension; got {call.as_given('weights')}")
+    if "src" in call.shapes and "dst" in call.shapes:
+        src, dst = call.shapes["src"][0], call.shapes["dst"][0]
+        if src != dst:  # G2
+            call.refuse("G2", f"{call.names['src']} and {call.names['dst']} must have one batch; got {src} and {dst}")
+
+
+def check_channels(call: Call) -> None:
+    """Check rules G3, G4 and G11: groups, channels, bias."""
+    groups = call.attributes.groups
+    out_channels, in_per_group = call.shapes["weights"][:2]
+    src, dst = (call.shapes[t][1] if t in call.shapes else None for t in ("src", "dst"))
+    weights = f"{call.names['weights']} {call.as_given('weights')} ({call.attributes.weights_format})"
+    # (tensor, its channels, what the weights make them)
+    pairs: list[tuple[Tensor, int | None, int, str]] = [
+        ("src", src, in_per_group * groups, f"weights channels x groups = {in_per_group} x {groups}"),
+        ("dst", dst, out_channels, f"weights channels = {out_channels}"),
+    ]
+    for tensor, channels, _, _ in pairs:
+        if channels is not None and channels % groups:  # G3
+            call.refuse("G3", f"groups must divide {call.names[tensor]} channels; got {groups} and {channels}")
+    for tensor, channels, wanted, formula in pairs:
+        if channels is not None and channels != wanted:  # G4
+            sentence = f"{call.names[tensor]} channels must be {formula}; got {channels} and {weights}"
+            call.refuse("G4", sentence + _channels_hint(call, src, dst))
+    if out_channels % groups:  # G3
+        call.refuse("G3", f"groups must divide the channels of {call.names['dst']}; got {groups} and {weights}")
+    bias = call.shapes.get("bias")
+    of: Tensor = "src" if call.op.transposed else "dst"
+    outputs = in_per_group * groups if call.op.transposed else out_channels
+    if bias is not None and bias != (outputs,):  # G11
+        call.refuse(
+            "G11", f"bias must be 1-D with one value per channel of {call.names[of]}, {outputs}; got shape {bias}"
+        )
+
+
+def _channels_hint(call: Call, src: int | None, dst: int | None) -> str:
+    """Say which other reading of the weights' axes would fit, if one does."""
+    groups = call.attributes.groups
+
+    def fits(out_channels: int, in_per_group: int, src_groups: int = groups) -> bool:
+        return src in (None, in_per_group * src_groups) and dst in (None, out_channels)
+
+    given = call.as_given("weights")
+    out_channels, in_per_group = call.shapes["weights"][:2]
+    if call.op.transposed and groups > 1 and fits(out_channels * groups, in_per_group, 1):
+        return (
+            "; they fit (in_channels / groups, out_channels), a slip of the document:"
+            " ConvTranspose weights are (in_channels, out_channels / groups),"
+            f" here ({out_channels * groups}, {in_per_group // groups or 1})"
+        )
+    attribute = call.op.attribute("weights_format")
+    for other in attribute.choices if attribute else ():
+        if other != call.attributes.weights_format and fits(*to_canonical(given, other)[:2]):
+            return f"; they fit {attribute.name if attribute else ''}={other}"
+    return ""

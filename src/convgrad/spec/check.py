@@ -1,0 +1,163 @@
+"""A call's attributes against the operator table: names, types, ranges, choices, lengths; defaults filled in."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from convgrad.spec.operators import AUTO_PADS, CONV_WEIGHTS, Attribute, Operator
+from convgrad.spec.rules import refuse
+
+S64_MAX = 2**63 - 1
+_NO_PADDING_SPELLINGS = ("none", "notset", "explicit")
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Checked attributes by their current names. Absent pads are zeros; other absent lists are None."""
+
+    strides: tuple[int, ...] = ()
+    pads_begin: tuple[int, ...] = ()
+    pads_end: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    auto_pad: str = "none"
+    groups: int = 1
+    data_format: str = "NXC"
+    weights_format: str = "XIO"
+    output_padding: tuple[int, ...] | None = None
+    weights_shape: tuple[int, ...] | None = None
+    dst_shape: tuple[int, ...] | None = None
+
+
+def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attributes:
+    """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6. None counts as absent."""
+    _check_names(op, given)
+    values: dict[str, Any] = {}
+    value: Any
+    for attribute in op.attributes:
+        value = given.get(attribute.name)
+        if value is None:
+            if attribute.required:  # A3
+                refuse("A3", op.name, f"{attribute.name} is required ({_type_words(attribute)}); it was not given")
+            value = attribute.default
+        if value is not None:
+            value = _TYPES[attribute.type](op, attribute, value)
+            if attribute.per_axis:
+                value = _per_axis(op, attribute, value, axes)
+        if value is None and attribute.name.startswith("pads_"):
+            value = (0,) * axes
+        values[attribute.means] = value
+    return Attributes(**values)
+
+
+def _check_names(op: Operator, given: Mapping[str, Any]) -> None:
+    names = [a.name for a in op.attributes]
+    for name in given:
+        if name not in names:  # A1
+            renamed = [a.name for a in op.attributes if a.means == name]
+            near = renamed or difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+            refuse("A1", op.name, f"every attribute must be one it has; got {name}; {hint}")
+
+
+def as_integer(value: object) -> int | None:
+    """Return an int for a Python or NumPy integer; None for anything else, bool included."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def as_integers(value: object) -> tuple[int, ...] | None:
+    """Return a tuple of ints for a list, tuple or 1-D integer array; None for anything else."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist() if value.dtype.kind in "iu" else None
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return None
+    integers = [as_integer(item) for item in value]
+    return None if None in integers else tuple(i for i in integers if i is not None)
+
+
+def _type_words(attribute: Attribute) -> str:
+    return {
+        "s64": "an integer",
+        "s64[]": "a list of integers" + (", one per spatial axis" if attribute.per_axis else ""),
+        "string": "one of " + ", ".join(attribute.choices),
+    }[attribute.type]
+
+
+def _wrong_type(op: Operator, attribute: Attribute, value: object) -> NoReturn:
+    refuse("A2", op.name, f"{attribute.name} must be {_type_words(attribute)}; got {value!r} ({type(value).__name__})")
+
+
+def _integer(op: Operator, attribute: Attribute, value: object) -> int:
+    number = as_integer(value)
+    if number is None:  # A2
+        _wrong_type(op, attribute, value)
+    _check_range(op, attribute, number, value)
+    return number
+
+
+def _integers(op: Operator, attribute: Attribute, value: object) -> tuple[int, ...]:
+    numbers = as_integers(value)
+    if numbers is None:  # A2
+        _wrong_type(op, attribute, value)
+    if attribute.per_axis:  # the extents of a shape are checked with the shapes
+        for number in numbers:
+            _check_range(op, attribute, number, value)
+    return numbers
+
+
+def _check_range(op: Operator, attribute: Attribute, number: int, value: object) -> None:
+    if not attribute.minimum <= number <= S64_MAX:  # A4
+        least = "positive" if attribute.minimum == 1 else "non-negative"
+        hint = "; negative pads (cropping) are not supported" if attribute.name.startswith("pads_") else ""
+        refuse("A4", op.name, f"{attribute.name} must be {least} and below 2^63; got {value!r}{hint}")
+
+
+def _string(op: Operator, attribute: Attribute, value: object) -> str:
+    if not isinstance(value, str):  # A2
+        _wrong_type(op, attribute, value)
+    spelled = value
+    if attribute.choices == AUTO_PADS:
+        spelled = "none" if value.lower() in _NO_PADDING_SPELLINGS else value.lower()
+    if spelled not in attribute.choices:  # A5
+        choices = ", ".join(attribute.choices)
+        refuse(
+            "A5", op.name, f"{attribute.name} must be one of {choices}; got {value!r}{_choice_hint(attribute, value)}"
+        )
+    return spelled
+
+
+def _choice_hint(attribute: Attribute, value: str) -> str:
+    """Explain a layout in another library's letters, or one of the convolutions' layouts on a transposed operator."""
+    layout = re.sub("D?H?W|X", "X", value.upper())
+    if layout in attribute.choices:
+        return f"; that layout is spelt {layout} here"
+    if layout in CONV_WEIGHTS and attribute.means == "weights_format":
+        same = {"XIO": "XOI", "OIX": "IOX"}[layout]
+        return (
+            f"; {layout} is a layout of the Convolution operators; for a transposed operator"
+            f" {same} puts (in_channels, out_channels / groups) where {layout} puts (out, in / groups)"
+        )
+    return ""
+
+
+_TYPES = {"s64": _integer, "s64[]": _integers, "string": _string}
+
+
+def _per_axis(op: Operator, attribute: Attribute, values: tuple[int, ...], axes: int) -> tuple[int, ...] | None:
+    if not values and not attribute.required:
+        return None
+    if len(values) != axes:  # A6
+        sentence = f"{attribute.name} must have one value per spatial axis, {axes} here; got {list(values)}"
+        refuse("A6", op.name, sentence)
+    return values

@@ -1,0 +1,285 @@
+"""The spatial extents of a call: one shape rule per role, each axis checked in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from convgrad.spec.call import Call
+from convgrad.spec.geometry import (
+    Axis,
+    Conv,
+    convolution_pad_total,
+    effective_kernel,
+    forward_extent,
+    split_pads,
+    transposed_extent,
+    transposed_pad_total,
+)
+
+
+@dataclass(frozen=True)
+class _AxisRule:
+    """What a role needs of one axis: its numbers, and words for its errors."""
+
+    call: Call
+    index: int
+    kernel: int
+    stride: int
+    dilation: int
+
+    @property
+    def effective(self) -> int:
+        return effective_kernel(self.kernel, self.dilation)
+
+    def pads(self, same_total: int) -> tuple[int, int]:
+        """Return (begin, end): explicit, none for valid, ``same_total`` split for same."""
+        a = self.call.attributes
+        if a.auto_pad == "none":
+            return a.pads_begin[self.index], a.pads_end[self.index]
+        return (0, 0) if a.auto_pad == "valid" else split_pads(same_total, a.auto_pad)
+
+    def axis(self, src: int, dst: int, pads: tuple[int, int]) -> Axis:
+        return Axis(src, dst, self.kernel, self.stride, self.dilation, *pads)
+
+    def refuse(self, rule: str, sentence: str) -> NoReturn:
+        self.call.refuse(rule, f"on spatial axis {self.index} {sentence}")
+
+
+def _axis_rules(call: Call) -> Iterable[_AxisRule]:
+    a = call.attributes
+    kernel = call.shapes["weights"][2:]
+    return (_AxisRule(call, x, k, a.strides[x], a.dilations[x]) for x, k in enumerate(kernel))
+
+
+def _same(call: Call) -> bool:
+    return call.attributes.auto_pad.startswith("same")
+
+
+def _listed(values: Sequence[int]) -> str:
+    """Write legal extents: all of a few, the ends of many."""
+    if not values:
+        return "none"
+    if len(values) > 8:
+        return f"{values[0]}, {values[1]}, ... {values[-1]}"
+    return ", ".join(map(str, values))
+
+
+def _check_forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> None:
+    if extent < 1 and not (extent == 0 and given == 0):  # G8
+        name = rule.call.names[rule.call.op.output.tensor]
+        rule.refuse("G8", f"the extent of {name} must be at least 1; got {formula} = {extent}")
+
+
+def _convolution(call: Call) -> tuple[Axis, ...]:
+    """O = floor((I + P - E)/s) + 1."""
+    axes = []
+    for rule, src in zip(_axis_rules(call), call.shapes["src"][2:], strict=True):
+        e, s = rule.effective, rule.stride
+        pads = rule.pads(convolution_pad_total(src, e, s))
+        dst = forward_extent(src, e, s, sum(pads))
+        _check_forward_extent(rule, dst, src, f"floor((I + P - E)/s) + 1 = floor(({src} + {sum(pads)} - {e})/{s}) + 1")
+        axes.append(rule.axis(src, dst, pads))
+    return tuple(axes)
+
+
+def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> range:
+    """Return the kernel extents whose forward maps src to dst with explicit pads."""
+    longest = src + pads - rule.stride * (dst - 1)
+    shortest = max(1, longest - rule.stride + 1)
+    d = rule.dilation
+    return range(max(1, -((1 - shortest) // d) + 1), (longest - 1) // d + 2) if longest >= 1 else range(0)
+
+
+def _backward_weights(call: Call) -> tuple[Axis, ...]:
+    """The forward of weights_shape must map src to diff_dst; both may be empty."""
+    axes = []
+    extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
+    for rule, src, dst in extents:
+        e, s = rule.effective, rule.stride
+        pads = rule.pads(convolution_pad_total(src, e, s))
+        expected = max(0, forward_extent(src, e, s, sum(pads)))
+        if dst != expected:  # G6
+            kernels = (
+                "" if _same(call) else f"; kernels that fit: {_listed(_fitting_kernels(src, dst, rule, sum(pads)))}"
+            )
+            rule.refuse(
+                "G6",
+                f"{call.names['dst']} extent must be floor((I + P - E)/s) + 1 ="
+                f" floor(({src} + {sum(pads)} - {e})/{s}) + 1 = {expected}; got {dst}{kernels}",
+            )
+        axes.append(rule.axis(src, dst, pads))
+    return tuple(axes)
+
+
+def _legal_sources(rule: _AxisRule, dst: int) -> range:
+    """Return the s source extents whose forward has this dst extent."""
+    e, s = rule.effective, rule.stride
+    if _same(rule.call):
+        return range(max(0, s * (dst - 1) + 1), s * dst + 1)
+    first = transposed_extent(dst, e, s, sum(rule.pads(0)))
+    return range(0 if dst == 0 else max(0, first), first + s)
+
+
+def _backward_data(call: Call) -> tuple[Axis, ...]:
+    """Take dst_shape, checked; or infer I = s(O - 1) + E - P + op, or sO with auto_pad same."""
+    if "src" in call.shapes:
+        return _backward_data_given(call)
+    padding, same = call.attributes.output_padding, _same(call)
+    axes = []
+    for rule, dst in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True):
+        e, s = rule.effective, rule.stride
+        if same and padding is None and e >= s:
+            src, pads = s * dst, rule.pads(convolution_pad_total(s * dst, e, s))
+        elif not same and (padding is not None or set(call.attributes.strides) == {1}):
+            op = padding[rule.index] if padding is not None else 0
+            if op >= s:  # A9
+                rule.refuse("A9", f"output_padding must be less than the stride; got {op} and {s}")
+            pads = rule.pads(0)
+            src = transposed_extent(dst, e, s, sum(pads), op)
+            if src not in _legal_sources(rule, dst):  # G6
+                rule.refuse(
+                    "G6",
+                    f"no {call.names['src']} extent s(O - 1) + E - P + op = {s}({dst} - 1) + {e} - {sum(pads)} + {op} ="
+                    f" {src} has a forward of extent {dst}; legal extents: {_listed(_legal_sources(rule, dst))}",
+                )
+        else:  # A8
+            legal = "; ".join(
+                f"axis {r.index}: {_listed(_legal_sources(r, o))}"
+                for r, o in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True)
+            )
+            attribute = call.op.attribute("dst_shape")
+            name = attribute.name if attribute else "dst_shape"
+            ways = "leave output_padding out where E >= s" if same else "give output_padding"
+            call.refuse("A8", f"{name} must be given, or {ways}; legal extents by spatial axis: {legal}")
+        axes.append(rule.axis(src, dst, pads))
+    return tuple(axes)
+
+
+def _backward_data_given(call: Call) -> tuple[Axis, ...]:
+    axes = []
+    extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
+    for rule, src, dst in extents:
+        e, s = rule.effective, rule.stride
+        pads = rule.pads(convolution_pad_total(src, e, s))
+        if dst != max(0, forward_extent(src, e, s, sum(pads))):  # G6
+            rule.refuse("G6", _data_mismatch(rule, src, dst, sum(pads)))
+        axes.append(rule.axis(src, dst, pads))
+    return tuple(axes)
+
+
+def ignored_output_padding(call: Call, conv: Conv) -> str | None:
+    """Say that a data gradient's given shape beats its output_padding, where the two disagree."""
+    padding = call.attributes.output_padding
+    if padding is None or (call.op.solves_for, call.op.transposed) != ("src", False):
+        return None
+    for index, (axis, op) in enumerate(zip(conv.axes, padding, strict=True)):
+        pads = axis.pad_begin + axis.pad_end
+        would_be = transposed_extent(axis.dst, axis.effective_kernel, axis.stride, pads, op)
+        if would_be != axis.src:
+            return (
+                f"{call.op.name}: output_padding {list(padding)} is ignored, because {call.names['src']} is given;"
+                f" on spatial axis {index} it would make {would_be}, not {axis.src}"
+            )
+    return None
+
+
+def _data_mismatch(rule: _AxisRule, src: int, dst: int, pads: int) -> str:
+    e, s = rule.effective, rule.stride
+    sentence = (
+        f"{rule.call.names['src']} extent I must satisfy floor((I + P - E)/s) + 1 = O, here"
+        f" floor(({src} + {pads} - {e})/{s}) + 1 = {forward_extent(src, e, s, pads)}; got O = {dst};"
+        f" legal extents: {_listed(_legal_sources(rule, dst))}"
+    )
+    total = transposed_extent(dst, e, s, src)
+    if not _same(rule.call) and total + s > 0:
+        sentence += f"; or pads that total {_listed(range(max(0, total), total + s))}"
+    return sentence
+
+
+def _transposed_pads(rule: _AxisRule) -> tuple[int, int]:
+    return rule.pads(transposed_pad_total(rule.effective, rule.stride))
+
+
+def _transposed_padding(rule: _AxisRule) -> int | None:
+    """Return the axis' output_padding, or None; it must be below max(stride, dilation)."""
+    padding = rule.call.attributes.output_padding
+    if padding is None:
+        return None
+    limit, op = max(rule.stride, rule.dilation), padding[rule.index]
+    if op >= limit:  # A9
+        rule.refuse("A9", f"output_padding must be less than max(stride, dilation) = {limit}; got {op}")
+    return op
+
+
+def _transpose(call: Call) -> tuple[Axis, ...]:
+    """L = s(l - 1) + E - P + op; op counts in every pad mode."""
+    axes = []
+    for rule, small in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True):
+        e, s, op = rule.effective, rule.stride, _transposed_padding(rule) or 0
+        pads = _transposed_pads(rule)
+        large = transposed_extent(small, e, s, sum(pads), op)
+        _check_forward_extent(
+            rule, large, small, f"s(l - 1) + E - P + op = {s}({small} - 1) + {e} - {sum(pads)} + {op}"
+        )
+        axes.append(rule.axis(large, small, pads))
+    return tuple(axes)
+
+
+def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
+    """l = floor((L + P - E)/s) + 1; with output_padding L = s(l - 1) + E - P + op exactly."""
+    axes = []
+    for rule, large in zip(_axis_rules(call), call.shapes["src"][2:], strict=True):
+        e, s, op = rule.effective, rule.stride, _transposed_padding(rule)
+        pads = _transposed_pads(rule)
+        small = forward_extent(large - (op or 0), e, s, sum(pads))
+        if op is not None and transposed_extent(small, e, s, sum(pads), op) != large:  # G7
+            near = [transposed_extent(n, e, s, sum(pads), op) for n in (small, small + 1)]
+            rule.refuse("G7", _transposed_mismatch(rule, large, "l", sum(pads), op, [n for n in near if n >= 0]))
+        if small < 0 or (small == 0 and large > 0 and op is None):  # G8
+            formula = f"floor((L + P - E)/s) + 1 = floor(({large} + {sum(pads)} - {e})/{s}) + 1"
+            _check_forward_extent(rule, small, large, formula)
+        axes.append(rule.axis(large, small, pads))
+    return tuple(axes)
+
+
+def _transpose_backward_weights(call: Call) -> tuple[Axis, ...]:
+    """0 <= L - (s(l - 1) + E - P) < max(s, d); with output_padding L = s(l - 1) + E - P + op exactly."""
+    axes = []
+    extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
+    for rule, large, small in extents:
+        e, s, op = rule.effective, rule.stride, _transposed_padding(rule)
+        pads = _transposed_pads(rule)
+        paddings = range(max(s, rule.dilation)) if op is None else range(op, op + 1)
+        legal = range(
+            transposed_extent(small, e, s, sum(pads), paddings.start),
+            transposed_extent(small, e, s, sum(pads), paddings.stop),
+        )
+        if large not in legal:  # G7
+            rule.refuse(
+                "G7", _transposed_mismatch(rule, large, str(small), sum(pads), op, [n for n in legal if n >= 0])
+            )
+        axes.append(rule.axis(large, small, pads))
+    return tuple(axes)
+
+
+def _transposed_mismatch(
+    rule: _AxisRule, large: int, small: str, pads: int, op: int | None, legal: Sequence[int]
+) -> str:
+    e, s = rule.effective, rule.stride
+    padding = f"op, 0 <= op < max(s, d) = {max(s, rule.dilation)}" if op is None else str(op)
+    return (
+        f"{rule.call.names['src']} extent must be L = s(l - 1) + E - P + op ="
+        f" {s}({small} - 1) + {e} - {pads} + {padding}; got {large}; legal extents: {_listed(legal)}"
+    )
+
+
+AXES: Mapping[tuple[str, bool], Callable[[Call], tuple[Axis, ...]]] = {
+    ("dst", False): _convolution,
+    ("src", False): _backward_data,
+    ("weights", False): _backward_weights,
+    ("src", True): _transpose,
+    ("dst", True): _transpose_backward_data,
+    ("weights", True): _transpose_backward_weights,
+}

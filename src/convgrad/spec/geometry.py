@@ -1,0 +1,163 @@
+"""The one geometry behind every operator: a convolution that ties src, dst and weights together on each spatial axis.
+
+Position i of src, position p of dst and tap k meet where ``i = p * stride + k * dilation - pad_begin`` and i exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+
+def effective_kernel(kernel: int, dilation: int) -> int:
+    """Return E = d(K - 1) + 1, the extent a dilated kernel covers."""
+    return dilation * (kernel - 1) + 1
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis. Extents of src (I), dst (O) and kernel (K) are all stored: none follows from the others."""
+
+    src: int
+    dst: int
+    kernel: int
+    stride: int = 1
+    dilation: int = 1
+    pad_begin: int = 0
+    pad_end: int = 0
+
+    @property
+    def effective_kernel(self) -> int:
+        """E = d(K - 1) + 1."""
+        return effective_kernel(self.kernel, self.dilation)
+
+    def existing(self, tap: int, src: range, dst: range) -> range:
+        """Return the positions p in ``dst`` whose source position under ``tap`` lies in ``src`` (both of step 1).
+
+        >>> Axis(src=6, dst=6, kernel=3, pad_begin=1, pad_end=1).existing(0, range(6), range(6))
+        range(1, 6)
+        """
+        offset = tap * self.dilation - self.pad_begin
+        first = max(dst.start, -((offset - src.start) // self.stride))
+        last = min(dst.stop, -((offset - src.stop) // self.stride))
+        return range(first, max(first, last))
+
+    def source(self, tap: int, positions: range) -> slice:
+        """Return the source positions that ``tap`` reads for a non-empty run of destination positions, as a slice."""
+        offset = tap * self.dilation - self.pad_begin
+        return slice(
+            positions.start * self.stride + offset, (positions.stop - 1) * self.stride + offset + 1, self.stride
+        )
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution's extents and attributes; channels are totals over all groups."""
+
+    batch: int
+    groups: int
+    src_channels: int
+    dst_channels: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def src_shape(self) -> tuple[int, ...]:
+        """Canonical: (N, C, I...)."""
+        return (self.batch, self.src_channels, *(a.src for a in self.axes))
+
+    @property
+    def dst_shape(self) -> tuple[int, ...]:
+        """Canonical: (N, O, O...)."""
+        return (self.batch, self.dst_channels, *(a.dst for a in self.axes))
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        """Canonical: (O, C/g, K...)."""
+        return (self.dst_channels, self.src_channels // self.groups, *self.kernel)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Kernel extents."""
+        return tuple(a.kernel for a in self.axes)
+
+    @property
+    def taps(self) -> int:
+        """The number of taps."""
+        return prod(self.kernel)
+
+    @property
+    def positions(self) -> int:
+        """The number of destination positions of one image."""
+        return prod(a.dst for a in self.axes)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds on the full grid, taps on padding counted: the same for all three roles."""
+        return self.batch * self.positions * self.taps * self.dst_channels * (self.src_channels // self.groups)
+
+
+@dataclass(frozen=True)
+class Channels:
+    """What BiasAdd and BiasAddBackward see: a tensor of (N, C, X...), summed or offset per channel."""
+
+    batch: int
+    channels: int
+    extents: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Canonical: (N, C, X...)."""
+        return (self.batch, self.channels, *self.extents)
+
+    @property
+    def positions(self) -> int:
+        """The number of positions of one image."""
+        return prod(self.extents)
+
+
+# -- auto_pad ------------------------------------------------------------------------------------------------------
+
+
+def convolution_pad_total(src: int, effective: int, stride: int) -> int:
+    """Return the SAME padding of a convolution: T = max((ceil(I/s) - 1)s + E - I, 0), which makes O = ceil(I/s).
+
+    >>> convolution_pad_total(300, 7, 2), convolution_pad_total(5, 1, 3)
+    (5, 0)
+    """
+    return max((-(-src // stride) - 1) * stride + effective - src, 0)
+
+
+def transposed_pad_total(effective: int, stride: int) -> int:
+    """Return the SAME padding of a transposed operator: T = max(E - s, 0), whatever the extents."""
+    return max(effective - stride, 0)
+
+
+def split_pads(total: int, auto_pad: str) -> tuple[int, int]:
+    """Split SAME padding: the odd one goes to the end for same_upper, to the beginning for same_lower.
+
+    >>> split_pads(3, "same_upper"), split_pads(3, "same_lower")
+    ((1, 2), (2, 1))
+    """
+    half = total // 2
+    return (half, total - half) if auto_pad == "same_upper" else (total - half, half)
+
+
+# -- extents -------------------------------------------------------------------------------------------------------
+
+
+def forward_extent(src: int, effective: int, stride: int, pads: int) -> int:
+    """Return O = floor((I + P - E)/s) + 1; below 1 where the kernel does not fit.
+
+    >>> forward_extent(28, 1, 2, 0), forward_extent(1, 2, 2, 0)
+    (14, 0)
+    """
+    return (src + pads - effective) // stride + 1
+
+
+def transposed_extent(dst: int, effective: int, stride: int, pads: int, output_padding: int = 0) -> int:
+    """Return the extent L = s(l - 1) + E - P + op that a transposed operator makes of l, or a data gradient of O.
+
+    >>> transposed_extent(28, 3, 2, 41), transposed_extent(111, 3, 2, 0, 1)
+    (16, 224)
+    """
+    return stride * (dst - 1) + effective - pads + output_padding

@@ -1,0 +1,46 @@
+"""Layouts as axis orders: where each canonical axis lies in an array of a given format.
+
+Canonical orders are N, C, X... for data and O, I, X... for weights, in the words of the underlying convolution. IOX
+weights of a transposed operator are that convolution's OIX, and XOI its XIO: its outputs are the transposed inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+DATA = ("NCX", "NXC")
+CHANNELS_FIRST = frozenset({"NCX", "OIX", "IOX"})
+
+
+def axis_order(layout: str, rank: int) -> tuple[int, ...]:
+    """Return the permutation that makes an array of ``layout`` canonical: ``array.transpose(axis_order(...))``.
+
+    >>> axis_order("NXC", 4), axis_order("XIO", 4), axis_order("OIX", 4)
+    ((0, 3, 1, 2), (3, 2, 0, 1), (0, 1, 2, 3))
+    """
+    if layout in CHANNELS_FIRST:
+        return tuple(range(rank))
+    if layout == "NXC":
+        return (0, rank - 1, *range(1, rank - 1))
+    return (rank - 1, rank - 2, *range(rank - 2))
+
+
+def to_canonical(shape: Sequence[int], layout: str) -> tuple[int, ...]:
+    """Return the canonical shape of an array of ``layout``.
+
+    >>> to_canonical((3, 3, 16, 32), "XIO")
+    (32, 16, 3, 3)
+    """
+    return tuple(shape[axis] for axis in axis_order(layout, len(shape)))
+
+
+def from_canonical(shape: Sequence[int], layout: str) -> tuple[int, ...]:
+    """Return the shape in ``layout`` of an array with this canonical shape; the inverse of ``to_canonical``.
+
+    >>> from_canonical((32, 16, 3, 3), "XIO")
+    (3, 3, 16, 32)
+    """
+    result = [0] * len(shape)
+    for extent, axis in zip(shape, axis_order(layout, len(shape)), strict=True):
+        result[axis] = extent
+    return tuple(result)

@@ -1,0 +1,263 @@
+"""The operator table: every operator of the family in every generation of its name, as rows.
+
+A row says which tensor of the *underlying convolution* each port is. A transposed operator is the plain one with source
+and destination exchanged: ConvTranspose's ``src`` is that convolution's dst, and its dst that convolution's src.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from convgrad.spec.rules import refuse
+
+Tensor = Literal["src", "dst", "weights", "bias"]
+SolvesFor = Literal["dst", "src", "weights", "bias_add", "bias"]
+AttributeType = Literal["s64", "s64[]", "string"]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An operand or the output. A shape operand (``is_shape``) holds the extents of ``tensor``."""
+
+    name: str
+    tensor: Tensor
+    required: bool = True
+    is_shape: bool = False
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute; ``means`` is its name in the current generation, by which the code knows it."""
+
+    name: str
+    type: AttributeType
+    means: str
+    required: bool = False
+    default: int | str | None = None
+    choices: tuple[str, ...] = ()
+    minimum: int = 0
+    per_axis: bool = False
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One row: an operator under one name."""
+
+    name: str
+    generations: tuple[str, ...]
+    solves_for: SolvesFor
+    transposed: bool
+    operands: tuple[Port, ...]
+    output: Port
+    attributes: tuple[Attribute, ...]
+    shape_rule: str
+    document: str
+
+    @property
+    def kind(self) -> str:
+        """The name without its version."""
+        return self.name.removesuffix("-1")
+
+    def attribute(self, means: str) -> Attribute | None:
+        """Return the attribute that has this meaning, under whatever name; None where the operator lacks it."""
+        return next((a for a in self.attributes if a.means == means), None)
+
+    @property
+    def operand_counts(self) -> range:
+        """How many operands the operator takes: optional ones come last."""
+        return range(sum(p.required for p in self.operands), len(self.operands) + 1)
+
+
+GENERATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "G0": "oneDNN Graph specification 0.7 to 0.9",
+        "G1": "oneDNN Graph specification 1.0-alpha",
+        "G2": "the document of ConvolutionBackpropWeights-1",
+        "G3": "oneDNN 3.0 and later",
+    }
+)
+
+CONV_WEIGHTS = ("XIO", "OIX")
+TRANSPOSE_WEIGHTS = ("XOI", "IOX")
+AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
+
+
+def _attributes(
+    weights: tuple[str, ...], *extra: str, old: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Attribute, ...]:
+    """Return the common attributes and the ``extra`` ones, renamed where an older generation has another name."""
+
+    def per_axis(name: str, minimum: int, required: bool = False) -> Attribute:
+        return Attribute(name, "s64[]", name, required=required, minimum=minimum, per_axis=True)
+
+    table = {
+        "strides": per_axis("strides", 1, required=True),
+        # Absent or empty pads are zeros: the documents say both "required" and "may be omitted".
+        "pads_begin": per_axis("pads_begin", 0),
+        "pads_end": per_axis("pads_end", 0),
+        "dilations": per_axis("dilations", 1, required=True),
+        "auto_pad": Attribute("auto_pad", "string", "auto_pad", default="none", choices=AUTO_PADS),
+        "groups": Attribute("groups", "s64", "groups", default=1, minimum=1),
+        "data_format": DATA_FORMAT,
+        "weights_format": Attribute(
+            old.get("weights_format", "weights_format"),
+            "string",
+            "weights_format",
+            default=weights[0],
+            choices=weights,
+        ),
+        "output_padding": per_axis("output_padding", 0),
+        "weights_shape": Attribute(old.get("weights_shape", "weights_shape"), "s64[]", "weights_shape"),
+        "dst_shape": Attribute(old.get("dst_shape", "dst_shape"), "s64[]", "dst_shape"),
+    }
+    common = [name for name in table if name not in ("output_padding", "weights_shape", "dst_shape")]
+    return tuple(table[name] for name in (*common, *extra))
+
+
+DATA_FORMAT = Attribute("data_format", "string", "data_format", default="NXC", choices=("NXC", "NCX"))
+
+_OLD = MappingProxyType(
+    {"weights_format": "filter_format", "weights_shape": "filter_shape", "dst_shape": "output_shape"}
+)
+_BIAS = Port("bias", "bias", required=False)
+
+_BACKWARD_WEIGHTS_DOC = "ConvolutionBackwardWeights (oneDNN developer guide)"
+_TRANSPOSE_DOC = "ConvTransposeBackwardWeights (oneDNN developer guide)"
+_DATA_DOC = "ConvolutionBackpropData-1 (specification 1.0-alpha)"
+_FILTERS_DOC = "ConvolutionBackpropFilters-1 (specification 1.0-alpha)"
+_WEIGHTS_DOC = "ConvolutionBackpropWeights-1"
+_ALPHA = "specification 1.0-alpha"
+
+_FORWARD = "O = floor((I + P - E)/s) + 1"
+_TRANSPOSED = "L = s(l - 1) + E - P + op"
+_TRANSPOSED_BACK = "l = floor((L + P - E)/s) + 1; with output_padding L = s(l - 1) + E - P + op"
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator(
+        "Convolution", ("G3",), "dst", False,
+        (Port("src", "src"), Port("weights", "weights"), _BIAS), Port("dst", "dst"),
+        _attributes(CONV_WEIGHTS), _FORWARD, _BACKWARD_WEIGHTS_DOC,
+    ),
+    Operator(
+        "ConvolutionBackwardData", ("G3",), "src", False,
+        (Port("diff_dst", "dst"), Port("weights", "weights"), Port("dst_shape", "src", required=False, is_shape=True)),
+        Port("diff_src", "src"),
+        _attributes(CONV_WEIGHTS, "output_padding", "dst_shape"),
+        "dst_shape; else I = s(O - 1) + E - P + op, or sO with auto_pad same", _DATA_DOC,
+    ),
+    Operator(
+        "ConvolutionBackwardWeights", ("G3",), "weights", False,
+        (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
+        Port("diff_weights", "weights"),
+        _attributes(CONV_WEIGHTS, "weights_shape"), "weights_shape", _BACKWARD_WEIGHTS_DOC,
+    ),
+    Operator(
+        "ConvTranspose", ("G3",), "src", True,
+        (Port("src", "dst"), Port("weights", "weights"), _BIAS), Port("dst", "src"),
+        _attributes(TRANSPOSE_WEIGHTS, "output_padding"), _TRANSPOSED, _TRANSPOSE_DOC,
+    ),
+    Operator(
+        "ConvTransposeBackwardData", ("G3",), "dst", True,
+        (Port("diff_dst", "src"), Port("weights", "weights")), Port("diff_src", "dst"),
+        _attributes(TRANSPOSE_WEIGHTS, "output_padding"),
+        _TRANSPOSED_BACK, _TRANSPOSE_DOC,
+    ),
+    Operator(
+        "ConvTransposeBackwardWeights", ("G3",), "weights", True,
+        (Port("src", "dst"), Port("diff_dst", "src"), Port("weights_shape", "weights", required=False, is_shape=True)),
+        Port("diff_weights", "weights"),
+        _attributes(TRANSPOSE_WEIGHTS, "output_padding", "weights_shape"), "weights_shape", _TRANSPOSE_DOC,
+    ),
+    Operator(
+        "BiasAdd", ("G3",), "bias_add", False,
+        (Port("src", "src"), Port("bias", "bias")), Port("dst", "dst"),
+        (DATA_FORMAT,), "dst has the shape of src", "BiasAdd (oneDNN developer guide)",
+    ),
+    Operator(
+        "BiasAddBackward", ("G3",), "bias", False,
+        (Port("diff_dst", "dst"),), Port("diff_bias", "bias"),
+        (DATA_FORMAT,), "(C,)", "BiasAddBackward (oneDNN developer guide)",
+    ),
+    Operator(
+        "Convolution-1", ("G0", "G1", "G2"), "dst", False,
+        (Port("input", "src"), Port("filter", "weights"), _BIAS), Port("output", "dst"),
+        _attributes(CONV_WEIGHTS, old=_OLD), _FORWARD, _FILTERS_DOC,
+    ),
+    Operator(
+        "ConvolutionBackpropData-1", ("G0", "G1"), "src", False,
+        (Port("data", "dst"), Port("filter", "weights"), Port("output_shape", "src", required=False, is_shape=True)),
+        Port("output", "src"),
+        _attributes(CONV_WEIGHTS, "output_padding", "dst_shape", old=_OLD),
+        "output_shape (spatial extents will do); else I = s(O - 1) + E - P + op, or sO with auto_pad same", _DATA_DOC,
+    ),
+    Operator(
+        "ConvolutionBackpropFilters-1", ("G1",), "weights", False,
+        (Port("input_forward", "src"), Port("output_delta", "dst"),
+         Port("filter_shape", "weights", required=False, is_shape=True)),
+        Port("filter_delta", "weights"),
+        _attributes(CONV_WEIGHTS, "weights_shape", old=_OLD), "filter_shape", _FILTERS_DOC,
+    ),
+    Operator(  # the same name with another order of operands: taken when the second one is a 1-D integer array
+        "ConvolutionBackpropFilters-1", ("G0",), "weights", False,
+        (Port("input", "src"), Port("filters_shape", "weights", is_shape=True), Port("output_delta", "dst")),
+        Port("filter_delta", "weights"),
+        _attributes(CONV_WEIGHTS, old=_OLD), "filters_shape", "oneDNN Graph specification 0.7",
+    ),
+    Operator(
+        "ConvolutionBackpropWeights-1", ("G2",), "weights", False,
+        (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
+        Port("diff_weights", "weights"),
+        _attributes(CONV_WEIGHTS, "weights_shape"), "weights_shape", _WEIGHTS_DOC,
+    ),
+    Operator(
+        "ConvTranspose-1", ("G0", "G1"), "src", True,
+        (Port("input", "dst"), Port("filter", "weights"), _BIAS), Port("output", "src"),
+        _attributes(TRANSPOSE_WEIGHTS, "output_padding", old=_OLD), _TRANSPOSED, _ALPHA,
+    ),
+    Operator(
+        "ConvTransposeBackpropData-1", ("G1",), "dst", True,
+        (Port("output_delta", "src"), Port("filter", "weights")), Port("input_delta", "dst"),
+        _attributes(TRANSPOSE_WEIGHTS, "output_padding", old=_OLD),
+        _TRANSPOSED_BACK, _ALPHA,
+    ),
+    Operator(
+        "ConvTransposeBackpropFilters-1", ("G1",), "weights", True,
+        (Port("input", "dst"), Port("output_delta", "src"),
+         Port("filter_shape", "weights", required=False, is_shape=True)),
+        Port("filter_delta", "weights"),
+        _attributes(TRANSPOSE_WEIGHTS, "output_padding", "weights_shape", old=_OLD), "filter_shape", _ALPHA,
+    ),
+    Operator(
+        "BiasAdd-1", ("G0", "G1"), "bias_add", False,
+        (Port("input", "src"), Port("bias", "bias")), Port("output", "dst"),
+        (DATA_FORMAT,), "output has the shape of input", _ALPHA,
+    ),
+    Operator(
+        "BiasAddBackprop-1", ("G0", "G1"), "bias", False,
+        (Port("output_delta", "dst"),), Port("bias_delta", "bias"),
+        (DATA_FORMAT,), "(C,)", _ALPHA,
+    ),
+)  # fmt: skip
+
+
+def find(name: str, *, shape_second: bool = False) -> Operator:
+    """Return the row of an operator; ``shape_second`` says that its second operand is a 1-D integer array.
+
+    That tells the two orders of ConvolutionBackpropFilters-1 apart, whose name both generations share.
+
+    >>> find("ConvolutionBackpropFilters-1").operands[1].name
+    'output_delta'
+    >>> find("ConvolutionBackpropFilters-1", shape_second=True).operands[1].name
+    'filters_shape'
+    """
+    rows = [row for row in OPERATORS if row.name == name]
+    if not rows:  # O1
+        names = list(dict.fromkeys(row.name for row in OPERATORS))
+        near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5) or names
+        refuse("O1", str(name), f"the operator must be one of the table; did you mean {', '.join(near)}?")
+    fitting = [row for row in rows if row.operands[1:2] and row.operands[1].is_shape]
+    return fitting[0] if shape_second and fitting else rows[0]

@@ -1,0 +1,171 @@
+"""The definition: every operator as sums over existing taps in float64. Slow, without layouts, to be read and believed.
+
+A tap exists where i = p * stride + k * dilation - pad_begin is a position of src. Nothing here knows padding otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import store
+from convgrad.spec.geometry import Axis, Channels, Conv
+from convgrad.spec.operators import Tensor
+from convgrad.spec.problem import Problem
+
+F64Array = NDArray[np.float64]
+Operands = Mapping[Tensor, F64Array]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The exact result, canonical: ``value`` before rounding, ``magnitude`` sum |x||y|, ``terms`` products per element.
+
+    Where a sum does not fit 53 bits, value and magnitude carry float64's own rounding errors.
+    """
+
+    value: F64Array
+    magnitude: F64Array
+    terms: NDArray[np.int64]
+
+    def rounded(self, problem: Problem) -> NDArray[Any]:
+        """Return the value rounded once to the problem's output format; an exact zero is +0."""
+        return store(self.value + 0.0, problem.output_format)
+
+
+def evaluate(
+    problem: Problem,
+    operands: Sequence[NDArray[Any]],
+    old: NDArray[Any] | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Answer:
+    """Return the exact result of a problem on canonical operands; ``old`` is what ``accumulate`` adds into.
+
+    >>> from convgrad.notation import problem
+    >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
+    >>> x = np.arange(1.0, 4.0).reshape(1, 1, 3)
+    >>> evaluate(one, [x, x]).value.ravel().tolist(), evaluate(one, [x, x]).terms.ravel().tolist()
+    ([8.0, 14.0, 8.0], [2, 3, 2])
+    """
+    given: dict[Tensor, F64Array] = {
+        tensor: np.asarray(array).astype(np.float64) for tensor, array in zip(problem.operands, operands, strict=True)
+    }
+    absolute: dict[Tensor, F64Array] = {tensor: np.abs(array) for tensor, array in given.items()}
+    with np.errstate(all="ignore"):
+        value = _solve(problem, given, lambda share: progress(share / 2))
+        magnitude = _solve(problem, absolute, lambda share: progress((1 + share) / 2))
+        if problem.accumulate and old is not None:
+            before = old.astype(np.float64)
+            value, magnitude = value + before, magnitude + np.abs(before)
+    return Answer(value, magnitude, count_terms(problem, value.shape))
+
+
+def _solve(problem: Problem, given: Operands, progress: Callable[[float], None]) -> F64Array:
+    value = _SOLVERS[problem.solves_for](problem.geometry, given, progress)
+    if "bias" in given:
+        value = value + given["bias"].reshape(1, -1, *[1] * (value.ndim - 2))
+    return value
+
+
+def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the number of products in each output element, of ``shape``: existing taps times what is summed beside.
+
+    Counts the taps by solving one image and one channel of ones.
+    """
+    geometry, role = problem.geometry, problem.solves_for
+    if isinstance(geometry, Channels):
+        return np.full(shape, geometry.batch * geometry.positions if role == "bias" else 1)
+    one = Conv(1, 1, 1, 1, geometry.axes)
+    ones: Operands = {
+        "src": np.ones(one.src_shape),
+        "dst": np.ones(one.dst_shape),
+        "weights": np.ones(one.weights_shape),
+    }
+    beside = {
+        "dst": geometry.src_channels // geometry.groups,
+        "src": geometry.dst_channels // geometry.groups,
+        "weights": geometry.batch,
+    }
+    counted = _SOLVERS[role](one, ones, lambda share: None) * beside[role]
+    return np.broadcast_to(counted.astype(np.int64), shape)
+
+
+def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield indices k, i, p into the last axes of weights, src and dst: a tap, and all positions that meet under it."""
+    for number, tap in enumerate(product(*(range(k) for k in conv.kernel))):
+        progress(number / conv.taps)
+        met = [_meetings(axis, k) for axis, k in zip(conv.axes, tap, strict=True)]
+        yield (..., *tap), (..., *np.ix_(*(i for i, _ in met))), (..., *np.ix_(*(p for _, p in met)))
+
+
+def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    pairs = [(p * axis.stride + k * axis.dilation - axis.pad_begin, p) for p in range(axis.dst)]
+    existing = [(i, p) for i, p in pairs if 0 <= i < axis.src]
+    return np.array([i for i, _ in existing], np.intp), np.array([p for _, p in existing], np.intp)
+
+
+def _grouped(array: F64Array, groups: int, channel_axis: int) -> F64Array:
+    """Split the channel axis into (group, channel within the group)."""
+    shape = list(array.shape)
+    shape[channel_axis : channel_axis + 1] = [groups, shape[channel_axis] // groups]
+    return array.reshape(shape)
+
+
+def _matrices(array: F64Array) -> F64Array:
+    """Flatten the positions of (n, g, c, X...), which leaves one matrix (c, X) for each image and group."""
+    return array.reshape(*array.shape[:3], prod(array.shape[3:]))
+
+
+def _solve_dst(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
+    """dst[n, o, p] = sum over k, c of weights[o, c, k] src[n, c, i]."""
+    src, weights = _grouped(given["src"], conv.groups, 1), _grouped(given["weights"], conv.groups, 0)
+    dst = _grouped(np.zeros(conv.dst_shape), conv.groups, 1)
+    for k, i, p in _taps(conv, progress):
+        products = weights[k] @ _matrices(src[i])
+        dst[p] += products.reshape(dst[p].shape)
+    return dst.reshape(conv.dst_shape)
+
+
+def _solve_src(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
+    """src[n, c, i] = sum over k, o of weights[o, c, k] dst[n, o, p]."""
+    dst, weights = _grouped(given["dst"], conv.groups, 1), _grouped(given["weights"], conv.groups, 0)
+    src = _grouped(np.zeros(conv.src_shape), conv.groups, 1)
+    for k, i, p in _taps(conv, progress):
+        products = weights[k].swapaxes(-1, -2) @ _matrices(dst[p])
+        src[i] += products.reshape(src[i].shape)
+    return src.reshape(conv.src_shape)
+
+
+def _solve_weights(conv: Conv, given: Operands, progress: Callable[[float], None]) -> F64Array:
+    """weights[o, c, k] = sum over n, p of dst[n, o, p] src[n, c, i]."""
+    src, dst = _grouped(given["src"], conv.groups, 1), _grouped(given["dst"], conv.groups, 1)
+    weights = _grouped(np.zeros(conv.weights_shape), conv.groups, 0)
+    for k, i, p in _taps(conv, progress):
+        products = _matrices(dst[p]) @ _matrices(src[i]).swapaxes(-1, -2)
+        weights[k] = products.sum(axis=0)
+    return weights.reshape(conv.weights_shape)
+
+
+def _solve_bias_add(channels: Channels, given: Operands, progress: Callable[[float], None]) -> F64Array:
+    """dst[n, c, p] = src[n, c, p]; the bias is added as it is to every forward."""
+    return given["src"]
+
+
+def _solve_bias(channels: Channels, given: Operands, progress: Callable[[float], None]) -> F64Array:
+    """bias[c] = sum over n, p of dst[n, c, p]."""
+    return np.asarray(given["dst"].sum(axis=(0, *range(2, given["dst"].ndim))))
+
+
+_SOLVERS: Mapping[str, Callable[[Any, Operands, Callable[[float], None]], F64Array]] = {
+    "dst": _solve_dst,
+    "src": _solve_src,
+    "weights": _solve_weights,
+    "bias_add": _solve_bias_add,
+    "bias": _solve_bias,
+}

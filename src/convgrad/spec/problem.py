@@ -1,0 +1,131 @@
+"""A problem: one call, fully checked, as a value. Engines and the oracle know no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from convgrad.formats import F64, Format
+from convgrad.spec.call import Call, Shape, gather
+from convgrad.spec.channels import check_channels, check_ranks
+from convgrad.spec.check import S64_MAX, Attributes
+from convgrad.spec.extents import AXES, ignored_output_padding
+from convgrad.spec.geometry import Channels, Conv
+from convgrad.spec.layouts import DATA, axis_order, from_canonical, to_canonical
+from convgrad.spec.operators import Operator, SolvesFor, Tensor
+from convgrad.spec.rules import refuse
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is asked. ``operands`` are the tensors given, in order; shape operands are already part of the geometry.
+
+    ``layouts`` say how each operand's axes lie, and last how the output's do.
+    """
+
+    operator: str
+    solves_for: SolvesFor
+    geometry: Conv | Channels
+    operands: tuple[Tensor, ...]
+    output: Tensor
+    layouts: tuple[str, ...]
+    operand_format: Format
+    output_format: Format
+    accumulate: bool = False
+    note: str | None = None
+
+    @property
+    def output_shape(self) -> Shape:
+        """The output's shape in the caller's layout."""
+        return from_canonical(canonical_shape(self.geometry, self.output), self.layouts[-1])
+
+    def operand_order(self, index: int) -> tuple[int, ...]:
+        """Return the permutation that makes operand ``index`` canonical."""
+        rank = len(canonical_shape(self.geometry, self.operands[index]))
+        return axis_order(self.layouts[index], rank)
+
+    @property
+    def output_order(self) -> tuple[int, ...]:
+        """The permutation that makes the output canonical."""
+        return axis_order(self.layouts[-1], len(self.output_shape))
+
+
+def canonical_shape(geometry: Conv | Channels, tensor: Tensor) -> Shape:
+    """Return the canonical shape of a tensor."""
+    if isinstance(geometry, Channels):
+        return (geometry.channels,) if tensor == "bias" else geometry.shape
+    if tensor == "bias":
+        raise ValueError("the length of a convolution's bias depends on the operator, not on the geometry")
+    return {"src": geometry.src_shape, "dst": geometry.dst_shape, "weights": geometry.weights_shape}[tensor]
+
+
+def problem_of(
+    op: Operator,
+    shapes: Sequence[Shape],
+    attributes: Attributes,
+    operand_format: Format,
+    output_format: Format,
+    accumulate: bool = False,
+) -> Problem:
+    """Return the problem of a call, or raise by rules A7 to A9, T4 and G1 to G11.
+
+    ``shapes`` has one entry per operand given, in the operator's layouts; a shape operand's entry is its values.
+    """
+    if output_format is F64 and operand_format is not F64:  # T4
+        refuse("T4", op.name, f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32; got f64")
+    geometry, note = _geometry(op, shapes, attributes)
+    operands = tuple(port.tensor for port, _ in zip(op.operands, shapes, strict=False) if not port.is_shape)
+    layouts = {"weights": attributes.weights_format, "bias": "NCX"}
+    return Problem(
+        op.name,
+        op.solves_for,
+        geometry,
+        operands,
+        op.output.tensor,
+        tuple(layouts.get(tensor, attributes.data_format) for tensor in (*operands, op.output.tensor)),
+        operand_format,
+        output_format,
+        accumulate,
+        note,
+    )
+
+
+def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:
+    if op.solves_for in ("bias_add", "bias"):
+        return _channels(op, shapes, attributes), None
+    call = gather(op, shapes, attributes)
+    check_ranks(call)
+    check_channels(call)
+    conv = _conv(call)
+    return conv, ignored_output_padding(call, conv)
+
+
+def _conv(call: Call) -> Conv:
+    groups = call.attributes.groups
+    out_channels, in_per_group = call.shapes["weights"][:2]
+    batch = next(call.shapes[t][0] for t in ("src", "dst") if t in call.shapes)
+    axes = AXES[call.op.solves_for, call.op.transposed](call)
+    conv = Conv(batch, groups, in_per_group * groups, out_channels, axes)
+    for shape in (conv.src_shape, conv.dst_shape, conv.weights_shape):
+        _check_size(call.op, shape)
+    return conv
+
+
+def _channels(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Channels:
+    data = shapes[0]
+    if len(data) < 2:  # G1
+        refuse("G1", op.name, f"{op.operands[0].name} must have rank 2 or more, batch and channels; got shape {data}")
+    batch, channels, *extents = to_canonical(data, attributes.data_format)
+    if op.solves_for == "bias_add" and shapes[1] != (channels,):  # G11
+        sentence = f"bias must be 1-D with one value per channel of {op.operands[0].name}, {channels}; got {shapes[1]}"
+        other = next(f for f in DATA if f != attributes.data_format)
+        fits_other = shapes[1] == (to_canonical(data, other)[1],)
+        refuse("G11", op.name, sentence + (f"; it fits data_format={other}" if fits_other else ""))
+    _check_size(op, data)
+    return Channels(batch, channels, tuple(extents))
+
+
+def _check_size(op: Operator, shape: Shape) -> None:
+    if prod(max(extent, 1) for extent in shape) * F64.dtype.itemsize > S64_MAX:  # G10
+        refuse("G10", op.name, f"a tensor's size in bytes must fit 63 bits; got canonical shape {shape}")

@@ -1,0 +1,74 @@
+"""Every rule a call must keep: its id, the error that breaking it raises, and its statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from convgrad.errors import (
+    ConvgradError,
+    InvalidAttributeError,
+    InvalidDataTypeError,
+    InvalidOpError,
+    InvalidShapeError,
+    UnsupportedError,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One numbered rule."""
+
+    id: str
+    error: type[ConvgradError]
+    statement: str
+
+
+_ROWS = (
+    # O: the operator and its operands
+    ("O1", InvalidOpError, "the operator is one of the operator table"),
+    ("O2", InvalidOpError, "the number of operands is one the operator takes"),
+    # A: attributes
+    ("A1", InvalidAttributeError, "every attribute is one of the operator's"),
+    ("A2", InvalidAttributeError, "an attribute has the type of the table: int, list of int, string; bool is no int"),
+    ("A3", InvalidAttributeError, "a required attribute is given"),
+    ("A4", InvalidAttributeError, "an integer attribute lies in its range: strides, dilations, groups > 0; pads >= 0"),
+    ("A5", InvalidAttributeError, "a string attribute is one of its choices"),
+    ("A6", InvalidShapeError, "a list attribute has one value per spatial axis"),
+    ("A7", InvalidAttributeError, "weights_shape is given, as operand or attribute: it cannot be inferred"),
+    ("A8", InvalidAttributeError, "dst_shape is given, or follows from output_padding, auto_pad same, or stride 1"),
+    ("A9", InvalidAttributeError, "output_padding < stride in a data gradient, < max(stride, dilation) transposed"),
+    # T: types
+    ("T1", InvalidDataTypeError, "an operand is an array of f32, bf16, f16 or f64"),
+    ("T2", InvalidDataTypeError, "all operands have one type"),
+    ("T3", InvalidDataTypeError, "a shape operand holds integers"),
+    ("T4", InvalidDataTypeError, "dtype is f32, bf16, f16 or f64; f64 only from f64 operands"),
+    ("T5", InvalidDataTypeError, "out is a NumPy array of the output's type in native byte order"),
+    # G: geometry
+    ("G1", InvalidShapeError, "all tensors have one rank, the spatial axes + 2, with at least one spatial axis"),
+    ("G2", InvalidShapeError, "batches agree"),
+    ("G3", InvalidShapeError, "groups divides the channels on both sides"),
+    ("G4", InvalidShapeError, "channels of the data are the channels of the weights (x groups on the input side)"),
+    ("G5", InvalidShapeError, "weights have no empty dimension"),
+    ("G6", InvalidShapeError, "convolution extents: O = floor((I + P - E)/s) + 1, or both sides empty"),
+    ("G7", InvalidShapeError, "transposed extents: L = s(l - 1) + E - P + op"),
+    ("G8", InvalidShapeError, "a forward output extent is at least 1, or 0 where the input extent is 0"),
+    ("G9", InvalidShapeError, "a shape is a 1-D list of as many non-negative integers as the tensor has axes"),
+    ("G10", InvalidShapeError, "extents and sizes in bytes fit 63 bits"),
+    ("G11", InvalidShapeError, "bias is 1-D with one value per channel"),
+    # D: the door (arrays and options)
+    ("D1", UnsupportedError, "an operand lies in memory the CPU can read"),
+    ("D2", InvalidShapeError, "out has the output's shape"),
+    ("D3", InvalidShapeError, "out is writable"),
+    ("D4", InvalidShapeError, "out overlaps neither an operand nor itself"),
+    ("D5", InvalidAttributeError, "accumulate is a bool, and true only with out"),
+    ("D6", InvalidAttributeError, "threads is a positive integer"),
+)  # fmt: skip
+
+RULES = {row[0]: Rule(*row) for row in _ROWS}
+
+
+def refuse(rule_id: str, operator: str, sentence: str) -> NoReturn:
+    """Raise the error of a rule as one sentence: operator, what must hold, what was given, the rule's id."""
+    rule = RULES[rule_id]
+    raise rule.error(f"{operator}: {sentence} [{rule.id}]")

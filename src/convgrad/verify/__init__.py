@@ -1,0 +1,1 @@
+"""How good an answer is: results against the exact value and the proved bound."""

@@ -1,0 +1,105 @@
+"""An array against the exact answer: the largest error as a share of the proved bound, element by element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import Format, round_to
+from convgrad.spec.oracle import Answer
+from convgrad.spec.order import error_bound, gamma
+from convgrad.spec.problem import Problem
+
+F64Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a comparison. ``share`` is the largest error over its bound; indices are canonical."""
+
+    elements: int
+    equal: int
+    beyond: int
+    share: float
+    worst: tuple[int, ...]
+    got: float
+    expected: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element lies within its bound."""
+        return self.beyond == 0
+
+    def __str__(self) -> str:
+        """Return the verdict as one line."""
+        if self.elements == 0:
+            return "ok: nothing to compare"
+        head = "ok" if self.ok else f"WRONG: {self.beyond} of {self.elements} elements beyond the bound"
+        tail = "" if self.share == 0 else (
+            f"; worst element {self.worst}: got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
+        )  # fmt: skip
+        return f"{head}: {self.equal} of {self.elements} equal, largest error {self.share:.3g} of the bound{tail}"
+
+
+def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) -> Verdict:
+    """Compare a canonical result, computed with sums of ``height``, with the exact answer.
+
+    A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
+    of the sum, of the oracle's own float64 sum, and of the output. Non-finite values must agree where they are forced.
+    """
+    sum_bound = _sum_bound(answer, problem, height)
+    return _judge(got, answer.value, sum_bound, problem.output_format, answer.rounded(problem))
+
+
+def compare_recorded(
+    got: NDArray[Any], recorded: NDArray[Any], answer: Answer, problem: Problem, height: int
+) -> Verdict:
+    """Compare with a recorded result, itself exact up to the rounding to its format; ``answer`` only gives magnitudes."""
+    expected = recorded.astype(np.float64)
+    slack = _rounding(np.abs(expected), problem.output_format)
+    return _judge(got, expected, _sum_bound(answer, problem, height) + slack, problem.output_format, recorded)
+
+
+def _sum_bound(answer: Answer, problem: Problem, height: int) -> F64Array:
+    accumulator = problem.operand_format.accumulator
+    own = (
+        gamma(int(answer.terms.max(initial=0)) + 2, 2.0**-53) * answer.magnitude
+    )  # zero error on integers all the same
+    return error_bound(height, answer.terms, answer.magnitude, accumulator) + own
+
+
+def _rounding(values: F64Array, fmt: Format) -> F64Array:
+    """Return the most that rounding numbers up to ``values`` in size can change them."""
+    rounding: F64Array = np.maximum(values * fmt.unit, fmt.tiny / 2)
+    return rounding
+
+
+def _judge(got: NDArray[Any], expected: F64Array, bound: F64Array, fmt: Format, rounded: NDArray[Any]) -> Verdict:
+    if got.size == 0:
+        return Verdict(0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
+    with np.errstate(all="ignore"):
+        actual, target = got.astype(np.float64), rounded.astype(np.float64)
+        low, high = round_to(expected - bound, fmt), round_to(expected + bound, fmt)
+        same = (actual == target) | (np.isnan(actual) & np.isnan(target))
+        within = same | ((low <= actual) & (actual <= high))
+        total = bound + _rounding(np.abs(expected) + bound, fmt)
+        share = np.where(same, np.where(np.isfinite(expected), np.abs(actual - expected) / total, 0.0), np.inf)
+        near = within & ~same
+        share = np.where(near, np.minimum(np.abs(actual - expected) / total, 1.0), share)
+        share = np.where(within, share, np.maximum(np.abs(actual - expected) / total, np.nextafter(1, 2)))
+        share = np.where(np.isnan(share), np.where(within, 0.0, np.inf), share)
+    worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    return Verdict(
+        elements=got.size,
+        equal=int(np.count_nonzero(same)),
+        beyond=int(np.count_nonzero(~within)),
+        share=float(share[worst]),
+        worst=tuple(int(i) for i in worst),
+        got=float(actual[worst]),
+        expected=float(expected[worst]),
+        bound=float(total[worst]),
+    )
