@@ -2,7 +2,7 @@
 
 The keys are g groups, mb batch (2 if absent), ic oc channels, and i o k s p d with d h w for depth, height, width:
 input, output, kernel, stride, left pad, and dilation counted from 0. Underscores mean nothing; ``n`` begins a name and
-comes last. An output left out follows from the pad, a pad from the output; an inner axis left out repeats the outer one.
+comes last. An output left out follows from the pad, a pad from the output; an inner axis repeats its outer one.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _tokens(text: str) -> tuple[dict[str, int], str]:
 
 
 def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str, dict[str, int]]]:
-    """Return the spatial axes with their values. An axis without i and k repeats the outer axis, but for what it has."""
+    """Return the spatial axes with their values: one without i and k repeats the outer axis, but for what it has."""
     letters = [axis for axis in _AXIS_LETTERS if given[axis]]
     if not letters:
         raise NotationError(f"a problem has at least one spatial axis; got {text!r}")

@@ -14,6 +14,7 @@ from convgrad import arrays
 from convgrad.engines import numpy as engine
 from convgrad.formats import F32
 from convgrad.spec.check import as_integer, check_attributes
+from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
@@ -57,7 +58,9 @@ def prepare(
     rank = len(shapes[0])
     checked = check_attributes(op, _spread(op, attributes, rank - 2) if scalars else attributes, rank - 2)
     problem = problem_of(op, shapes, checked, common, arrays.output_format(dtype, common, op.name), accumulate)
-    views = (array.transpose(problem.operand_order(index)) for index, array in enumerate(taken.values()))
+    views = (
+        a.transpose(axis_order(layout, a.ndim)) for a, layout in zip(taken.values(), problem.layouts, strict=False)
+    )
     return Prepared(problem, tuple(views), tuple(taken))
 
 

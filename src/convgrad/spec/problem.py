@@ -40,11 +40,6 @@ class Problem:
         """The output's shape in the caller's layout."""
         return from_canonical(canonical_shape(self.geometry, self.output), self.layouts[-1])
 
-    def operand_order(self, index: int) -> tuple[int, ...]:
-        """Return the permutation that makes operand ``index`` canonical."""
-        rank = len(canonical_shape(self.geometry, self.operands[index]))
-        return axis_order(self.layouts[index], rank)
-
     @property
     def output_order(self) -> tuple[int, ...]:
         """The permutation that makes the output canonical."""
@@ -52,11 +47,9 @@ class Problem:
 
 
 def canonical_shape(geometry: Conv | Channels, tensor: Tensor) -> Shape:
-    """Return the canonical shape of a tensor."""
+    """Return the canonical shape of a tensor; of bias, only where it is the output."""
     if isinstance(geometry, Channels):
         return (geometry.channels,) if tensor == "bias" else geometry.shape
-    if tensor == "bias":
-        raise ValueError("the length of a convolution's bias depends on the operator, not on the geometry")
     return {"src": geometry.src_shape, "dst": geometry.dst_shape, "weights": geometry.weights_shape}[tensor]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import Format, round_to
+from convgrad.formats import F64, Format, round_to
 from convgrad.spec.oracle import Answer
 from convgrad.spec.order import error_bound, gamma
 from convgrad.spec.problem import Problem
@@ -48,28 +48,28 @@ class Verdict:
 def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) -> Verdict:
     """Compare a canonical result, computed with sums of ``height``, with the exact answer.
 
-    A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
-    of the sum, of the oracle's own float64 sum, and of the output. Non-finite values must agree where they are forced.
+    A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the
+    roundings of the sum, of the oracle's own float64 sum, and of the output.
     """
-    sum_bound = _sum_bound(answer, problem, height)
-    return _judge(got, answer.value, sum_bound, problem.output_format, answer.rounded(problem))
+    bound = _sum_bound(answer, problem, height)
+    return _judge(got, answer.value, bound, problem.output_format, answer.rounded(problem))
 
 
 def compare_recorded(
     got: NDArray[Any], recorded: NDArray[Any], answer: Answer, problem: Problem, height: int
 ) -> Verdict:
-    """Compare with a recorded result, itself exact up to the rounding to its format; ``answer`` only gives magnitudes."""
+    """Compare with a recorded result, exact but for its rounding; ``answer`` only gives the magnitudes."""
     expected = recorded.astype(np.float64)
     slack = _rounding(np.abs(expected), problem.output_format)
     return _judge(got, expected, _sum_bound(answer, problem, height) + slack, problem.output_format, recorded)
 
 
 def _sum_bound(answer: Answer, problem: Problem, height: int) -> F64Array:
+    """Return the bound before output rounding, the oracle's own error included; infinite where a sum may overflow."""
     accumulator = problem.operand_format.accumulator
-    own = (
-        gamma(int(answer.terms.max(initial=0)) + 2, 2.0**-53) * answer.magnitude
-    )  # zero error on integers all the same
-    return error_bound(height, answer.terms, answer.magnitude, accumulator) + own
+    own = gamma(int(answer.terms.max(initial=0)) + 2, F64.unit) * answer.magnitude
+    bound = error_bound(height, answer.terms, answer.magnitude, accumulator) + own
+    return np.where(answer.magnitude + bound > accumulator.largest, np.inf, bound)
 
 
 def _rounding(values: F64Array, fmt: Format) -> F64Array:
@@ -83,15 +83,14 @@ def _judge(got: NDArray[Any], expected: F64Array, bound: F64Array, fmt: Format, 
         return Verdict(0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
     with np.errstate(all="ignore"):
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
-        low, high = round_to(expected - bound, fmt), round_to(expected + bound, fmt)
         same = (actual == target) | (np.isnan(actual) & np.isnan(target))
-        within = same | ((low <= actual) & (actual <= high))
+        # What non-finite operands reach must match; elsewhere anything between the rounded ends may come.
+        finite = np.isfinite(expected)
+        between = (round_to(expected - bound, fmt) <= actual) & (actual <= round_to(expected + bound, fmt))
+        within = same | (finite & (between | np.isinf(bound)))
         total = bound + _rounding(np.abs(expected) + bound, fmt)
-        share = np.where(same, np.where(np.isfinite(expected), np.abs(actual - expected) / total, 0.0), np.inf)
-        near = within & ~same
-        share = np.where(near, np.minimum(np.abs(actual - expected) / total, 1.0), share)
-        share = np.where(within, share, np.maximum(np.abs(actual - expected) / total, np.nextafter(1, 2)))
-        share = np.where(np.isnan(share), np.where(within, 0.0, np.inf), share)
+        share = np.nan_to_num(np.abs(actual - expected) / total, nan=0.0)
+        share = np.where(within, np.where(finite, np.minimum(share, 1.0), 0.0), np.maximum(share, np.nextafter(1, 2)))
     worst = np.unravel_index(int(np.argmax(share)), share.shape)
     return Verdict(
         elements=got.size,
