@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.engines import numpy as engine
-from convgrad.formats import F32
+from convgrad.formats import F32, Format
 from convgrad.spec.check import as_integer, check_attributes
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find
@@ -90,12 +90,18 @@ def call(
     return result
 
 
-def infer(operator: str, shapes: tuple[object, ...], attributes: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the output shape of a call on operands of these shapes, in the order of the operator's document."""
+def problem_from_shapes(
+    operator: str,
+    shapes: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    operand_format: Format = F32,
+    dtype: object = None,
+) -> Problem:
+    """Return the problem of a call on operands of these shapes, in the order of the operator's document."""
     op, shapes = _row(operator, shapes, shape_second=False)
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
     checked = check_attributes(op, attributes, len(extents[0]) - 2)
-    return problem_of(op, extents, checked, F32, F32).output_shape
+    return problem_of(op, extents, checked, operand_format, arrays.output_format(dtype, operand_format, op.name))
 
 
 def _row(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convgrad.functional.call import call, infer
+from convgrad.functional.call import call, problem_from_shapes
 from convgrad.functional.types import Array, DType
 
 
@@ -57,4 +57,4 @@ def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int
     >>> infer_shapes("Convolution", (2, 224, 224, 3), (7, 7, 3, 64), strides=[2, 2], dilations=[1, 1], auto_pad="valid")
     (2, 109, 109, 64)
     """
-    return infer(operator, shapes, attributes)
+    return problem_from_shapes(operator, shapes, attributes).output_shape

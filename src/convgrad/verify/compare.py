@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import F64, Format, round_to
+from convgrad.spec.layouts import from_canonical
 from convgrad.spec.oracle import Answer
 from convgrad.spec.order import error_bound, gamma
 from convgrad.spec.problem import Problem
@@ -18,7 +19,7 @@ F64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a comparison. ``share`` is the largest error over its bound; indices are canonical."""
+    """The outcome of a comparison. ``share`` is the largest error over its bound, ``worst`` where, in the result's layout."""
 
     elements: int
     equal: int
@@ -52,7 +53,7 @@ def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) ->
     roundings of the sum, of the oracle's own float64 sum, and of the output.
     """
     bound = _sum_bound(answer, problem, height)
-    return _judge(got, answer.value, bound, problem.output_format, answer.rounded(problem))
+    return _judge(got, answer.value, bound, problem, answer.rounded(problem))
 
 
 def compare_recorded(
@@ -61,7 +62,7 @@ def compare_recorded(
     """Compare with a recorded result, exact but for its rounding; ``answer`` only gives the magnitudes."""
     expected = recorded.astype(np.float64)
     slack = _rounding(np.abs(expected), problem.output_format)
-    return _judge(got, expected, _sum_bound(answer, problem, height) + slack, problem.output_format, recorded)
+    return _judge(got, expected, _sum_bound(answer, problem, height) + slack, problem, recorded)
 
 
 def _sum_bound(answer: Answer, problem: Problem, height: int) -> F64Array:
@@ -78,7 +79,8 @@ def _rounding(values: F64Array, fmt: Format) -> F64Array:
     return rounding
 
 
-def _judge(got: NDArray[Any], expected: F64Array, bound: F64Array, fmt: Format, rounded: NDArray[Any]) -> Verdict:
+def _judge(got: NDArray[Any], expected: F64Array, bound: F64Array, problem: Problem, rounded: NDArray[Any]) -> Verdict:
+    fmt = problem.output_format
     if got.size == 0:
         return Verdict(0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
     with np.errstate(all="ignore"):
@@ -97,7 +99,7 @@ def _judge(got: NDArray[Any], expected: F64Array, bound: F64Array, fmt: Format, 
         equal=int(np.count_nonzero(same)),
         beyond=int(np.count_nonzero(~within)),
         share=float(share[worst]),
-        worst=tuple(int(i) for i in worst),
+        worst=from_canonical([int(i) for i in worst], problem.layouts[-1]),
         got=float(actual[worst]),
         expected=float(expected[worst]),
         bound=float(total[worst]),

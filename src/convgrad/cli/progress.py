@@ -1,0 +1,47 @@
+"""Progress of long work, one line rewritten in place on a terminal and nothing elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+
+FIRST_AFTER_S = 0.5
+EVERY_S = 0.2
+
+
+class Progress:
+    """Shows what is going on and for how long; ``progress(share)`` adds how far it is."""
+
+    def __init__(self, label: str, silent: bool = False) -> None:
+        self._label, self._share, self._started = label, 0.0, time.monotonic()
+        self._shown = False
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+        self._active = sys.stdout.isatty() and not silent
+
+    def __call__(self, share: float) -> None:
+        """Take the share done, 0 to 1."""
+        self._share = share
+
+    def __enter__(self) -> Progress:
+        if self._active:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._done.set()
+        if self._active:
+            self._thread.join()
+            if self._shown:
+                print("\r\x1b[K", end="", flush=True)
+
+    def _show(self) -> None:
+        wait = FIRST_AFTER_S
+        while not self._done.wait(wait):
+            wait, self._shown = EVERY_S, True
+            share = f" {self._share:4.0%}" if self._share else ""
+            print(f"\r\x1b[K{self._label}{share}  {time.monotonic() - self._started:.0f} s", end="", flush=True)

@@ -1,0 +1,104 @@
+"""The report of ``convgrad run``: what was run, with every attribute resolved, and how it came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines import numpy as engine
+from convgrad.functional.call import Prepared
+from convgrad.spec.check import check_attributes
+from convgrad.spec.geometry import Conv
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.operators import Operator
+from convgrad.verify.compare import Verdict
+
+Array = NDArray[Any]
+
+WIDTH = 14
+
+
+def report(
+    op: Operator,
+    attributes: Mapping[str, Any],
+    prepared: Prepared,
+    sources: Mapping[str, str],
+    result: Array,
+    time_ms: float,
+    verdicts: Mapping[str, Verdict],
+) -> dict[str, Any]:
+    """Return the report as values ready for JSON; ``sources`` say where each operand came from."""
+    problem = prepared.problem
+    tensors = zip(prepared.names, prepared.operands, problem.layouts, strict=False)
+    values = result.astype(np.float64)
+    return {
+        "operator": problem.operator,
+        "type": problem.operand_format.name,
+        "operands": {
+            name: {"shape": list(from_canonical(view.shape, layout)), "from": sources[name]}
+            for name, view, layout in tensors
+        },
+        "result": {"name": op.output.name, "shape": list(result.shape), "type": problem.output_format.name},
+        "attributes": _resolved(op, attributes, prepared),
+        "engine": "numpy",
+        "height": engine.height(problem),
+        "time_ms": round(time_ms, 3),
+        "largest": float(np.abs(values).max()) if result.size else 0.0,
+        "mean": float(values.mean()) if result.size else 0.0,
+        "checks": {
+            name: {"ok": v.ok, "equal": v.equal, "elements": v.elements, "share_of_bound": v.share, "text": str(v)}
+            for name, v in verdicts.items()
+        },
+    }
+
+
+def _resolved(op: Operator, attributes: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
+    """Return the attributes as the operator used them: explicit pads, defaults filled in, shapes that decided."""
+    geometry = prepared.problem.geometry
+    checked = check_attributes(op, attributes, len(geometry.axes) if isinstance(geometry, Conv) else 0)
+    if not isinstance(geometry, Conv):
+        return {"data_format": checked.data_format}
+    axes = geometry.axes
+    resolved: dict[str, Any] = {
+        "strides": [a.stride for a in axes],
+        "pads_begin": [a.pad_begin for a in axes],
+        "pads_end": [a.pad_end for a in axes],
+        "dilations": [a.dilation for a in axes],
+        "auto_pad": checked.auto_pad,
+        "groups": geometry.groups,
+        "data_format": checked.data_format,
+        "weights_format": checked.weights_format,
+    }
+    if checked.output_padding is not None:
+        resolved["output_padding"] = list(checked.output_padding)
+    names = {a.means: a.name for a in op.attributes}
+    return {names[meaning]: value for meaning, value in resolved.items()}
+
+
+def as_text(report: Mapping[str, Any]) -> str:
+    """Return the report as lines for a person."""
+    result = report["result"]
+    rows = [
+        (name, f"{shape_words(operand['shape'])}  {operand['from']}") for name, operand in report["operands"].items()
+    ]
+    rows.append((result["name"], shape_words(result["shape"])))
+    rows += [(name, _words(value)) for name, value in report["attributes"].items()]
+    rows.append(("engine", f"{report['engine']}, sums of height {report['height']}"))
+    rows.append(("time", f"{report['time_ms']:.3g} ms"))
+    rows.append(("largest", f"{report['largest']:.9g}"))
+    rows.append(("mean", f"{report['mean']:.9g}"))
+    rows += [(f"against {name}", check["text"]) for name, check in report["checks"].items()]
+    kinds = report["type"] if report["type"] == result["type"] else f"{report['type']} to {result['type']}"
+    return "\n".join([f"{report['operator']} {kinds}", *(f"  {name:{WIDTH}}  {text}".rstrip() for name, text in rows)])
+
+
+def _words(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def shape_words(shape: Sequence[int]) -> str:
+    """Return a shape as 8x56x56x64."""
+    return "x".join(map(str, shape)) or "scalar"

@@ -1,0 +1,211 @@
+"""``convgrad run``: one operator on arrays from files or made-up ones, checked and written on request."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+import convgrad
+from convgrad import arrays, files, formats, notation
+from convgrad.cli.progress import Progress
+from convgrad.cli.report import WIDTH, as_text, report, shape_words
+from convgrad.engines import numpy as engine
+from convgrad.errors import ConvgradError, FileError
+from convgrad.functional.call import Prepared, prepare, problem_from_shapes
+from convgrad.spec import oracle
+from convgrad.spec.operators import find
+from convgrad.verify.compare import Verdict, compare, compare_recorded
+from convgrad.verify.fill import Kind, fill
+
+Array = NDArray[Any]
+
+
+class UsageError(Exception):
+    """The command line contradicts itself."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One operator to run: its operands, or the shapes to make them of."""
+
+    operator: str
+    attributes: dict[str, Any]
+    operands: tuple[object, ...]
+    places: tuple[str, ...]
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: print(f"convgrad: warning: {message}", file=sys.stderr)
+            verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
+    except UsageError as error:
+        print(f"convgrad run: {error}\ntry convgrad run --help", file=sys.stderr)
+        return 2
+    except (ConvgradError, MemoryError) as error:
+        print(f"convgrad: {error or 'out of memory'}", file=sys.stderr)
+        print(f"reproduce: {_reproducer(options)}", file=sys.stderr)
+        return 1
+    if all(verdict.ok for verdict in verdicts):
+        return 0
+    print(f"reproduce: {_reproducer(options)}", file=sys.stderr)
+    return 1
+
+
+# -- what to run -----------------------------------------------------------------------------------------------
+
+
+def _jobs(options: argparse.Namespace) -> list[Job]:
+    """Return the jobs of the command line: one, or two for a problem line of direction BWD_WB."""
+    made_up = options.shapes is not None
+    if len(options.operator.split()) > 1:
+        if options.inputs or made_up or options.attr or options.type:
+            raise UsageError("a problem line says shapes, attributes and type itself; it stands alone")
+        calls = notation.calls(notation.read(options.operator))
+        return [_made_up(c.operator, c.shapes, dict(c.attributes), c.format.name, options) for c in calls]
+    if made_up == bool(options.inputs):
+        raise UsageError("give either input files or --shapes")
+    if not made_up and (options.fill or options.type or options.seed is not None):
+        raise UsageError("--fill, --type and --seed go with --shapes or a problem line")
+    attributes = _attributes(options)
+    if made_up:
+        shapes = [_shape(text) for text in options.shapes]
+        return [_made_up(options.operator, shapes, attributes, options.type or "f32", options)]
+    operands = tuple(files.read(place) for place in options.inputs)
+    return [Job(options.operator, attributes, operands, tuple(options.inputs))]
+
+
+def _attributes(options: argparse.Namespace) -> dict[str, Any]:
+    """Parse NAME=VALUE by the types of the operator table; what does not parse is left to the checks to refuse."""
+    types = {a.name: a.type for a in find(options.operator).attributes}
+    parsed: dict[str, Any] = {}
+    for text in options.attr:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"an attribute is NAME=VALUE; got {text!r}")
+        if name in parsed:
+            raise UsageError(f"each attribute stands once; got {name} twice")
+        parsed[name] = value
+        items = value.strip("[]() ").replace(" ", ",").split(",") if value.strip("[]() ") else []
+        if types.get(name) == "s64[]" and all(_is_integer(item) for item in items):
+            parsed[name] = [int(item) for item in items]
+        elif types.get(name) == "s64" and _is_integer(value):
+            parsed[name] = int(value)
+    return parsed
+
+
+def _is_integer(text: str) -> bool:
+    return text.strip().removeprefix("-").isdecimal()
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    extents = text.replace(",", "x").split("x")
+    if not all(_is_integer(extent) for extent in extents):
+        raise UsageError(f"a shape is extents with x between, such as 8x56x56x64; got {text!r}")
+    return tuple(int(extent) for extent in extents)
+
+
+def _made_up(
+    operator: str,
+    shapes: Sequence[tuple[int, ...]],
+    attributes: dict[str, Any],
+    type_name: str,
+    options: argparse.Namespace,
+) -> Job:
+    """Make operands up, in the caller's layouts; shape operands keep their values."""
+    fmt = formats.FORMATS[type_name]
+    problem = problem_from_shapes(operator, tuple(shapes), attributes, fmt, options.dtype)
+    ports = find(operator).operands[: len(shapes)]
+    array_shapes = [shape for port, shape in zip(ports, shapes, strict=True) if not port.is_shape]
+    kind: Kind = options.fill or "integers"
+    seed: int = options.seed or 0
+    made = iter(fill(problem, array_shapes, kind, seed))
+    operands = tuple(shape if port.is_shape else next(made) for port, shape in zip(ports, shapes, strict=True))
+    return Job(operator, attributes, operands, tuple(f"{kind}, seed {seed}" for _ in shapes))
+
+
+# -- running it ----------------------------------------------------------------------------------------------------
+
+
+def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
+    """Run one job, print its report, write its result; return the verdicts of its comparisons."""
+    prepared = prepare(job.operator, job.operands, job.attributes, options.dtype)
+    problem = prepared.problem
+    recorded = _recorded(options, prepared)
+    if options.output:
+        files.check_target(options.output, problem.output_format.dtype, options.force)
+    with Progress(f"{problem.operator}:", options.json):
+        started = time.perf_counter()
+        result = convgrad.run(
+            job.operator, *job.operands, dtype=options.dtype, threads=options.threads, **job.attributes
+        )
+        time_ms = 1e3 * (time.perf_counter() - started)
+    verdicts = _compare(result, recorded, prepared, options)
+    op = find(job.operator, shape_second=len(job.operands) > 1 and arrays.is_shape(job.operands[1]))
+    sources = dict(zip((port.name for port in op.operands), job.places, strict=False))
+    summary = report(op, job.attributes, prepared, sources, result, time_ms, verdicts)
+    print(json.dumps(summary) if options.json else as_text(summary))
+    if options.output:
+        files.write(options.output, result, options.force)
+        if not options.json:
+            print(f"  {'written':{WIDTH}}  {options.output}")
+    return list(verdicts.values())
+
+
+def _recorded(options: argparse.Namespace, prepared: Prepared) -> Array | None:
+    if options.expect is None:
+        return None
+    problem = prepared.problem
+    recorded = files.read(options.expect)
+    if recorded.shape != problem.output_shape or formats.of_dtype(recorded.dtype) is not problem.output_format:
+        wanted = f"{problem.output_format} {shape_words(problem.output_shape)}"
+        raise FileError(
+            f"{options.expect}: the result is {wanted}; the file has {recorded.dtype} {shape_words(recorded.shape)}"
+        )
+    return recorded
+
+
+def _compare(
+    result: Array, recorded: Array | None, prepared: Prepared, options: argparse.Namespace
+) -> dict[str, Verdict]:
+    if options.check is None and recorded is None:
+        return {}
+    problem, got = prepared.problem, prepared.canonical_output(result)
+    height = engine.height(problem)
+    with Progress("oracle:", options.json) as progress:
+        answer = oracle.evaluate(problem, prepared.operands, progress=progress)
+    verdicts = {}
+    if options.check:
+        verdicts["oracle"] = compare(got, answer, problem, height)
+    if recorded is not None:
+        expected = prepared.canonical_output(recorded)
+        verdicts[options.expect] = compare_recorded(got, expected, answer, problem, height)
+    return verdicts
+
+
+def _reproducer(options: argparse.Namespace) -> str:
+    """Return the command line, written out: what was made up is named with its type, fill and seed."""
+    words = ["convgrad", "run", options.operator, *options.inputs]
+    for text in options.attr:
+        words += ["--attr", text]
+    if options.shapes:
+        words += ["--shapes", *options.shapes]
+    if not options.inputs:
+        words += ["--fill", options.fill or "integers", "--seed", str(options.seed or 0)]
+        if options.shapes:
+            words += ["--type", options.type or "f32"]
+    for name in ("dtype", "threads", "check", "expect"):
+        value = getattr(options, name)
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
