@@ -47,9 +47,9 @@ def read(place: str) -> Array:
         raise FileError(f"{place}: no such file")
     try:
         return _READERS[kind](path, key)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, FileError):
-            raise
+    except FileError:
+        raise
+    except Exception as error:  # NumPy and zipfile answer damaged headers with almost any exception
         raise FileError(f"{place}: cannot be read as {kind}: {error}") from error
 
 
@@ -179,7 +179,7 @@ def _write_safetensors(file: IO[bytes], key: str, array: Array) -> None:
     _safetensors()
     from safetensors.numpy import save  # noqa: PLC0415
 
-    file.write(save({key: np.ascontiguousarray(array)}))
+    file.write(save({key: np.asarray(array, order="C")}))
 
 
 _WRITERS: dict[str, Callable[[IO[bytes], str, Array], None]] = {

@@ -53,11 +53,12 @@ def evaluate(
     >>> evaluate(one, [x, x]).value.ravel().tolist(), evaluate(one, [x, x]).terms.ravel().tolist()
     ([8.0, 14.0, 8.0], [2, 3, 2])
     """
-    given: dict[Tensor, F64Array] = {
-        tensor: np.asarray(array).astype(np.float64) for tensor, array in zip(problem.operands, operands, strict=True)
-    }
-    absolute: dict[Tensor, F64Array] = {tensor: np.abs(array) for tensor, array in given.items()}
     with np.errstate(all="ignore"):
+        given: dict[Tensor, F64Array] = {
+            tensor: np.asarray(array).astype(np.float64)
+            for tensor, array in zip(problem.operands, operands, strict=True)
+        }
+        absolute: dict[Tensor, F64Array] = {tensor: np.abs(array) for tensor, array in given.items()}
         value = _solve(problem, given, lambda share: progress(share / 2))
         magnitude = _solve(problem, absolute, lambda share: progress((1 + share) / 2))
         if problem.accumulate and old is not None:

@@ -19,7 +19,7 @@ F64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a comparison. ``share`` is the largest error over its bound, ``worst`` where, in the result's layout."""
+    """The outcome of a comparison; ``share`` is the largest error over its bound, ``worst`` its place in the result."""
 
     elements: int
     equal: int

@@ -69,7 +69,7 @@ def _thinning(problem: Problem, ranges: Mapping[Tensor, int]) -> tuple[Tensor, i
         return "dst", exact // ranges["dst"], 1
     if problem.solves_for == "weights":
         bits = min(problem.output_format.significand_bits, _F32_BITS)
-        return "dst", 2**bits // (ranges["src"] * ranges["weights"]), 1
+        return "dst", max(1, 2**bits // (ranges["src"] * ranges["weights"])), 1
     other: Tensor = "src" if problem.solves_for == "dst" else "dst"
     return "weights", exact // (ranges[other] * ranges["weights"]), 0 if problem.solves_for == "dst" else 1
 

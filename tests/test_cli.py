@@ -1,0 +1,227 @@
+"""The command line, run as users run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import files
+from convgrad.functional.call import prepare
+from convgrad.spec import oracle
+
+COMMAND = str(Path(sysconfig.get_path("scripts")) / "convgrad")
+LAYER = ["--attr", "strides=2,2", "--attr", "dilations=1,1", "--attr", "auto_pad=same_upper"]
+MADE_UP = ["run", "ConvolutionBackwardWeights", "--shapes", "2x8x8x4", "2x4x4x6", "3x3x4x6", *LAYER]
+
+
+def command(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done
+
+
+def test_version_help_and_no_command() -> None:
+    assert command("--version").stdout == f"convgrad {convgrad.__version__}\n"
+    assert "exit codes" in command("--help").stdout
+    assert "--expect" in command("run", "--help").stdout
+    assert "usage" in command(expect=2).stdout
+
+
+def test_help_is_quick() -> None:
+    started = time.perf_counter()
+    for _ in range(5):
+        command("--help")
+    assert (time.perf_counter() - started) / 5 < 2  # 0.1 s on an idle machine
+
+
+def test_made_up_operands() -> None:
+    text = command(*MADE_UP, "--check", "oracle").stdout
+    assert re.search(r"src +2x8x8x4 +integers, seed 0", text)
+    assert re.search(r"pads_end +1,1", text)
+    assert re.search(r"diff_weights +3x3x4x6", text)
+    assert "against oracle  ok: 216 of 216 equal" in text
+    assert "time" in text
+    assert "largest" in text
+
+
+def test_json_says_the_same() -> None:
+    report = json.loads(command(*MADE_UP, "--check", "oracle", "--fill", "normal", "--seed", "3", "--json").stdout)
+    assert report["attributes"]["pads_begin"] == [0, 0]
+    assert report["operands"]["diff_dst"] == {"shape": [2, 4, 4, 6], "from": "normal, seed 3"}
+    assert report["result"] == {"name": "diff_weights", "shape": [3, 3, 4, 6], "type": "f32"}
+    assert report["checks"]["oracle"]["ok"]
+    assert 0 < report["checks"]["oracle"]["share_of_bound"] < 1
+    assert report["largest"] > abs(report["mean"])
+
+
+@pytest.fixture
+def layer(tmp_path: Path) -> Path:
+    """Files of a strided layer: operands and the exact gradient."""
+    rng = np.random.default_rng(5)
+    src = rng.standard_normal((2, 8, 8, 4), np.float32)
+    diff_dst = rng.standard_normal((2, 4, 4, 6), np.float32)
+    attributes = {"strides": [2, 2], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 4, 6]}
+    prepared = prepare("ConvolutionBackwardWeights", (src, diff_dst), attributes)
+    exact = np.empty((3, 3, 4, 6), np.float32)
+    prepared.canonical_output(exact)[...] = oracle.evaluate(prepared.problem, prepared.operands).rounded(
+        prepared.problem
+    )
+    np.savez(tmp_path / "layer.npz", src=src, diff_dst=diff_dst, exact=exact)
+    np.save(tmp_path / "src.npy", src)
+    return tmp_path
+
+
+RUN_FILES = [
+    "run",
+    "ConvolutionBackwardWeights",
+    "src.npy",
+    "layer.npz:diff_dst",
+    *LAYER,
+    "--attr",
+    "weights_shape=3,3,4,6",
+]
+
+
+def test_files_in_and_out(layer: Path) -> None:
+    text = command(*RUN_FILES, "-o", "dw.npy", "--expect", "layer.npz:exact", "--check", "oracle", cwd=layer).stdout
+    assert "against layer.npz:exact  ok" in text
+    assert "against oracle  ok" in text
+    exact = np.load(layer / "layer.npz")["exact"]
+    assert np.allclose(np.load(layer / "dw.npy"), exact, rtol=1e-5, atol=1e-5)
+    refused = command(*RUN_FILES, "-o", "dw.npy", expect=1, cwd=layer).stderr
+    assert "--force" in refused
+    command(*RUN_FILES, "-o", "dw.npy", "--force", cwd=layer)
+
+
+def test_a_wrong_expectation_is_found_and_reproduced(layer: Path) -> None:
+    exact = np.load(layer / "layer.npz")["exact"]
+    exact[1, 2, 3, 4] += 0.01
+    np.save(layer / "wrong.npy", exact)
+    done = command(*RUN_FILES, "--expect", "wrong.npy", expect=1, cwd=layer)
+    assert "WRONG: 1 of 216 elements beyond the bound" in done.stdout
+    assert "worst element (1, 2, 3, 4)" in done.stdout
+    reproducer = done.stderr.strip().removeprefix("reproduce: ")
+    again = command(*shlex.split(reproducer)[1:], expect=1, cwd=layer)
+    assert "WRONG: 1 of 216" in again.stdout
+
+
+def test_an_expectation_of_another_shape(layer: Path) -> None:
+    done = command(*RUN_FILES, "--expect", "src.npy", expect=1, cwd=layer)
+    assert "the result is f32 3x3x4x6; the file has float32 2x8x8x4" in done.stderr
+
+
+def test_bf16_goes_through_safetensors(tmp_path: Path) -> None:
+    done = command(*MADE_UP, "--type", "bf16", "-o", "dw.npz", expect=1, cwd=tmp_path)
+    assert "bf16 cannot be kept in .npz" in done.stderr
+    command(*MADE_UP, "--type", "bf16", "-o", "dw.safetensors:w", cwd=tmp_path)
+    assert files.read(f"{tmp_path}/dw.safetensors:w").dtype == ml_dtypes.bfloat16
+    command(*MADE_UP, "--type", "bf16", "--dtype", "f32", "-o", "dw.npz", cwd=tmp_path)
+
+
+def test_problem_lines() -> None:
+    text = command("run", "BWD_WB bf16 NCX g2mb2ic4ih8oc8kh3ph1", "--check", "oracle").stdout
+    assert text.startswith("ConvolutionBackwardWeights bf16\n")
+    assert "\nBiasAddBackward bf16\n" in text
+    assert text.count("against oracle  ok") == 2
+
+
+FAILURES = {
+    "operator": (
+        ["run", "ConvolutionBackwardWeight", "--shapes", "1x3x1"],
+        1,
+        "did you mean ConvolutionBackwardWeights",
+    ),
+    "shape": ([*MADE_UP[:4], "2x4x5x6", *MADE_UP[5:]], 1, "[G6]"),
+    "attribute": ([*MADE_UP, "--attr", "stride=2"], 1, "did you mean strides?"),
+    "attribute value": ([*MADE_UP, "--attr", "groups=two"], 1, "groups must be an integer; got 'two'"),
+    "negative pads": ([*MADE_UP, "--attr", "pads_end=0,-1"], 1, "negative pads"),
+    "type": ([*MADE_UP, "--dtype", "int8"], 1, "dtype must be one of f32, bf16, f16, f64"),
+    "no such file": (["run", "BiasAddBackward", "nowhere.npy"], 1, "nowhere.npy: no such file"),
+    "threads": ([*MADE_UP, "--threads", "0"], 1, "threads must be a positive integer"),
+    "notation": (["run", "BWD_W f32 NXC ic3oc3"], 1, "at least one spatial axis"),
+    "no operands": (["run", "BiasAddBackward"], 2, "give either input files or --shapes"),
+    "both": (["run", "BiasAddBackward", "a.npy", "--shapes", "2x2"], 2, "give either"),
+    "fill of files": (["run", "BiasAddBackward", "a.npy", "--seed", "1"], 2, "go with --shapes"),
+    "attribute syntax": ([*MADE_UP, "--attr", "groups"], 2, "NAME=VALUE"),
+    "attribute twice": ([*MADE_UP, "--attr", "strides=1,1"], 2, "strides twice"),
+    "shape syntax": (["run", "BiasAddBackward", "--shapes", "2xtwo"], 2, "8x56x56x64"),
+    "line with shapes": (["run", "BWD_W f32 NXC ic3ih5oc3kh3", "--shapes", "1x1"], 2, "stands alone"),
+    "option": (["run", "BiasAddBackward", "--chekc"], 2, "unrecognized"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures_say_what_to_do(name: str) -> None:
+    arguments, code, message = FAILURES[name]
+    done = command(*arguments, expect=code)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    if code == 1:
+        reproducer = done.stderr.strip().splitlines()[-1].removeprefix("reproduce: ")
+        assert reproducer.startswith("convgrad run ")
+        again = command(*shlex.split(reproducer)[1:], expect=1)
+        assert message in again.stderr
+
+
+def test_the_ignored_output_padding_warns() -> None:
+    shapes = ["--shapes", "1x2x1", "1x1x1", "1x3x1", "--attr", "strides=2", "--attr", "dilations=1"]
+    done = command("run", "ConvolutionBackwardData", *shapes, "--attr", "output_padding=1")
+    assert done.stderr.startswith("convgrad: warning: ConvolutionBackwardData: output_padding [1] is ignored")
+
+
+def test_info_is_complete_and_impersonal() -> None:
+    text = command("info").stdout
+    for part in ("convgrad", "python", "numpy", "ml_dtypes", "blas", "system", "cpu", "cores", "engine"):
+        assert re.search(rf"^{part} ", text, re.MULTILINE), part
+    assert str(Path.home()) not in text
+    assert sys.prefix not in text
+    assert json.loads(command("info", "--json").stdout)["convgrad"] == convgrad.__version__
+
+
+LONG_WORK = "FWD_D f32 NXC mb1ic64iw40000oc64ow40000kw127pw63"
+
+
+def test_progress_on_a_terminal_and_interruption() -> None:
+    """On a terminal long work shows itself; Ctrl-C ends it with exit code 130 and no traceback."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [COMMAND, "run", LONG_WORK, "--check", "oracle"], stdout=slave, stderr=subprocess.PIPE, text=True
+    )
+    os.close(slave)
+    shown = b""
+    while b" s" not in shown:
+        shown += os.read(master, 1000)
+    assert re.search(rb"(Convolution|oracle):", shown)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    os.close(master)
+    assert process.returncode == 130, errors
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_closed_pipe_is_no_crash() -> None:
+    done = subprocess.run(
+        f"{shlex.quote(COMMAND)} info | head -n 0", shell=True, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_import_adds_little_to_numpy() -> None:
+    code = "import time, numpy; t = time.perf_counter(); import convgrad; print(time.perf_counter() - t)"
+    times = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
+    assert min(times) < 0.1  # 0.02 s on an idle machine

@@ -1,0 +1,88 @@
+"""The one rounding: against NumPy's own conversions, against integer arithmetic, and at every boundary."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from convgrad.formats import BF16, F16, F32, F64, FORMATS, Format, named, of_dtype, round_to, store
+
+
+def all_of(fmt: Format) -> np.ndarray:
+    """Every finite value of a 16-bit format, ascending, as float64."""
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        values = np.arange(2**16, dtype=np.uint16).view(fmt.dtype).astype(np.float64)
+    return np.unique(values[np.isfinite(values)])
+
+
+@pytest.mark.parametrize("fmt", [BF16, F16], ids=str)
+def test_every_value_and_every_midpoint_rounds_to_even(fmt: Format) -> None:
+    values = all_of(fmt)
+    assert np.array_equal(round_to(values, fmt), values)
+    low, high = values[:-1], values[1:]
+    middle = (low + high) / 2
+    bits = np.abs(low).astype(fmt.dtype).view(np.uint16)
+    even = np.where(bits % 2 == 0, low, high)
+    assert np.array_equal(round_to(middle, fmt), even)
+    assert np.array_equal(round_to(np.nextafter(middle, np.inf), fmt), high)
+    assert np.array_equal(round_to(np.nextafter(middle, -np.inf), fmt), low)
+
+
+@pytest.mark.parametrize("fmt", [F32, F16], ids=str)
+def test_agrees_with_numpy_where_numpy_rounds_once(fmt: Format) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(100_000) * 10.0 ** rng.integers(-50, 45, 100_000)
+    with np.errstate(all="ignore"):
+        assert np.array_equal(round_to(values, fmt), values.astype(fmt.dtype).astype(np.float64))
+
+
+def test_bf16_is_not_rounded_twice() -> None:
+    value = np.array([1 + 2.0**-8 + 2.0**-40])
+    assert round_to(value, BF16)[0] == 1 + 2.0**-7
+    assert float(value.astype(ml_dtypes.bfloat16)[0]) == 1.0  # the way through f32 that this guards against
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
+def test_extremes(fmt: Format) -> None:
+    largest = Fraction(fmt.largest)
+    assert largest == (2 - Fraction(2) ** (1 - fmt.significand_bits)) * Fraction(2) ** fmt.max_exponent
+    info = ml_dtypes.finfo(fmt.dtype)
+    assert float(info.max) == fmt.largest
+    assert float(info.smallest_subnormal) == fmt.tiny
+    if fmt is not F64:
+        next_up = fmt.largest + 2.0 ** (fmt.max_exponent - fmt.significand_bits)  # halfway to what would come next
+        assert round_to(np.array([next_up, -next_up]), fmt).tolist() == [np.inf, -np.inf]
+        assert round_to(np.array([np.nextafter(next_up, 0)]), fmt)[0] == fmt.largest
+        assert round_to(np.array([fmt.tiny / 2, fmt.tiny * 0.75]), fmt).tolist() == [0, fmt.tiny]
+
+
+def test_the_engine_s_conversion_of_f32_to_bf16_is_the_same_rounding() -> None:
+    """Every f32 high half with low halves around the tie, by ml_dtypes, by ours, and by integer arithmetic."""
+    high = np.arange(2**16, dtype=np.uint32) << 16
+    for low in (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF):
+        bits = high | np.uint32(low)
+        values = bits.view(np.float32)
+        finite = np.isfinite(values)
+        with np.errstate(all="ignore"):
+            converted = values.astype(ml_dtypes.bfloat16).view(np.uint16)
+            ours = store(values.astype(np.float64), BF16).view(np.uint16)
+        integer = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        assert np.array_equal(converted[finite], integer[finite])
+        assert np.array_equal(ours[finite], integer[finite])
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=str)
+def test_nan_leaves_as_the_canonical_quiet_nan(fmt: Format) -> None:
+    payload = np.array([np.nan, -np.nan])
+    canonical = np.array(np.nan).astype(fmt.dtype)
+    assert store(payload, fmt).tobytes() == canonical.tobytes() * 2
+
+
+def test_names() -> None:
+    assert named("f32") is named(np.float32) is named("float32") is F32
+    assert named(ml_dtypes.bfloat16) is named("bfloat16") is BF16
+    assert named("int8") is named("nonsense") is None
+    assert of_dtype(np.dtype(">f8")) is F64

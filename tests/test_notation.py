@@ -1,0 +1,163 @@
+"""benchdnn's notation: read, deduced, written back, refused with a reason."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convgrad import NotationError, infer_shapes
+from convgrad.descriptor import AxisSize, Descriptor, read_descriptor, write_descriptor
+from convgrad.formats import FORMATS
+from convgrad.notation import DIRECTIONS, Line, calls, problem, read, write
+from convgrad.spec.geometry import effective_kernel
+
+READ = {
+    "mb8ic64ih56oc64oh56kh3ph1": Descriptor(8, 1, 64, 64, (AxisSize(56, 56, 3, 1, 1, 1, 1),) * 2),
+    "ic16iw5oc8kw3": Descriptor(2, 1, 16, 8, (AxisSize(5, 3, 3, 1, 0, 0, 1),)),
+    "g2mb1ic4id7oc6kd3sd2pd1dd1": Descriptor(1, 2, 4, 6, (AxisSize(7, 3, 3, 2, 1, 1, 2),) * 3),
+    'mb1_ic3_iw10oc2_kw4sw3pw0n"a layer:1"': Descriptor(1, 1, 3, 2, (AxisSize(10, 3, 4, 3, 0, 0, 1),), "a layer:1"),
+    "mb1ic1oc1ih10iw5oh10ow3kh3kw3": Descriptor(
+        1, 1, 1, 1, (AxisSize(10, 10, 3, 1, 1, 1, 1), AxisSize(5, 3, 3, 1, 0, 0, 1))
+    ),
+    # deduced right pads: none, negative (trims what no tap reads), one, many
+    "g1ic1id2ih1iw1oc1od2oh1ow1kd3kh1kw1pd2": Descriptor(
+        2, 1, 1, 1, (AxisSize(2, 2, 3, 1, 2, 0, 1), AxisSize(1, 1, 1, 1, 0, 0, 1), AxisSize(1, 1, 1, 1, 0, 0, 1))
+    ),
+    "g1ic16ih7iw1oc16oh1ow1kh11kw1sh2ph5": Descriptor(
+        2, 1, 16, 16, (AxisSize(7, 1, 11, 2, 5, 0, 1), AxisSize(1, 1, 1, 1, 0, 0, 1))
+    ),
+    "g1_ic16ih4iw8_oc16oh3ow8_kh1kw1sh2": Descriptor(
+        2, 1, 16, 16, (AxisSize(4, 3, 1, 2, 0, 1, 1), AxisSize(8, 8, 1, 1, 0, 0, 1))
+    ),
+    "g1_oc16oh56ow56_ic16ih28_kh1sh2ph0": Descriptor(2, 1, 16, 16, (AxisSize(28, 56, 1, 2, 0, 83, 1),) * 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", READ)
+def test_read(text: str) -> None:
+    assert read_descriptor(text) == READ[text]
+
+
+def test_deconv_describes_its_own_src() -> None:
+    d = read_descriptor("mb1ic64ih4oc32oh8kh4sh2", transposed=True)
+    assert d.axes == (AxisSize(4, 8, 4, 2, 1, 1, 1),) * 2
+    assert read_descriptor("mb1ic64ih4oc32kh4sh2ph1", transposed=True) == d
+
+
+def test_deconv_with_a_longer_output_needs_output_padding() -> None:
+    (call,) = calls(read("deconv FWD_D f32 NXC mb1ic2iw4oc3ow9kw3sw2pw0"))
+    assert call.attributes["output_padding"] is None
+    (call,) = calls(read("deconv FWD_D f32 NXC mb1ic2iw4oc3ow10kw3sw2pw0"))
+    assert call.attributes["output_padding"] == [1]
+    assert infer_shapes(call.operator, *call.shapes, **call.attributes) == (1, 10, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("ic3oc3", "at least one spatial axis"),
+        ("ic3ih5oc3kh3xx", "cannot read 'xx'"),
+        ("ic3ih5oc3kh3auto_pad1", "cannot say auto_pad"),
+        ("ih5oc3kh3", "ic must be given"),
+        ("ic3ih5oc3", "kh must be given"),
+        ("ic3ih5iw5oc3kh3", "kw must be given"),
+        ("ic3ih5oc3kh3kh3", "kh twice"),
+        ("ic3ih5oc3kh3sh0", "sh must be given and positive"),
+        ("ic3ih5oc3oh1kh3ph0", "oh must be at least 3"),
+        ("ic3ih2oc3kh5", "oh follows from the rest"),
+        ("ic3id4ih5oc3kd3kh3", "both h and w or neither"),
+        ("ic3ih5oc3kh", "cannot read 'kh'"),
+        ("g0ic3ih5oc3kh3", "g must be given and positive"),
+        ("ic3ix5oc3kh3", "cannot read 'ix5oc3kh3'"),
+    ],
+)
+def test_refused(text: str, part: str) -> None:
+    with pytest.raises(NotationError, match=part.replace("(", r"\(")):
+        read_descriptor(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("BWD_W f32 ic3ih5oc3kh3", "a problem line is"),
+        ("BWD_X f32 NXC ic3ih5oc3kh3", "FWD_B, FWD_D"),
+        ("BWD_W f8 NXC ic3ih5oc3kh3", "f32, bf16"),
+        ("BWD_W f32 NHWC ic3ih5oc3kh3", "NCX, NXC"),
+        ("deconv BWD_W f32 NXC:OIX ic3ih5oc3kh3", "XOI, IOX"),
+        ("", "a problem line is"),
+    ],
+)
+def test_lines_refused(line: str, part: str) -> None:
+    with pytest.raises(NotationError, match=part):
+        read(line)
+
+
+def test_four_axes_cannot_be_written() -> None:
+    with pytest.raises(NotationError, match="up to 3 spatial axes"):
+        write_descriptor(Descriptor(1, 1, 1, 1, (AxisSize(3, 3, 1, 1, 0, 0, 1),) * 4))
+
+
+def test_pads_it_would_deduce_otherwise_cannot_be_written() -> None:
+    with pytest.raises(NotationError, match="cannot say the pads"):
+        write_descriptor(Descriptor(1, 1, 1, 1, (AxisSize(4, 2, 1, 2, 0, 1, 1),)))
+
+
+def test_groups_must_divide() -> None:
+    with pytest.raises(NotationError, match="g must divide"):
+        problem("BWD_W f32 NXC g2ic3ih5oc4kh3")
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Line:
+    transposed = draw(st.booleans())
+    axes = []
+    for _ in range(draw(st.integers(1, 3))):
+        k, s, d, begin = (
+            draw(st.integers(1, 5)),
+            draw(st.integers(1, 4)),
+            draw(st.integers(1, 3)),
+            draw(st.integers(0, 4)),
+        )
+        e = effective_kernel(k, d)
+        large = draw(st.integers(max(1, e - begin), 20))
+        end = draw(st.integers(0, 3))
+        small = (large + begin + end - e) // s + 1
+        end = max(0, (small - 1) * s + e - large - begin)  # the notation keeps only what is read
+        size, output = (small, large) if transposed else (large, small)
+        axes.append(AxisSize(size, output, k, s, begin, end, d))
+    g = draw(st.integers(1, 3))
+    channels = (g * draw(st.integers(1, 4)), g * draw(st.integers(1, 4)))
+    name = draw(st.sampled_from(["", "a", "b:1*2"]))
+    choices = ("XOI", "IOX") if transposed else ("XIO", "OIX")
+    return Line(
+        transposed,
+        draw(st.sampled_from(list(DIRECTIONS))),
+        FORMATS[draw(st.sampled_from(list(FORMATS)))],
+        draw(st.sampled_from(["NXC", "NCX"])),
+        draw(st.sampled_from(choices)),
+        Descriptor(draw(st.integers(0, 9)), g, *channels, tuple(axes), name),
+    )
+
+
+@given(lines())
+def test_what_is_written_reads_back_equal(line: Line) -> None:
+    text = write(line)
+    assert read(text) == line
+    assert write(read(text)) == text
+
+
+@given(lines())
+def test_every_line_is_a_legal_call_of_the_shape_it_says(line: Line) -> None:
+    for call in calls(line):
+        shape = infer_shapes(call.operator, *call.shapes, **call.attributes)
+        src, dst, weights = calls(_as_weights(line))[0].shapes
+        expected = {"FWD": dst, "BWD_D": src, "BWD_W": weights}
+        if call.operator == "BiasAddBackward":
+            assert shape == (line.descriptor.out_channels,)
+        else:
+            assert shape == next(v for k, v in expected.items() if line.direction.startswith(k))
+
+
+def _as_weights(line: Line) -> Line:
+    return Line(line.transposed, "BWD_W", line.format, line.data_format, line.weights_format, line.descriptor)

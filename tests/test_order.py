@@ -1,0 +1,177 @@
+"""The order of sums: its blocks and heights, its execution against an FMA made of fractions, its bound on real data."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convgrad.formats import F32, round_to
+from convgrad.notation import problem
+from convgrad.spec.order import (
+    BLOCK,
+    FAN_IN,
+    Order,
+    error_bound,
+    fma_f32,
+    height_of,
+    last_additions,
+    order_of,
+    over_positions,
+    over_taps,
+    sum_in_order,
+    tree_height,
+)
+
+EXTENTS = st.lists(st.integers(1, 40), min_size=1, max_size=3)
+
+
+@given(st.integers(1, 700), EXTENTS)
+def test_positions_all_stand_in_blocks(batch: int, extents: list[int]) -> None:
+    order = over_positions(batch, extents)
+    assert order.terms == batch * int(np.prod(extents))
+    assert max(order.blocks) <= BLOCK
+
+
+@given(st.integers(1, 60), st.integers(1, 700), st.booleans())
+def test_taps_all_stand_in_blocks(taps: int, channels: int, tap_units: bool) -> None:
+    order = over_taps(taps, channels, tap_units)
+    assert order.terms == taps * channels
+    assert max(order.blocks) <= BLOCK
+
+
+def blocks_by_definition(batch: int, extents: list[int]) -> tuple[list[list[int]], int]:
+    """The block lengths of each unit, walked position by position as the specification's words say."""
+    row = extents[-1]
+    positions = int(np.prod(extents))
+    if positions <= BLOCK:
+        images = BLOCK // positions
+        return [[min(images, batch - first) * positions for first in range(0, batch, images)]], 1
+    image: list[int] = []
+    rows = positions // row
+    if row > BLOCK:
+        for _ in range(rows):
+            left = row
+            while left:
+                image.append(min(left, BLOCK))
+                left -= image[-1]
+    else:
+        per_block = BLOCK // row
+        image = [min(per_block, rows - first) * row for first in range(0, rows, per_block)]
+    return [image] * batch, batch
+
+
+@given(st.integers(1, 400), EXTENTS)
+def test_blocks_are_whole_images_or_whole_rows(batch: int, extents: list[int]) -> None:
+    order = over_positions(batch, extents)
+    units, count = blocks_by_definition(batch, extents)
+    assert order.units == count
+    assert all(list(order.blocks) == unit for unit in units)
+
+
+@pytest.mark.parametrize(
+    ("order", "height"),
+    [
+        (over_positions(1, [1]), 1),
+        (over_positions(8, [56, 56]), 224 + 13 + 7),
+        (over_positions(1, [100_000]), 256 + 15 + 15 + 1),
+        (over_positions(1_000_000, [1]), 256 + 15 + 15 + 15),
+        (over_taps(9, 64), 256 + 2),
+        (over_taps(49, 3), 147),
+        (over_taps(1, 2048), 256 + 7),
+        (over_taps(49, 64, tap_units=True), 64 + 15 + 3),
+        (over_positions(0, [5]), 0),
+    ],
+)
+def test_heights(order: Order, height: int) -> None:
+    assert order.height == height
+
+
+def test_a_million_terms_stay_near_310() -> None:
+    assert max(over_positions(n, [1024 * 1024 // n]).height for n in (1, 2, 16, 1024, 1024 * 1024)) <= 310
+
+
+@given(st.integers(1, 20_000))
+def test_tree_height_by_walking_the_tree(leaves: int) -> None:
+    heights = [0] * leaves
+    while len(heights) > 1:
+        groups = [heights[i : i + FAN_IN] for i in range(0, len(heights), FAN_IN)]
+        heights = [max(h + max(len(g) - 1 if n == 0 else len(g) - n, 0) for n, h in enumerate(g)) for g in groups]
+    assert heights[0] <= tree_height(leaves)
+
+
+@pytest.mark.parametrize(
+    ("line", "height"),
+    [
+        ("BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1", 244),
+        ("FWD_B f32 NXC mb8ic64ih56oc64oh56kh3ph1", 256 + 2 + 1),
+        ("BWD_D f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3", 64 + 18),
+        ("deconv BWD_W bf16 NXC mb2ic4ih4oc4oh8kh4sh2ph1", 32),
+        ("deconv FWD_D bf16 NXC mb2ic4ih4oc4oh8kh4sh2ph1", 4 + 15),
+    ],
+)
+def test_heights_of_problems(line: str, height: int) -> None:
+    one = problem(line)
+    assert height_of(one) == height == order_of(one).height + last_additions(one)
+
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(FLOATS, FLOATS, FLOATS)
+def test_fma_rounds_once(x: float, y: float, z: float) -> None:
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    got = fma_f32(*(np.array([v], np.float32) for v in (x, y, z)))[0]
+    if not np.isfinite(got):
+        assert abs(exact) > Fraction(F32.largest)
+        return
+    neighbours = [np.nextafter(got, np.float32(s)) for s in (-np.inf, np.inf)]
+    error = abs(Fraction(float(got)) - exact)
+    for neighbour in neighbours:
+        if np.isfinite(neighbour):
+            other = abs(Fraction(float(neighbour)) - exact)
+            assert error < other or (error == other and int(got.view(np.uint32)) % 2 == 0)
+
+
+@pytest.mark.parametrize("order", [Order((200,), 1), Order((256, 256, 88), 3), Order((16,) * 40, 2), over_taps(9, 100)])
+def test_the_executed_order_keeps_its_bound(order: Order) -> None:
+    rng = np.random.default_rng(order.terms)
+    x, y = rng.standard_normal((2, 50, order.terms), np.float32)
+    exact = np.array([float(sum(Fraction(float(a)) * Fraction(float(b)) for a, b in zip(*row, strict=True)))
+                      for row in zip(x[:4], y[:4], strict=True)])  # fmt: skip
+    got = sum_in_order(x, y, order)
+    magnitude = (np.abs(x).astype(np.float64) * np.abs(y)).sum(axis=1)
+    bound = error_bound(order.height, order.terms, magnitude, F32)
+    assert np.all(np.abs(got[:4] - exact) <= bound[:4])
+    assert np.all(np.abs(got - (x.astype(np.float64) * y).sum(axis=1)) <= bound * (1 + 2.0**-20))
+
+
+def test_the_bound_is_reached_within_a_factor_of_two() -> None:
+    """A chain that rounds down at every step: the bound is not a loose one."""
+    n = 256
+    x = np.ones((1, n), np.float32)
+    y = np.full((1, n), 2.0**-25, np.float32)
+    y[0, 0] = 1.0
+    got = sum_in_order(x, y, Order((n,), 1))
+    exact = 1 + (n - 1) * 2.0**-25
+    bound = error_bound(n, n, np.array([exact]), F32)
+    assert exact - got[0] >= bound[0] / 2.1
+
+
+def test_order_matters_and_is_the_specified_one() -> None:
+    """17 blocks: sixteen join first, the seventeenth is added last."""
+    order = Order((1,) * 17, 1)
+    x = np.ones((1, 17), np.float32)
+    y = np.array([[2.0**24] + [1.0] * 15 + [2.0]], np.float32)
+    assert sum_in_order(x, y, order)[0] == 2.0**24 + 2  # each 1 is lost one by one; 2 is not
+    y[0, 1:16], y[0, 16] = 0, 1
+    assert sum_in_order(x, y, order)[0] == 2.0**24
+
+
+def test_minus_zero_never_leaves() -> None:
+    x, y = np.full((1, 3), -0.0, np.float32), np.ones((1, 3), np.float32)
+    assert not np.signbit(sum_in_order(x, y, Order((3,), 1))[0])
+    assert round_to(np.array([-0.0]), F32)[0] == 0
