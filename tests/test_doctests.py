@@ -1,0 +1,28 @@
+"""Every example in a docstring, as the installed package has it; every public function has one."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import convgrad
+
+MODULES = sorted(m.name for m in pkgutil.walk_packages(convgrad.__path__, "convgrad."))
+FUNCTIONS = [name for name in convgrad.__all__ if inspect.isfunction(getattr(convgrad, name))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_public_functions_are_documented(name: str) -> None:
+    text = inspect.getdoc(getattr(convgrad, name)) or ""
+    assert ">>>" in text
+    assert "Follows" in text
+    assert "aises" in text or "errors are those of" in text
