@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import convgrad
-from convgrad.functional.call import prepare
-from convgrad.spec.oracle import evaluate
+from convgrad.verify.exact import exact
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -157,26 +156,18 @@ def train(parameters: Arrays, images: Array, labels: Array, options: argparse.Na
         yield np.mean(losses, axis=0).tolist()
 
 
-def exact(operator: str, *operands: Any) -> Array:
-    """Return the exact result of an operator of the strided layer, rounded once: the oracle's."""
-    prepared = prepare(operator, operands, {"dilations": 1, **LAYERS["strokes"].attributes}, scalars=True)
-    rounded = evaluate(prepared.problem, prepared.operands).rounded(prepared.problem)
-    result = np.empty(prepared.problem.output_shape, rounded.dtype)
-    prepared.canonical_output(result)[...] = rounded
-    return result
-
-
 def record(path: Path, parameters: Arrays, images: Array, labels: Array) -> None:
     """Write one training step of the strided layer: what enters it, and its exact gradients."""
     _, dst, diff = step(parameters, images, labels)
     src, diff_dst, weights = dst["edges"], diff["strokes"], parameters["strokes"]
+    attributes = {"strides": (2, 2), "dilations": (1, 1), "auto_pad": "same_upper"}
     np.savez_compressed(
         path,
         src=src,
         diff_dst=diff_dst,
         weights=weights,
-        diff_weights=exact("ConvolutionBackwardWeights", src, diff_dst, weights.shape),
-        diff_src=exact("ConvolutionBackwardData", diff_dst, weights, src.shape),
+        diff_weights=exact("ConvolutionBackwardWeights", src, diff_dst, weights.shape, **attributes),
+        diff_src=exact("ConvolutionBackwardData", diff_dst, weights, src.shape, **attributes),
     )
 
 

@@ -20,8 +20,7 @@ import pytest
 
 import convgrad
 from convgrad import files
-from convgrad.functional.call import prepare
-from convgrad.spec import oracle
+from convgrad.verify.exact import exact
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "convgrad")
 LAYER = ["--attr", "strides=2,2", "--attr", "dilations=1,1", "--attr", "auto_pad=same_upper"]
@@ -75,12 +74,8 @@ def layer(tmp_path: Path) -> Path:
     src = rng.standard_normal((2, 8, 8, 4), np.float32)
     diff_dst = rng.standard_normal((2, 4, 4, 6), np.float32)
     attributes = {"strides": [2, 2], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 4, 6]}
-    prepared = prepare("ConvolutionBackwardWeights", (src, diff_dst), attributes)
-    exact = np.empty((3, 3, 4, 6), np.float32)
-    prepared.canonical_output(exact)[...] = oracle.evaluate(prepared.problem, prepared.operands).rounded(
-        prepared.problem
-    )
-    np.savez(tmp_path / "layer.npz", src=src, diff_dst=diff_dst, exact=exact)
+    expected = exact("ConvolutionBackwardWeights", src, diff_dst, **attributes)
+    np.savez(tmp_path / "layer.npz", src=src, diff_dst=diff_dst, exact=expected)
     np.save(tmp_path / "src.npy", src)
     return tmp_path
 
@@ -100,17 +95,17 @@ def test_files_in_and_out(layer: Path) -> None:
     text = command(*RUN_FILES, "-o", "dw.npy", "--expect", "layer.npz:exact", "--check", "oracle", cwd=layer).stdout
     assert "against layer.npz:exact  ok" in text
     assert "against oracle  ok" in text
-    exact = np.load(layer / "layer.npz")["exact"]
-    assert np.allclose(np.load(layer / "dw.npy"), exact, rtol=1e-5, atol=1e-5)
+    expected = np.load(layer / "layer.npz")["exact"]
+    assert np.allclose(np.load(layer / "dw.npy"), expected, rtol=1e-5, atol=1e-5)
     refused = command(*RUN_FILES, "-o", "dw.npy", expect=1, cwd=layer).stderr
     assert "--force" in refused
     command(*RUN_FILES, "-o", "dw.npy", "--force", cwd=layer)
 
 
 def test_a_wrong_expectation_is_found_and_reproduced(layer: Path) -> None:
-    exact = np.load(layer / "layer.npz")["exact"]
-    exact[1, 2, 3, 4] += 0.01
-    np.save(layer / "wrong.npy", exact)
+    expected = np.load(layer / "layer.npz")["exact"]
+    expected[1, 2, 3, 4] += 0.01
+    np.save(layer / "wrong.npy", expected)
     done = command(*RUN_FILES, "--expect", "wrong.npy", expect=1, cwd=layer)
     assert "WRONG: 1 of 216 elements beyond the bound" in done.stdout
     assert "worst element (1, 2, 3, 4)" in done.stdout

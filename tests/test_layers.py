@@ -31,7 +31,7 @@ SPEC = (
     "layouts",
     "geometry",
     "check",
-    "call",
+    "shapes",
     "channels",
     "extents",
     "problem",

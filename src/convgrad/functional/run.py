@@ -54,6 +54,8 @@ def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int
     ``shapes`` and ``attributes`` are as for :func:`run`: one shape per input, in the order of the operator's document;
     a shape input's place takes its values. Raises as :func:`run` does.
 
+    Follows the document of the operator named.
+
     >>> infer_shapes("Convolution", (2, 224, 224, 3), (7, 7, 3, 64), strides=[2, 2], dilations=[1, 1], auto_pad="valid")
     (2, 109, 109, 64)
     """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from convgrad.spec.call import Call
 from convgrad.spec.layouts import to_canonical
 from convgrad.spec.operators import Tensor
+from convgrad.spec.shapes import Call
 
 
 def check_ranks(call: Call) -> None:

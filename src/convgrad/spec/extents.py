@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from convgrad.spec.call import Call
 from convgrad.spec.geometry import (
     Axis,
     Conv,
@@ -17,6 +16,7 @@ from convgrad.spec.geometry import (
     transposed_extent,
     transposed_pad_total,
 )
+from convgrad.spec.shapes import Call
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,6 @@ class Operator:
     shape_rule: str
     document: str
 
-    @property
-    def kind(self) -> str:
-        """The name without its version."""
-        return self.name.removesuffix("-1")
-
     def attribute(self, means: str) -> Attribute | None:
         """Return the attribute that has this meaning, under whatever name; None where the operator lacks it."""
         return next((a for a in self.attributes if a.means == means), None)
@@ -85,44 +80,37 @@ CONV_WEIGHTS = ("XIO", "OIX")
 TRANSPOSE_WEIGHTS = ("XOI", "IOX")
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
 
-
-def _attributes(
-    weights: tuple[str, ...], *extra: str, old: Mapping[str, str] = MappingProxyType({})
-) -> tuple[Attribute, ...]:
-    """Return the common attributes and the ``extra`` ones, renamed where an older generation has another name."""
-
-    def per_axis(name: str, minimum: int, required: bool = False) -> Attribute:
-        return Attribute(name, "s64[]", name, required=required, minimum=minimum, per_axis=True)
-
-    table = {
-        "strides": per_axis("strides", 1, required=True),
-        # Absent or empty pads are zeros: the documents say both "required" and "may be omitted".
-        "pads_begin": per_axis("pads_begin", 0),
-        "pads_end": per_axis("pads_end", 0),
-        "dilations": per_axis("dilations", 1, required=True),
-        "auto_pad": Attribute("auto_pad", "string", "auto_pad", default="none", choices=AUTO_PADS),
-        "groups": Attribute("groups", "s64", "groups", default=1, minimum=1),
-        "data_format": DATA_FORMAT,
-        "weights_format": Attribute(
-            old.get("weights_format", "weights_format"),
-            "string",
-            "weights_format",
-            default=weights[0],
-            choices=weights,
-        ),
-        "output_padding": per_axis("output_padding", 0),
-        "weights_shape": Attribute(old.get("weights_shape", "weights_shape"), "s64[]", "weights_shape"),
-        "dst_shape": Attribute(old.get("dst_shape", "dst_shape"), "s64[]", "dst_shape"),
-    }
-    common = [name for name in table if name not in ("output_padding", "weights_shape", "dst_shape")]
-    return tuple(table[name] for name in (*common, *extra))
-
-
 DATA_FORMAT = Attribute("data_format", "string", "data_format", default="NXC", choices=("NXC", "NCX"))
 
-_OLD = MappingProxyType(
-    {"weights_format": "filter_format", "weights_shape": "filter_shape", "dst_shape": "output_shape"}
+
+def _per_axis(name: str, minimum: int, required: bool = False) -> Attribute:
+    return Attribute(name, "s64[]", name, required=required, minimum=minimum, per_axis=True)
+
+
+def _weights_format(name: str, choices: tuple[str, ...]) -> Attribute:
+    return Attribute(name, "string", "weights_format", default=choices[0], choices=choices)
+
+
+_COMMON = (
+    _per_axis("strides", 1, required=True),
+    # Absent or empty pads are zeros: the documents say both "required" and "may be omitted".
+    _per_axis("pads_begin", 0),
+    _per_axis("pads_end", 0),
+    _per_axis("dilations", 1, required=True),
+    Attribute("auto_pad", "string", "auto_pad", default="none", choices=AUTO_PADS),
+    Attribute("groups", "s64", "groups", default=1, minimum=1),
+    DATA_FORMAT,
 )
+_PADDING = _per_axis("output_padding", 0)
+_CONV = (*_COMMON, _weights_format("weights_format", CONV_WEIGHTS))
+_TRANSPOSE = (*_COMMON, _weights_format("weights_format", TRANSPOSE_WEIGHTS), _PADDING)
+_OLD_CONV = (*_COMMON, _weights_format("filter_format", CONV_WEIGHTS))
+_OLD_TRANSPOSE = (*_COMMON, _weights_format("filter_format", TRANSPOSE_WEIGHTS), _PADDING)
+_WEIGHTS_SHAPE = Attribute("weights_shape", "s64[]", "weights_shape")
+_FILTER_SHAPE = Attribute("filter_shape", "s64[]", "weights_shape")
+_DST_SHAPE = Attribute("dst_shape", "s64[]", "dst_shape")
+_OUTPUT_SHAPE = Attribute("output_shape", "s64[]", "dst_shape")
+
 _BIAS = Port("bias", "bias", required=False)
 
 _BACKWARD_WEIGHTS_DOC = "ConvolutionBackwardWeights (oneDNN developer guide)"
@@ -140,37 +128,37 @@ OPERATORS: tuple[Operator, ...] = (
     Operator(
         "Convolution", ("G3",), "dst", False,
         (Port("src", "src"), Port("weights", "weights"), _BIAS), Port("dst", "dst"),
-        _attributes(CONV_WEIGHTS), _FORWARD, _BACKWARD_WEIGHTS_DOC,
+        _CONV, _FORWARD, _BACKWARD_WEIGHTS_DOC,
     ),
     Operator(
         "ConvolutionBackwardData", ("G3",), "src", False,
         (Port("diff_dst", "dst"), Port("weights", "weights"), Port("dst_shape", "src", required=False, is_shape=True)),
         Port("diff_src", "src"),
-        _attributes(CONV_WEIGHTS, "output_padding", "dst_shape"),
+        (*_CONV, _PADDING, _DST_SHAPE),
         "dst_shape; else I = s(O - 1) + E - P + op, or sO with auto_pad same", _DATA_DOC,
     ),
     Operator(
         "ConvolutionBackwardWeights", ("G3",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        _attributes(CONV_WEIGHTS, "weights_shape"), "weights_shape", _BACKWARD_WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE), "weights_shape", _BACKWARD_WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose", ("G3",), "src", True,
         (Port("src", "dst"), Port("weights", "weights"), _BIAS), Port("dst", "src"),
-        _attributes(TRANSPOSE_WEIGHTS, "output_padding"), _TRANSPOSED, _TRANSPOSE_DOC,
+        _TRANSPOSE, _TRANSPOSED, _TRANSPOSE_DOC,
     ),
     Operator(
         "ConvTransposeBackwardData", ("G3",), "dst", True,
         (Port("diff_dst", "src"), Port("weights", "weights")), Port("diff_src", "dst"),
-        _attributes(TRANSPOSE_WEIGHTS, "output_padding"),
+        _TRANSPOSE,
         _TRANSPOSED_BACK, _TRANSPOSE_DOC,
     ),
     Operator(
         "ConvTransposeBackwardWeights", ("G3",), "weights", True,
         (Port("src", "dst"), Port("diff_dst", "src"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        _attributes(TRANSPOSE_WEIGHTS, "output_padding", "weights_shape"), "weights_shape", _TRANSPOSE_DOC,
+        (*_TRANSPOSE, _WEIGHTS_SHAPE), "weights_shape", _TRANSPOSE_DOC,
     ),
     Operator(
         "BiasAdd", ("G3",), "bias_add", False,
@@ -185,13 +173,13 @@ OPERATORS: tuple[Operator, ...] = (
     Operator(
         "Convolution-1", ("G0", "G1", "G2"), "dst", False,
         (Port("input", "src"), Port("filter", "weights"), _BIAS), Port("output", "dst"),
-        _attributes(CONV_WEIGHTS, old=_OLD), _FORWARD, _FILTERS_DOC,
+        _OLD_CONV, _FORWARD, _FILTERS_DOC,
     ),
     Operator(
         "ConvolutionBackpropData-1", ("G0", "G1"), "src", False,
         (Port("data", "dst"), Port("filter", "weights"), Port("output_shape", "src", required=False, is_shape=True)),
         Port("output", "src"),
-        _attributes(CONV_WEIGHTS, "output_padding", "dst_shape", old=_OLD),
+        (*_OLD_CONV, _PADDING, _OUTPUT_SHAPE),
         "output_shape (spatial extents will do); else I = s(O - 1) + E - P + op, or sO with auto_pad same", _DATA_DOC,
     ),
     Operator(
@@ -199,29 +187,29 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("input_forward", "src"), Port("output_delta", "dst"),
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
-        _attributes(CONV_WEIGHTS, "weights_shape", old=_OLD), "filter_shape", _FILTERS_DOC,
+        (*_OLD_CONV, _FILTER_SHAPE), "filter_shape", _FILTERS_DOC,
     ),
     Operator(  # the same name with another order of operands: taken when the second one is a 1-D integer array
         "ConvolutionBackpropFilters-1", ("G0",), "weights", False,
         (Port("input", "src"), Port("filters_shape", "weights", is_shape=True), Port("output_delta", "dst")),
         Port("filter_delta", "weights"),
-        _attributes(CONV_WEIGHTS, old=_OLD), "filters_shape", "oneDNN Graph specification 0.7",
+        _OLD_CONV, "filters_shape", "oneDNN Graph specification 0.7",
     ),
     Operator(
         "ConvolutionBackpropWeights-1", ("G2",), "weights", False,
         (Port("src", "src"), Port("diff_dst", "dst"), Port("weights_shape", "weights", required=False, is_shape=True)),
         Port("diff_weights", "weights"),
-        _attributes(CONV_WEIGHTS, "weights_shape"), "weights_shape", _WEIGHTS_DOC,
+        (*_CONV, _WEIGHTS_SHAPE), "weights_shape", _WEIGHTS_DOC,
     ),
     Operator(
         "ConvTranspose-1", ("G0", "G1"), "src", True,
         (Port("input", "dst"), Port("filter", "weights"), _BIAS), Port("output", "src"),
-        _attributes(TRANSPOSE_WEIGHTS, "output_padding", old=_OLD), _TRANSPOSED, _ALPHA,
+        _OLD_TRANSPOSE, _TRANSPOSED, _ALPHA,
     ),
     Operator(
         "ConvTransposeBackpropData-1", ("G1",), "dst", True,
         (Port("output_delta", "src"), Port("filter", "weights")), Port("input_delta", "dst"),
-        _attributes(TRANSPOSE_WEIGHTS, "output_padding", old=_OLD),
+        _OLD_TRANSPOSE,
         _TRANSPOSED_BACK, _ALPHA,
     ),
     Operator(
@@ -229,7 +217,7 @@ OPERATORS: tuple[Operator, ...] = (
         (Port("input", "dst"), Port("output_delta", "src"),
          Port("filter_shape", "weights", required=False, is_shape=True)),
         Port("filter_delta", "weights"),
-        _attributes(TRANSPOSE_WEIGHTS, "output_padding", "weights_shape", old=_OLD), "filter_shape", _ALPHA,
+        (*_OLD_TRANSPOSE, _FILTER_SHAPE), "filter_shape", _ALPHA,
     ),
     Operator(
         "BiasAdd-1", ("G0", "G1"), "bias_add", False,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 
 from convgrad.formats import F64, Format
-from convgrad.spec.call import Call, Shape, gather
 from convgrad.spec.channels import check_channels, check_ranks
 from convgrad.spec.check import S64_MAX, Attributes
 from convgrad.spec.extents import AXES, ignored_output_padding
@@ -15,6 +14,7 @@ from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import DATA, axis_order, from_canonical, to_canonical
 from convgrad.spec.operators import Operator, SolvesFor, Tensor
 from convgrad.spec.rules import refuse
+from convgrad.spec.shapes import Call, Shape, gather
 
 
 @dataclass(frozen=True)

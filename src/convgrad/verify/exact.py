@@ -1,0 +1,26 @@
+"""The exact result of any call, rounded once, in the caller's layout: what every implementation is compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.functional.call import prepare
+from convgrad.spec.oracle import evaluate
+
+
+def exact(operator: str, *inputs: object, dtype: object = None, **attributes: object) -> NDArray[Any]:
+    """Return what ``convgrad.run`` computes, from the float64 oracle and rounded once to the output's type. Slow.
+
+    Raises as ``convgrad.run`` does. Follows the document of the operator named.
+
+    >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
+    >>> exact("ConvolutionBackwardWeights", src, diff_dst, (2, 1, 1), strides=[2], dilations=[1]).ravel().tolist()
+    [6.0, 6.0]
+    """
+    prepared = prepare(operator, inputs, attributes, dtype)
+    result = np.empty(prepared.problem.output_shape, prepared.problem.output_format.dtype)
+    prepared.canonical_output(result)[...] = evaluate(prepared.problem, prepared.operands).rounded(prepared.problem)
+    return result
