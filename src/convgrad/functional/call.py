@@ -18,6 +18,7 @@ from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
+from convgrad.spec.shapes import spatial_axes
 
 Array = NDArray[Any]
 
@@ -41,9 +42,13 @@ def prepare(
     attributes: Mapping[str, Any],
     dtype: object = None,
     accumulate: bool = False,
-    scalars: bool = False,
+    lenient: bool = False,
 ) -> Prepared:
-    """Check a call and return its problem with canonical operands; ``scalars`` lets one int stand for all axes."""
+    """Check a call and return its problem with canonical operands.
+
+    The functions are ``lenient``: one int stands for all axes, while output shapes are full. ``run`` and graphs are
+    strict about lists, but ConvolutionBackpropData-1 takes an output_shape of spatial extents alone there.
+    """
     op, operands = _row(operator, operands)
     taken: dict[str, Array] = {}
     named, shapes = [], []
@@ -55,9 +60,10 @@ def prepare(
         named.append((port.name, fmt))
         shapes.append(taken[port.name].shape)
     common = arrays.check_common(named, op.name)
-    rank = len(shapes[0])
-    checked = check_attributes(op, _spread(op, attributes, rank - 2) if scalars else attributes, rank - 2)
-    problem = problem_of(op, shapes, checked, common, arrays.output_format(dtype, common, op.name), accumulate)
+    axes = spatial_axes(op, shapes[0])
+    checked = check_attributes(op, _spread(op, attributes, axes) if lenient else attributes, axes)
+    to = arrays.output_format(dtype, common, op.name)
+    problem = problem_of(op, shapes, checked, common, to, accumulate, spatial_shapes=not lenient)
     views = (
         a.transpose(axis_order(layout, a.ndim)) for a, layout in zip(taken.values(), problem.layouts, strict=False)
     )
@@ -73,11 +79,11 @@ def call(
     out: object,
     accumulate: bool,
     threads: int | None,
-    scalars: bool = True,
+    lenient: bool = True,
 ) -> Array:
     """Run one call from the caller's operands to the caller's output."""
     _check_options(operator, out, accumulate, threads)
-    prepared = prepare(operator, operands, attributes, dtype, accumulate, scalars)
+    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
     problem = prepared.problem
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
@@ -100,7 +106,7 @@ def problem_from_shapes(
     """Return the problem of a call on operands of these shapes, in the order of the operator's document."""
     op, shapes = _row(operator, shapes, shape_second=False)
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
-    checked = check_attributes(op, attributes, len(extents[0]) - 2)
+    checked = check_attributes(op, attributes, spatial_axes(op, extents[0]))
     return problem_of(op, extents, checked, operand_format, arrays.output_format(dtype, operand_format, op.name))
 
 

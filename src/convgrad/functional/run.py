@@ -44,7 +44,7 @@ def run(
         out=out,
         accumulate=accumulate,
         threads=threads,
-        scalars=False,
+        lenient=False,
     )
 
 

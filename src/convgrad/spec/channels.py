@@ -11,9 +11,9 @@ def check_ranks(call: Call) -> None:
     """Check rules G1, G5 and G2: one rank, no empty weights, one batch."""
     tensors: list[Tensor] = [t for t in call.shapes if t != "bias"]
     ranks = {call.names[t]: len(call.shapes[t]) for t in tensors}
-    if min(ranks.values()) < 3 or len(set(ranks.values())) > 1:  # G1
+    if len(set(ranks.values())) > 1:  # G1
         listed = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
-        call.refuse("G1", f"all tensors must have one rank, spatial axes + 2 and at least 3; got {listed}")
+        call.refuse("G1", f"all tensors must have one rank, spatial axes + 2; got {listed}")
     if "weights" in call.shapes and 0 in call.shapes["weights"]:  # G5
         call.refuse("G5", f"{call.names['weights']} must have no empty dimension; got {call.as_given('weights')}")
     if "src" in call.shapes and "dst" in call.shapes:

@@ -33,19 +33,30 @@ class Call:
         return from_canonical(self.shapes[tensor], self.layouts[tensor])
 
 
-def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Call:
-    """Sort operands and shape attributes by tensor. A shape operand beats the attribute of the same meaning."""
+def spatial_axes(op: Operator, shape: Shape) -> int:
+    """Return the number of spatial axes from the shape of the first operand, or raise by rule G1."""
+    least = 2 if op.attribute("strides") is None else 3
+    if len(shape) < least:  # G1
+        axes = "batch and channels" if least == 2 else "batch, channels and at least one spatial axis"
+        refuse("G1", op.name, f"{op.operands[0].name} must have rank {least} or more, {axes}; got shape {shape}")
+    return len(shape) - 2
+
+
+def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes, spatial_shapes: bool) -> Call:
+    """Sort operands and shape attributes by tensor. A shape operand beats the attribute of the same meaning.
+
+    ``spatial_shapes`` lets ConvolutionBackpropData-1 take an output_shape of spatial extents alone.
+    """
     data, weights = attributes.data_format, attributes.weights_format
     layouts: dict[Tensor, str] = {"src": data, "dst": data, "weights": weights, "bias": "NCX"}
-    data_rank = len(shapes[0])
     known: dict[Tensor, Shape] = {}
     names: dict[Tensor, str] = {op.output.tensor: op.output.name}
     for port, shape in zip(op.operands, shapes, strict=False):
         names[port.tensor] = port.name
         if port.is_shape:
-            shape = _completed_shape(op, tuple(shape), shapes, attributes, data_rank)  # noqa: PLW2901
-            _check_shape_argument(op, port.name, shape, data_rank)
-        known[port.tensor] = shape
+            known[port.tensor] = _shape_argument(op, port.name, shape, shapes, attributes, spatial_shapes)
+        else:
+            known[port.tensor] = shape
     shape_attributes: tuple[tuple[Tensor, str, Shape | None], ...] = (
         ("weights", "weights_shape", attributes.weights_shape),
         ("src", "dst_shape", attributes.dst_shape),
@@ -54,8 +65,7 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Cal
         attribute = op.attribute(meaning)
         if attribute and values is not None and tensor not in known:
             names[tensor] = attribute.name
-            known[tensor] = _completed_shape(op, values, shapes, attributes, data_rank)
-            _check_shape_argument(op, attribute.name, known[tensor], data_rank)
+            known[tensor] = _shape_argument(op, attribute.name, values, shapes, attributes, spatial_shapes)
     if op.solves_for == "weights" and "weights" not in known:  # A7
         name = next(p.name for p in op.operands if p.is_shape)
         refuse(
@@ -67,17 +77,16 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Cal
     return Call(op, attributes, canonical, names, layouts)
 
 
-def _completed_shape(op: Operator, values: Shape, shapes: Sequence[Shape], attributes: Attributes, rank: int) -> Shape:
-    """Fill N and channels into an output_shape of spatial extents alone, which ConvolutionBackpropData-1 also takes."""
-    if op.name != "ConvolutionBackpropData-1" or len(values) != rank - 2 or len(shapes[1]) != rank:
-        return values
-    in_channels = to_canonical(shapes[1], attributes.weights_format)[1] * attributes.groups
-    return from_canonical((shapes[0][0], in_channels, *values), attributes.data_format)
-
-
-def _check_shape_argument(op: Operator, name: str, values: Shape, rank: int) -> None:
+def _shape_argument(
+    op: Operator, name: str, values: Shape, shapes: Sequence[Shape], attributes: Attributes, spatial_shapes: bool
+) -> Shape:
+    """Return a shape given as operand or attribute in full, checked for length and sign."""
+    rank = len(shapes[0])
+    may_be_spatial = spatial_shapes and op.name == "ConvolutionBackpropData-1" and len(shapes[1]) == rank
+    if may_be_spatial and len(values) == rank - 2:  # batch and channels follow from data and filter
+        in_channels = to_canonical(shapes[1], attributes.weights_format)[1] * attributes.groups
+        values = from_canonical((shapes[0][0], in_channels, *values), attributes.data_format)
     if len(values) != rank or any(v < 0 for v in values):  # G9
-        sentence = (
-            f"{name} must hold {rank} non-negative extents, the rank of {op.operands[0].name}; got {list(values)}"
-        )
-        refuse("G9", op.name, sentence)
+        needed = f"{rank} non-negative extents, the rank of {op.operands[0].name}"
+        refuse("G9", op.name, f"{name} must hold {needed}; got {list(values)}")
+    return values
