@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import formats
+from convgrad.errors import ConvgradError
 from convgrad.formats import Format
 from convgrad.spec.check import as_integers
 from convgrad.spec.rules import refuse
@@ -21,7 +23,7 @@ _OVERLAP_WORK = 100_000
 
 
 def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
-    """Return an operand as a native-endian NumPy array, sharing memory where its byte order allows, and its format.
+    """Return an operand as a NumPy array that shares its memory, and its format.
 
     Takes NumPy arrays of any strides, objects with ``__dlpack__`` (bf16 included), ``__array__``, and nested sequences.
     """
@@ -32,7 +34,12 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
         if array.dtype.kind in "iub":
             hint = f"; {name}.astype(numpy.float32) would do"
         refuse("T1", operator, f"{name} must be an array of f32, bf16, f16 or f64; got {_dtype_words(array)}{hint}")
-    return (array if array.dtype.isnative else array.astype(fmt.dtype)), fmt
+    return array, fmt
+
+
+def native(array: Array, fmt: Format) -> Array:
+    """Return the array in native byte order: itself, or a copy."""
+    return array if array.dtype.isnative else array.astype(fmt.dtype)
 
 
 def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
@@ -52,7 +59,7 @@ def is_shape(value: object) -> bool:
     if isinstance(value, list | tuple):
         return as_integers(value) is not None and len(value) > 0
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", ())
-    return len(shape) == 1 and "int" in str(dtype)
+    return isinstance(shape, tuple) and len(shape) == 1 and "int" in str(dtype)
 
 
 def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
@@ -73,11 +80,12 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
     return fmt
 
 
-def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: dict[str, Array], operator: str) -> Array:
+def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mapping[str, Array], operator: str) -> Array:
     """Return ``out`` if the result can be written there: type, shape, writable, no overlap; else raise."""
-    if not isinstance(out, np.ndarray) or out.dtype != fmt.dtype or not out.dtype.isnative:  # T5
-        got = _dtype_words(out) if isinstance(out, np.ndarray) else type(out).__name__
-        refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {got}")
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):  # T5
+        refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {type(out).__name__}")
+    if out.dtype != fmt.dtype or not out.dtype.isnative:  # T5
+        refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {_dtype_words(out)}")
     if out.shape != shape:  # D2
         refuse("D2", operator, f"out must have the output's shape {shape}; got {out.shape}")
     if not out.flags.writeable:  # D3
@@ -128,16 +136,17 @@ class _AsUint16:
 
 
 def _from_dlpack(value: Any, operator: str, name: str) -> Array:
-    device = value.__dlpack_device__()
-    if int(device[0]) != _DLPACK_CPU:  # D1
-        refuse(
-            "D1", operator, f"{name} must lie in CPU memory; got DLPack device {tuple(map(int, device))}; copy it first"
-        )
     try:
+        kind, number = map(int, value.__dlpack_device__())
+        if kind != _DLPACK_CPU:  # D1
+            device = f"DLPack device ({kind}, {number})"
+            refuse("D1", operator, f"{name} must lie in CPU memory; got {device}; copy it there first")
         if "bfloat16" in str(getattr(value, "dtype", "")):
             return np.from_dlpack(_AsUint16(value)).view(ml_dtypes.bfloat16)
         return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # D1
+    except ConvgradError:
+        raise
+    except Exception as error:  # D1: producers answer what they cannot hand over with any exception
         refuse("D1", operator, f"{name} must be readable through DLPack; got: {error}")
 
 

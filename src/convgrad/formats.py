@@ -74,7 +74,7 @@ def named(what: str | DTypeLike | Format) -> Format | None:
         return FORMATS[what]
     try:
         return of_dtype(np.dtype(what))
-    except TypeError:
+    except Exception:  # NumPy parses strings and answers a wrong one with almost any exception
         return None
 
 

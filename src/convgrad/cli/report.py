@@ -12,7 +12,6 @@ from convgrad.engines import numpy as engine
 from convgrad.functional.call import Prepared
 from convgrad.spec.check import check_attributes
 from convgrad.spec.geometry import Conv
-from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import Operator
 from convgrad.verify.compare import Verdict
 
@@ -32,14 +31,12 @@ def report(
 ) -> dict[str, Any]:
     """Return the report as values ready for JSON; ``sources`` say where each operand came from."""
     problem = prepared.problem
-    tensors = zip(prepared.names, prepared.operands, problem.layouts, strict=False)
     values = result.astype(np.float64)
     return {
         "operator": problem.operator,
         "type": problem.operand_format.name,
         "operands": {
-            name: {"shape": list(from_canonical(view.shape, layout)), "from": sources[name]}
-            for name, view, layout in tensors
+            name: {"shape": list(array.shape), "from": sources[name]} for name, array in prepared.taken.items()
         },
         "result": {"name": op.output.name, "shape": list(result.shape), "type": problem.output_format.name},
         "attributes": _resolved(op, attributes, prepared),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.formats import round_to
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.problem import Problem
 
@@ -53,9 +54,11 @@ def blocks(extents: Sequence[int], limit: int) -> Iterator[Ranges]:
     >>> [tuple((r.start, r.stop) for r in box) for box in blocks((2, 3), 2)]
     [((0, 1), (0, 2)), ((0, 1), (2, 3)), ((1, 2), (0, 2)), ((1, 2), (2, 3))]
     """
+    if 0 in extents:
+        return iter(())
     steps, room = [], max(1, limit)
     for extent in reversed(extents):
-        steps.append(min(max(extent, 1), room))
+        steps.append(min(extent, room))
         room = max(1, room // steps[-1])
     cuts = [
         [range(first, min(first + step, extent)) for first in range(0, extent, step)]
@@ -103,6 +106,8 @@ def _finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> No
         sums += bias.astype(sums.dtype).reshape(1, -1, *[1] * (sums.ndim - 2))
     if problem.accumulate:
         sums += out.astype(sums.dtype)
+    if sums.dtype == np.float64:  # conversions from f64 to bf16 would go through f32
+        sums = round_to(sums, problem.output_format)
     out[...] = sums.astype(problem.output_format.dtype)
     nan = np.isnan(sums)
     if nan.any():
@@ -145,12 +150,12 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
     conv, src, dst = _conv(problem), given["src"], given["dst"]
     everywhere = tuple(range(a.src) for a in conv.axes)
     per_group = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
-    sums = np.zeros((*conv.kernel, *per_group), problem.operand_format.accumulator.dtype)
+    sums = np.zeros((conv.taps, *per_group), problem.operand_format.accumulator.dtype)
     for images, *positions in blocks((conv.batch, *(a.dst for a in conv.axes)), _points(conv, problem)):
         for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
             dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
             x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
-            sums[tap] += dy @ x.swapaxes(1, 2)
+            sums[np.ravel_multi_index(tap, conv.kernel)] += dy @ x.swapaxes(1, 2)
     canonical = sums.reshape(*conv.kernel, conv.dst_channels, per_group[2])
     axes = len(conv.kernel)
     _finish(canonical.transpose(axes, axes + 1, *range(axes)), out, problem, None)

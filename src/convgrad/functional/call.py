@@ -18,18 +18,18 @@ from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
-from convgrad.spec.shapes import spatial_axes
+from convgrad.spec.shapes import check_extents, spatial_axes
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checked call: the problem and its operands, canonical views of the caller's memory."""
+    """A checked call: the problem, its operands as canonical views, and the caller's arrays by name."""
 
     problem: Problem
     operands: tuple[Array, ...]
-    names: tuple[str, ...]
+    taken: Mapping[str, Array]
 
     def canonical_output(self, out: Array) -> Array:
         """Return the canonical view of an output in the caller's layout."""
@@ -65,9 +65,10 @@ def prepare(
     to = arrays.output_format(dtype, common, op.name)
     problem = problem_of(op, shapes, checked, common, to, accumulate, spatial_shapes=not lenient)
     views = (
-        a.transpose(axis_order(layout, a.ndim)) for a, layout in zip(taken.values(), problem.layouts, strict=False)
+        arrays.native(a, common).transpose(axis_order(layout, a.ndim))
+        for a, layout in zip(taken.values(), problem.layouts, strict=False)
     )
-    return Prepared(problem, tuple(views), tuple(taken))
+    return Prepared(problem, tuple(views), taken)
 
 
 def call(
@@ -90,8 +91,7 @@ def call(
     if out is None:
         result = np.empty(problem.output_shape, problem.output_format.dtype)
     else:
-        given = dict(zip(prepared.names, prepared.operands, strict=True))
-        result = arrays.check_out(out, problem.output_shape, problem.output_format, given, operator)
+        result = arrays.check_out(out, problem.output_shape, problem.output_format, prepared.taken, operator)
     engine.execute(problem, prepared.operands, prepared.canonical_output(result))
     return result
 
@@ -106,6 +106,9 @@ def problem_from_shapes(
     """Return the problem of a call on operands of these shapes, in the order of the operator's document."""
     op, shapes = _row(operator, shapes, shape_second=False)
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
+    for port, shape in zip(op.operands, extents, strict=False):
+        if not port.is_shape:
+            check_extents(op, port.name, shape)
     checked = check_attributes(op, attributes, spatial_axes(op, extents[0]))
     return problem_of(op, extents, checked, operand_format, arrays.output_format(dtype, operand_format, op.name))
 

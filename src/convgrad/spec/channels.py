@@ -1,4 +1,4 @@
-"""Ranks, batch, groups and channels of a call: what must agree before any extent is looked at."""
+"""Batch, groups and channels of a call: what must agree before any extent is looked at."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from convgrad.spec.operators import Tensor
 from convgrad.spec.shapes import Call
 
 
-def check_ranks(call: Call) -> None:
-    """Check rules G1, G5 and G2: one rank, no empty weights, one batch."""
-    tensors: list[Tensor] = [t for t in call.shapes if t != "bias"]
-    ranks = {call.names[t]: len(call.shapes[t]) for t in tensors}
-    if len(set(ranks.values())) > 1:  # G1
-        listed = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
-        call.refuse("G1", f"all tensors must have one rank, spatial axes + 2; got {listed}")
+def check_batch(call: Call) -> None:
+    """Check rules G5 and G2: no empty weights, one batch."""
     if "weights" in call.shapes and 0 in call.shapes["weights"]:  # G5
         call.refuse("G5", f"{call.names['weights']} must have no empty dimension; got {call.as_given('weights')}")
     if "src" in call.shapes and "dst" in call.shapes:

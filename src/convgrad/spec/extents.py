@@ -84,12 +84,14 @@ def _convolution(call: Call) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> range:
-    """Return the kernel extents whose forward maps src to dst with explicit pads."""
-    longest = src + pads - rule.stride * (dst - 1)
+def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
+    """Return the kernel extents whose forward maps src to dst with explicit pads, in words."""
+    d, padded = rule.dilation, src + pads
+    if dst == 0:  # E > I + P
+        return f"{(padded - 1) // d + 2} or more"
+    longest = padded - rule.stride * (dst - 1)
     shortest = max(1, longest - rule.stride + 1)
-    d = rule.dilation
-    return range(max(1, -((1 - shortest) // d) + 1), (longest - 1) // d + 2) if longest >= 1 else range(0)
+    return _listed(range(-((1 - shortest) // d) + 1, (longest - 1) // d + 2))
 
 
 def _backward_weights(call: Call) -> tuple[Axis, ...]:
@@ -101,9 +103,7 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
         pads = rule.pads(convolution_pad_total(src, e, s))
         expected = max(0, forward_extent(src, e, s, sum(pads)))
         if dst != expected:  # G6
-            kernels = (
-                "" if _same(call) else f"; kernels that fit: {_listed(_fitting_kernels(src, dst, rule, sum(pads)))}"
-            )
+            kernels = "" if _same(call) else f"; kernels that fit: {_fitting_kernels(src, dst, rule, sum(pads))}"
             rule.refuse(
                 "G6",
                 f"{call.names['dst']} extent must be floor((I + P - E)/s) + 1 ="
@@ -193,8 +193,9 @@ def _data_mismatch(rule: _AxisRule, src: int, dst: int, pads: int) -> str:
         f" legal extents: {_listed(_legal_sources(rule, dst))}"
     )
     total = transposed_extent(dst, e, s, src)
-    if not _same(rule.call) and total + s > 0:
-        sentence += f"; or pads that total {_listed(range(max(0, total), total + s))}"
+    fitting = range(e - src) if dst == 0 else range(max(0, total), total + s)
+    if not _same(rule.call) and fitting:
+        sentence += f"; or pads that total {_listed(fitting)}"
     return sentence
 
 
@@ -235,8 +236,10 @@ def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
         pads = _transposed_pads(rule)
         small = forward_extent(large - (op or 0), e, s, sum(pads))
         if op is not None and transposed_extent(small, e, s, sum(pads), op) != large:  # G7
-            near = [transposed_extent(n, e, s, sum(pads), op) for n in (small, small + 1)]
-            rule.refuse("G7", _transposed_mismatch(rule, large, "l", sum(pads), op, [n for n in near if n >= 0]))
+            below, shortest = (transposed_extent(n, e, s, sum(pads), op) for n in (small, 0))
+            shortest = max(shortest, shortest % s)  # none is negative
+            near = [extent for extent in (below, below + s) if extent >= shortest] or [shortest]
+            rule.refuse("G7", _transposed_mismatch(rule, large, "l", sum(pads), op, near))
         if small < 0 or (small == 0 and large > 0 and op is None):  # G8
             formula = f"floor((L + P - E)/s) + 1 = floor(({large} + {sum(pads)} - {e})/{s}) + 1"
             _check_forward_extent(rule, small, large, formula)
@@ -257,9 +260,8 @@ def _transpose_backward_weights(call: Call) -> tuple[Axis, ...]:
             transposed_extent(small, e, s, sum(pads), paddings.stop),
         )
         if large not in legal:  # G7
-            rule.refuse(
-                "G7", _transposed_mismatch(rule, large, str(small), sum(pads), op, [n for n in legal if n >= 0])
-            )
+            legal = range(max(0, legal.start), legal.stop)
+            rule.refuse("G7", _transposed_mismatch(rule, large, str(small), sum(pads), op, legal))
         axes.append(rule.axis(large, small, pads))
     return tuple(axes)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from convgrad.formats import F64, Format
-from convgrad.spec.channels import check_channels, check_ranks
+from convgrad.spec.channels import check_batch, check_channels
 from convgrad.spec.check import S64_MAX, Attributes
 from convgrad.spec.extents import AXES, ignored_output_padding
 from convgrad.spec.geometry import Channels, Conv
@@ -92,7 +92,7 @@ def _geometry(
     if op.solves_for in ("bias_add", "bias"):
         return _channels(op, shapes, attributes), None
     call = gather(op, shapes, attributes, spatial_shapes)
-    check_ranks(call)
+    check_batch(call)
     check_channels(call)
     conv = _conv(call)
     return conv, ignored_output_padding(call, conv)

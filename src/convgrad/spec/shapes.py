@@ -37,9 +37,15 @@ def spatial_axes(op: Operator, shape: Shape) -> int:
     """Return the number of spatial axes from the shape of the first operand, or raise by rule G1."""
     least = 2 if op.attribute("strides") is None else 3
     if len(shape) < least:  # G1
-        axes = "batch and channels" if least == 2 else "batch, channels and at least one spatial axis"
-        refuse("G1", op.name, f"{op.operands[0].name} must have rank {least} or more, {axes}; got shape {shape}")
+        name, axes = op.operands[0].name, "batch and channels" if least == 2 else "batch, channels and spatial axes"
+        refuse("G1", op.name, f"{name} must have {axes}, a rank of at least {least}; got {name} of rank {len(shape)}")
     return len(shape) - 2
+
+
+def check_extents(op: Operator, name: str, shape: Shape) -> None:
+    """Check that a shape which no array vouches for has no negative extent."""
+    if min(shape, default=0) < 0:  # G9
+        refuse("G9", op.name, f"the shape of {name} must hold non-negative extents; got {list(shape)}")
 
 
 def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes, spatial_shapes: bool) -> Call:
@@ -73,6 +79,7 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes, spatia
             op.name,
             f"{name} must be given, as operand or attribute: shapes do not determine the kernel; got none",
         )
+    _check_ranks(op, {names[tensor]: len(shape) for tensor, shape in known.items() if tensor != "bias"})
     canonical = {t: (s if t == "bias" else to_canonical(s, layouts[t])) for t, s in known.items()}
     return Call(op, attributes, canonical, names, layouts)
 
@@ -86,7 +93,13 @@ def _shape_argument(
     if may_be_spatial and len(values) == rank - 2:  # batch and channels follow from data and filter
         in_channels = to_canonical(shapes[1], attributes.weights_format)[1] * attributes.groups
         values = from_canonical((shapes[0][0], in_channels, *values), attributes.data_format)
-    if len(values) != rank or any(v < 0 for v in values):  # G9
+    if len(values) != rank or min(values) < 0:  # G9
         needed = f"{rank} non-negative extents, the rank of {op.operands[0].name}"
         refuse("G9", op.name, f"{name} must hold {needed}; got {list(values)}")
     return values
+
+
+def _check_ranks(op: Operator, ranks: Mapping[str, int]) -> None:
+    if len(set(ranks.values())) > 1:  # G1
+        listed = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
+        refuse("G1", op.name, f"all tensors must have one rank, spatial axes + 2 and at least 3; got {listed}")
