@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from convgrad.functional.call import prepare
 from convgrad.spec.operators import find
 
 Array = np.ndarray
+Shape = tuple[int, ...]
 
 
 def laid_out(array: Array, layout: str) -> Array:
@@ -25,16 +27,23 @@ def laid_out(array: Array, layout: str) -> Array:
 
 
 def layouts(operator: str) -> Iterator[dict[str, str]]:
-    """All choices of data and weights layout an operator has, by its own attribute names."""
-    weights = find(operator).attribute("weights_format")
-    for data in ("NCX", "NXC"):
-        for choice in weights.choices if weights else ("",):
-            yield {"data_format": data} | ({weights.name: choice} if weights else {})
+    """Yield all choices of data and weights layout an operator has, by its own attribute names."""
+    attribute = find(operator).attribute("weights_format")
+    for data_format in ("NCX", "NXC"):
+        for choice in attribute.choices if attribute else ("",):
+            yield {"data_format": data_format} | ({attribute.name: choice} if attribute else {})
 
 
 def layout_of(kind: str, formats: dict[str, str]) -> str:
-    data, *weights = formats.values()
-    return {"data": data, "weights": weights[0] if weights else "", "vector": ""}[kind]
+    choices = {"data": formats["data_format"], "weights": list(formats.values())[-1], "vector": ""}
+    return choices[kind.removesuffix(" shape")]
+
+
+def arguments(operands: list[tuple[str, Array]], formats: dict[str, str]) -> Iterator[Array]:
+    """Lay operands out; a shape operand becomes an integer array."""
+    for kind, array in operands:
+        moved = laid_out(array, layout_of(kind, formats))
+        yield np.array(moved.shape, np.int32) if kind.endswith("shape") else moved
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -56,106 +65,53 @@ GROUPED = np.array([1.0, 0, 1, 0] * 4).reshape(4, 4, 1, 1)
 
 
 class Value(NamedTuple):
-    """A call on canonical 2-D operands, each a (kind, array); kind ``shape`` stands for the shape of such weights."""
+    """A call on canonical 2-D operands, each (kind, array), and its result; "... shape" passes the array's shape."""
 
     id: str
     operators: tuple[str, ...]
     operands: tuple[tuple[str, Array], ...]
-    result: str
-    expected: Array
+    result: tuple[str, Array]
     groups: int = 1
+
+
+def data(array: Array) -> tuple[str, Array]:
+    return "data", array
+
+
+def weights(array: Array) -> tuple[str, Array]:
+    return "weights", array
 
 
 def vector(*values: float) -> tuple[str, Array]:
     return "vector", np.array(values)
 
 
+CONV = ("Convolution", "Convolution-1")
+CONV_DATA = ("ConvolutionBackwardData", "ConvolutionBackpropData-1")
+CONV_WEIGHTS = ("ConvolutionBackwardWeights", "ConvolutionBackpropWeights-1", "ConvolutionBackpropFilters-1")
+UP_CONV = ("ConvTranspose", "ConvTranspose-1")
+UP_DATA = ("ConvTransposeBackwardData", "ConvTransposeBackpropData-1")
+UP_WEIGHTS = ("ConvTransposeBackwardWeights", "ConvTransposeBackpropFilters-1")
+SRC_SHAPE, WEIGHTS_SHAPE = ("data shape", SRC), ("weights shape", WEIGHTS)
+FOUR, EIGHT = np.arange(1.0, 5).reshape(1, 4, 1, 1), np.array([3.0, 0, 3, 0, 7, 0, 7, 0]).reshape(1, 8, 1, 1)
+ONES, ONES_WEIGHTS, EIGHTS = np.ones((8, 32, 16, 16)), np.ones((32, 8, 1, 1)), np.full((8, 32, 16, 16), 8.0)
+
 VALUES = (
-    Value("Convolution", ("Convolution", "Convolution-1"), (("data", SRC), ("weights", WEIGHTS)), "data", DST),
-    Value(
-        "Convolution, bias 2",
-        ("Convolution", "Convolution-1"),
-        (("data", SRC), ("weights", WEIGHTS), vector(2)),
-        "data",
-        DST + 2,
-    ),
-    Value(
-        "ConvolutionBackwardData",
-        ("ConvolutionBackwardData", "ConvolutionBackpropData-1"),
-        (("data", DELTA), ("weights", WEIGHTS), ("data shape", SRC)),
-        "data",
-        DIFF_SRC,
-    ),
-    Value(
-        "ConvolutionBackwardData, shape inferred",
-        ("ConvolutionBackwardData", "ConvolutionBackpropData-1"),
-        (("data", DELTA), ("weights", WEIGHTS)),
-        "data",
-        DIFF_SRC,
-    ),
-    Value(
-        "ConvolutionBackwardWeights",
-        ("ConvolutionBackwardWeights", "ConvolutionBackpropWeights-1", "ConvolutionBackpropFilters-1"),
-        (("data", SRC), ("data", DELTA), ("weights shape", WEIGHTS)),
-        "weights",
-        DIFF_WEIGHTS,
-    ),
-    Value(
-        "ConvolutionBackpropFilters of 0.7",
-        ("ConvolutionBackpropFilters-1",),
-        (("data", SRC), ("weights shape", WEIGHTS), ("data", DELTA)),
-        "weights",
-        DIFF_WEIGHTS,
-    ),
-    Value("ConvTranspose", ("ConvTranspose", "ConvTranspose-1"), (("data", DST), ("weights", WEIGHTS)), "data", UP),
-    Value(
-        "ConvTranspose, bias 2",
-        ("ConvTranspose", "ConvTranspose-1"),
-        (("data", DST), ("weights", WEIGHTS), vector(2)),
-        "data",
-        UP + 2,
-    ),
-    Value(
-        "ConvTransposeBackwardData",
-        ("ConvTransposeBackwardData", "ConvTransposeBackpropData-1"),
-        (("data", SRC), ("weights", WEIGHTS)),
-        "data",
-        DST,
-    ),
-    Value(
-        "ConvTransposeBackwardWeights",
-        ("ConvTransposeBackwardWeights", "ConvTransposeBackpropFilters-1"),
-        (("data", DELTA), ("data", SRC), ("weights shape", WEIGHTS)),
-        "weights",
-        DIFF_WEIGHTS,
-    ),
-    Value(
-        "ConvtransposeWithGroups",
-        ("ConvTranspose", "ConvTranspose-1"),
-        (("data", np.arange(1.0, 5).reshape(1, 4, 1, 1)), ("weights", GROUPED)),
-        "data",
-        np.array([3.0, 0, 3, 0, 7, 0, 7, 0]).reshape(1, 8, 1, 1),
-        groups=2,
-    ),
-    Value(
-        "GroupConvolution",
-        ("Convolution", "Convolution-1"),
-        (("data", np.ones((8, 32, 16, 16))), ("weights", np.ones((32, 8, 1, 1)))),
-        "data",
-        np.full((8, 32, 16, 16), 8.0),
-        groups=4,
-    ),
-    Value(
-        "BiasAdd",
-        ("BiasAdd", "BiasAdd-1"),
-        (("data", COUNT), vector(1, 2)),
-        "data",
-        COUNT + np.array([1, 2]).reshape(2, 1, 1),
-    ),
-    Value(
-        "BiasAddBackward", ("BiasAddBackward", "BiasAddBackprop-1"), (("data", DELTA),), "vector", np.array([6.0])
-    ),
-)  # fmt: skip
+    Value("Convolution", CONV, (data(SRC), weights(WEIGHTS)), data(DST)),
+    Value("Convolution, bias 2", CONV, (data(SRC), weights(WEIGHTS), vector(2)), data(DST + 2)),
+    Value("GroupConvolution", CONV, (data(ONES), weights(ONES_WEIGHTS)), data(EIGHTS), groups=4),
+    Value("ConvolutionBackwardData", CONV_DATA, (data(DELTA), weights(WEIGHTS), SRC_SHAPE), data(DIFF_SRC)),
+    Value("ConvolutionBackwardData, inferred", CONV_DATA, (data(DELTA), weights(WEIGHTS)), data(DIFF_SRC)),
+    Value("ConvBwdBiasaddBwd", CONV_WEIGHTS, (data(SRC), data(DELTA), WEIGHTS_SHAPE), weights(DIFF_WEIGHTS)),
+    Value("operands of 0.7", CONV_WEIGHTS[2:], (data(SRC), WEIGHTS_SHAPE, data(DELTA)), weights(DIFF_WEIGHTS)),
+    Value("ConvTranspose", UP_CONV, (data(DST), weights(WEIGHTS)), data(UP)),
+    Value("ConvTranspose, bias 2", UP_CONV, (data(DST), weights(WEIGHTS), vector(2)), data(UP + 2)),
+    Value("ConvtransposeWithGroups", UP_CONV, (data(FOUR), weights(GROUPED)), data(EIGHT), groups=2),
+    Value("ConvTransposeBackwardData", UP_DATA, (data(SRC), weights(WEIGHTS)), data(DST)),
+    Value("ConvTransposeBackwardWeights", UP_WEIGHTS, (data(DELTA), data(SRC), WEIGHTS_SHAPE), weights(DIFF_WEIGHTS)),
+    Value("BiasAdd", ("BiasAdd", "BiasAdd-1"), (data(COUNT), vector(1, 2)), data(COUNT + np.array([[[1]], [[2]]]))),
+    Value("BiasAddBackward", ("BiasAddBackward", "BiasAddBackprop-1"), (data(DELTA),), vector(6)),
+)
 
 
 def unit_axes(*where: int) -> Callable[[Array, int], Array]:
@@ -185,29 +141,22 @@ EMBEDDINGS: dict[str, Callable[[Array, int], Array]] = {
 @pytest.mark.parametrize("value", VALUES, ids=lambda v: v.id)
 def test_values(value: Value, embedding: str, fmt: str) -> None:
     dtype = FORMATS[fmt].dtype
-    width = max(a.shape[-1] for kind, a in (*value.operands, (value.result, value.expected)) if kind != "vector")
+    kind, expected = value.result
+    width = max(array.shape[-1] for k, array in (*value.operands, value.result) if k != "vector")
 
-    def embedded(kind: str, array: Array) -> Array:
-        return array if kind == "vector" else EMBEDDINGS[embedding](array, width)
+    def embedded(array: Array) -> Array:
+        return EMBEDDINGS[embedding](array, width).astype(dtype) if array.ndim > 1 else array.astype(dtype)
 
-    operands = [(kind, embedded(kind.removesuffix(" shape"), array).astype(dtype)) for kind, array in value.operands]
-    expected = embedded(value.result, value.expected)
-    stated = embedded(value.result, np.ones_like(value.expected)) == 1  # 1-D has results between the rows
+    operands = [(k, embedded(array)) for k, array in value.operands]
+    stated, expected = embedded(np.ones_like(expected)) == 1, embedded(expected)  # 1-D has results between the rows
+    axes = [1] * (operands[0][1].ndim - 2)
     for operator in value.operators:
+        options = {} if "Bias" in operator else {"strides": axes, "dilations": axes, "groups": value.groups}
         for formats in layouts(operator):
-            arrays: list[Array] = []
-            for kind, array in operands:
-                moved = laid_out(array, layout_of(kind.removesuffix(" shape"), formats))
-                arrays.append(np.array(moved.shape, np.int32) if kind.endswith("shape") else moved)
-            axes = [1] * (expected.ndim - 2)
-            convolves = "Bias" not in operator
-            options = {"strides": axes, "dilations": axes, "groups": value.groups} if convolves else {}
-            got = convgrad.run(operator, *arrays, **options, **formats)
-            layout = layout_of(value.result, formats)
-            assert got.dtype == dtype
-            assert got.shape == laid_out(expected, layout).shape
-            where = laid_out(stated, layout)
-            assert np.array_equal(got[where], laid_out(expected, layout)[where]), (operator, formats)
+            got = convgrad.run(operator, *arguments(operands, formats), **options, **formats)
+            where, wanted = (laid_out(a, layout_of(kind, formats)) for a in (stated, expected))
+            assert (got.dtype, got.shape) == (dtype, wanted.shape)
+            assert np.array_equal(got[where], wanted[where]), (operator, formats)
 
 
 FUNCTIONS = {
@@ -227,20 +176,15 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("value", [v for v in VALUES if "0.7" not in v.id], ids=lambda v: v.id)
 def test_values_of_the_functions_with_their_defaults(value: Value) -> None:
+    operands = [(kind, array.astype(np.float32)) for kind, array in value.operands]
+    options: dict[str, Any] = {"groups": value.groups} if value.groups > 1 else {}
     for operator in value.operators:
-        if operator not in FUNCTIONS:
-            continue
-        formats = next(f for f in layouts(operator) if f["data_format"] == "NXC" and f.get("weights_format") != "OIX")
-        formats = {n: {"OIX": "XIO", "IOX": "XOI"}.get(f, f) for n, f in formats.items()}
-        arrays: list[Any] = []
-        for kind, array in value.operands:
-            moved = laid_out(array.astype(np.float32), layout_of(kind.removesuffix(" shape"), formats))
-            arrays.append(moved.shape if kind.endswith("shape") else moved)
-        expected = laid_out(value.expected, layout_of(value.result, formats))
-        options: dict[str, Any] = {"groups": value.groups} if value.groups > 1 else {}
-        out = np.full(expected.shape, np.nan, np.float32)
-        assert FUNCTIONS[operator](*arrays, out=out, **options) is out
-        assert np.array_equal(out, expected), operator
+        if operator in FUNCTIONS:
+            formats = next(f for f in layouts(operator) if f["data_format"] == "NXC")  # the first choice is the default
+            expected = laid_out(value.result[1], layout_of(value.result[0], formats))
+            out = np.full(expected.shape, np.nan, np.float32)
+            assert FUNCTIONS[operator](*arguments(operands, formats), out=out, **options) is out
+            assert np.array_equal(out, expected), operator
 
 
 # -- one axis: extents, pads, remainders -------------------------------------------------------------------------------
@@ -320,55 +264,317 @@ EXTENTS = (
     Extents(55, 11, S4 | VALID, 227, (0, 0), transposed=True),
     Extents(13, 3, begin_end(1, 1), 13, (1, 1), transposed=True),
 )
-FAMILIES = {
-    False: ("Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"),
-    True: ("ConvTranspose", "ConvTransposeBackwardData", "ConvTransposeBackwardWeights"),
-}
+FAMILIES = {False: (CONV[0], CONV_DATA[0], CONV_WEIGHTS[0]), True: (UP_CONV[0], UP_DATA[0], UP_WEIGHTS[0])}
+
+
+def strict(options: Mapping[str, Any], axes: int) -> dict[str, Any]:
+    """Spell options as ``run`` wants them: lists, strides and dilations given."""
+    spread = {n: [v] * axes if isinstance(v, int) and n != "groups" else v for n, v in options.items()}
+    return {"strides": [1] * axes, "dilations": [1] * axes} | spread
 
 
 def check_family(
-    transposed: bool,
-    shapes: dict[str, tuple[int, ...]],
-    attributes: dict[str, Any],
-    pads: tuple[tuple[int, int], ...] | None,
+    transposed: bool, shapes: dict[str, Shape], attributes: dict[str, Any], pads: tuple[tuple[int, int], ...] | None
 ) -> None:
-    """Infer each of src, weights and dst from the other two, and compare the pads resolved on the way."""
+    """Infer each of src, dst, weights from the other two, and compare the pads resolved on the way."""
     for operator, found in zip(FAMILIES[transposed], ("dst", "src", "weights"), strict=True):
         given = [shape for tensor, shape in shapes.items() if tensor != found]
         if found == "weights" or (found == "src" and not transposed):
             given.append(shapes[found])
         assert convgrad.infer_shapes(operator, *given, **attributes) == shapes[found], operator
-        if pads is not None:
-            operands = [np.broadcast_to(np.float32(0), shape) for shape in given[:2]]
-            axes = prepare(operator, (*operands, *given[2:]), attributes).problem.geometry.axes
-            assert tuple((a.pad_begin, a.pad_end) for a in axes) == pads, operator
+        operands = [np.broadcast_to(np.float32(0), shape) for shape in given[:2]]
+        axes = prepare(operator, (*operands, *given[2:]), attributes).problem.geometry.axes
+        assert pads is None or tuple((a.pad_begin, a.pad_end) for a in axes) == pads, operator
 
 
-def per_axis(options: dict[str, Any], axes: int) -> dict[str, Any]:
-    required = {"strides": 1, "dilations": 1}
-    return {name: [v] * axes if isinstance(v, int) else v for name, v in (required | options).items()}
+def shape_in(shape: Shape, layout: str) -> Shape:
+    return laid_out(np.broadcast_to(0, shape), layout).shape
+
+
+def shapes_of(case: Extents, axes: int, formats: dict[str, str]) -> dict[str, Shape]:
+    """Return the shapes of src, dst, weights with this axis ``axes`` times, 2 and 3 channels."""
+    src, dst = (2, 3) if case.transposed else (3, 2)
+    data, weights = formats.values()
+    return {
+        "src": shape_in((2, src, *[case.src] * axes), data),
+        "dst": shape_in((2, dst, *[case.dst] * axes), data),
+        "weights": shape_in((2, 3, *[case.kernel] * axes), weights),
+    }
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-@pytest.mark.parametrize("extents", EXTENTS, ids=str)
-def test_extents_and_pads(extents: Extents, axes: int) -> None:
-    channels = (2, 3)  # weights are (O, I, X) or, transposed, (I, O, X)
-    src, dst = channels if extents.transposed else channels[::-1]
-    shapes = {
-        "src": (2, src, *[extents.src] * axes),
-        "dst": (2, dst, *[extents.dst] * axes),
-        "weights": (*channels, *[extents.kernel] * axes),
-    }
-    order = ("src", "weights", "dst")
-    for formats in layouts(FAMILIES[extents.transposed][0]):
-        moved = {
-            t: laid_out(np.broadcast_to(0, s), layout_of("weights" if t == "weights" else "data", formats)).shape
-            for t, s in shapes.items()
-        }
-        attributes = per_axis(extents.options, axes) | formats
-        for found in order:  # the operands' order: src before weights before diff_dst, but diff_dst first in a gradient
-            given = {t: moved[t] for t in (("src", "dst", "weights") if found != "dst" else order)}
-            assert set(given) == set(order)
-        check_family(
-            extents.transposed, {t: moved[t] for t in ("src", "dst", "weights")}, attributes, (extents.pads,) * axes
+@pytest.mark.parametrize("case", EXTENTS, ids=str)
+def test_extents_and_pads(case: Extents, axes: int) -> None:
+    for formats in layouts(FAMILIES[case.transposed][0]):
+        attributes = strict(case.options, axes) | formats
+        check_family(case.transposed, shapes_of(case, axes, formats), attributes, (case.pads,) * axes)
+
+
+@pytest.mark.parametrize("case", [e for e in EXTENTS if not e.transposed], ids=str)
+def test_a_data_gradient_infers_the_same_extent(case: Extents) -> None:
+    """By output_padding = the remainder r, or by stride 1, or by auto_pad same where s divides the extent."""
+    formats = {"data_format": "NXC", "weights_format": "XIO"}
+    shapes = shapes_of(case, 1, formats)
+    options = strict(case.options, 1) | formats
+    (stride,), (dilation,) = options["strides"], options["dilations"]
+    effective = dilation * (case.kernel - 1) + 1
+    remainder = (case.src + sum(case.pads) - effective) % stride
+    ways: list[dict[str, Any]] = []
+    if options.get("auto_pad", "").startswith("same"):
+        ways += [{}] * (effective >= stride and case.src % stride == 0)
+    else:
+        ways += [{"output_padding": [remainder]}] + [{}] * (stride == 1)
+    for way in ways:
+        inferred = convgrad.infer_shapes(FAMILIES[False][1], shapes["dst"], shapes["weights"], **options, **way)
+        assert inferred == shapes["src"]
+
+
+@pytest.mark.parametrize(("extent", "stride", "expected"), [(5, 3, [1, 0, 0, 1, 0]), (28, 2, [1, 0] * 14)])
+def test_remainder_rows_get_no_gradient_and_give_none(extent: int, stride: int, expected: list[int]) -> None:
+    diff_dst = np.ones((1, -(-extent // stride), 1), np.float32)
+    weights = np.ones((1, 1, 1), np.float32)
+    out = np.full((1, extent, 1), np.nan, np.float32)
+    convgrad.convolution_backward_data(diff_dst, weights, out.shape, strides=stride, out=out)
+    assert out.ravel().tolist() == expected
+    src = np.where(np.array(expected, bool), np.float32(1), np.float32(np.nan)).reshape(out.shape)
+    diff_weights = convgrad.convolution_backward_weights(src, diff_dst, weights.shape, strides=stride)
+    assert diff_weights.ravel().tolist() == [sum(expected)]
+
+
+# -- whole shapes ------------------------------------------------------------------------------------------------------
+
+
+class Family(NamedTuple):
+    """A forward's three shapes as the tests state them; the two gradients follow."""
+
+    id: str
+    src: Shape
+    weights: Shape
+    dst: Shape
+    formats: str
+    options: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def transposed(self) -> bool:
+        return self.formats.endswith(("XOI", "IOX"))
+
+
+P1, IGNORED = begin_end(1, 1), begin_end(1, 2)
+G2, G4, G64 = ({"groups": g} for g in (2, 4, 64))
+BY_2, D2_VALID = S2 | VALID, D2 | VALID
+SHORT, OP1 = S2 | begin_end(0, 41), {"output_padding": 1}
+
+
+def family_224(formats: str, groups: int, axes: int) -> Family:
+    """Return 224 to 111 with 32 and 16 channels, or, transposed, 111 to 224 with 16 and 32."""
+    data, weights = formats.split()
+    large, small = (shape_in((1, c, *[e] * axes), data) for c, e in ((32, 224), (16, 111)))
+    kernel = shape_in((16, 32 // groups, *[3] * axes), weights)
+    id_, options = f"224 and 111, {formats} {axes}-D g{groups}", BY_2 | {"groups": groups}
+    if weights in ("XOI", "IOX"):
+        return Family(id_, small, kernel, large, formats, options | OP1)
+    return Family(id_, large, kernel, small, formats, options)
+
+
+def family_5(axes: int, dst_channels: int) -> Family:
+    src, dst = ((2, channels, *[5] * axes) for channels in (16, dst_channels))
+    return Family(f"{axes}-D 16x{dst_channels} g4", src, (dst_channels, 4, *[3] * axes), dst, "NCX OIX", P1 | G4)
+
+
+FAMILY_TABLE = (
+    Family("ConvolutionBackwardDataFp32", (8, 3, 224, 224), (16, 3, 3, 3), (8, 16, 222, 222), "NCX OIX"),
+    Family("ConvolutionBackwardFilterFp32", (1, 224, 224, 64), (3, 3, 64, 64), (1, 222, 222, 64), "NXC XIO"),
+    Family("FiltersAnyLayout g2", (2, 4, 2), (4, 2, 3), (2, 4, 2), "NCX OIX", P1 | G2),
+    Family("NXC, dilations 2, valid", (1, 100, 100, 160), (7, 1, 160, 192), (1, 88, 100, 192), "NXC XIO", D2 | VALID),
+    Family("NXC, dilations 2, same", (1, 100, 100, 160), (7, 1, 160, 192), (1, 100, 100, 192), "NXC XIO", D2 | UPPER),
+    Family("weights 4x4 from 224", (1, 3, 224, 224), (4, 4, 3, 16), (1, 16, 111, 111), "NCX XIO", BY_2 | IGNORED),
+    Family("conv_2d", (2, 32, 28, 28), (128, 32, 2, 2), (2, 128, 14, 14), "NCX OIX", S2),
+    Family("conv_3d", (1, 3, 116, 132, 132), (32, 3, 3, 3, 3), (1, 32, 114, 130, 130), "NCX OIX"),
+    Family("conv_bwd 2d", (1, 32, 28, 28), (128, 32, 1, 1), (1, 128, 14, 14), "NCX OIX", S2),
+    Family("conv_bwd 2d XIO", (1, 32, 28, 28), (1, 1, 32, 128), (1, 128, 14, 14), "NCX XIO", S2),
+    Family("conv_bwd 2d NXC", (1, 28, 28, 32), (128, 32, 1, 1), (1, 14, 14, 128), "NXC OIX", S2),
+    Family("depthwise", (2, 64, 112, 112), (64, 1, 3, 3), (2, 64, 56, 56), "NCX OIX", S2 | begin_end(1, 0) | G64),
+    Family("depthwise x8", (1, 300, 300, 3), (7, 7, 1, 24), (1, 150, 150, 24), "NXC XIO", S2 | UPPER | {"groups": 3}),
+    Family("resnet stem", (2, 3, 224, 224), (64, 3, 7, 7), (2, 64, 112, 112), "NCX OIX", S2 | begin_end(3, 2)),
+    Family("resnext", (1, 2048, 14, 14), (2048, 64, 3, 3), (1, 2048, 14, 14), "NCX OIX", P1 | {"groups": 32}),
+    Family("1x1, 50 images", (50, 64, 56, 56), (64, 64, 1, 1), (50, 64, 56, 56), "NCX OIX"),
+    *(family_5(axes, channels) for axes in (1, 2, 3) for channels in (16, 20)),
+    *(
+        family_224(f"{data} {weights}", groups, axes)
+        for data in ("NCX", "NXC")
+        for weights in ("OIX", "XIO", "IOX", "XOI")
+        for groups in (1, 2, 4)
+        for axes in (2, 3)
+    ),
+    Family("ConvtransposeFp32", (8, 3, 222, 222), (3, 16, 3, 3), (8, 16, 224, 224), "NCX IOX"),
+    Family("BackwardData NCX IOX", (1, 1, 2, 2), (1, 1, 3, 3), (1, 1, 4, 4), "NCX IOX"),
+    Family("BackwardData NCX IOX, 6 channels", (1, 1, 2, 2), (1, 6, 3, 3), (1, 6, 4, 4), "NCX IOX"),
+    Family("BackwardData NCX IOX 3-D", (1, 1, 1, 2, 2), (1, 1, 1, 3, 3), (1, 1, 1, 4, 4), "NCX IOX"),
+    Family("BackwardData NCX XOI", (1, 1, 2, 2), (3, 3, 1, 1), (1, 1, 4, 4), "NCX XOI"),
+    Family("BackwardData NCX XOI 3-D", (1, 1, 1, 2, 2), (1, 3, 3, 1, 1), (1, 1, 1, 4, 4), "NCX XOI"),
+    Family("BackwardData NCX XOI 3-D, 2 channels", (1, 1, 1, 2, 2), (1, 3, 3, 2, 1), (1, 2, 1, 4, 4), "NCX XOI"),
+    Family("BackwardData NXC XOI", (1, 1, 1, 1), (3, 4, 1, 1), (1, 3, 4, 1), "NXC XOI"),
+    Family("BackwardData NXC XOI, 2 channels", (1, 1, 1, 1), (3, 4, 2, 1), (1, 3, 4, 2), "NXC XOI"),
+    Family("BackwardData NXC XOI 3-D", (1, 1, 1, 1, 1), (1, 3, 4, 1, 1), (1, 1, 3, 4, 1), "NXC XOI"),
+    Family("BackwardData NXC IOX", (1, 2, 2, 1), (1, 1, 3, 3), (1, 4, 4, 1), "NXC IOX"),
+    Family("BackwardData NXC IOX, 2 channels", (1, 2, 2, 1), (1, 2, 3, 3), (1, 4, 4, 2), "NXC IOX"),
+    Family("BackwardData NXC IOX 3-D", (1, 1, 2, 2, 1), (1, 1, 1, 3, 3), (1, 1, 4, 4, 1), "NXC IOX"),
+    Family("BackwardWeights NCX IOX, 2 channels", (1, 1, 2, 2), (1, 2, 3, 3), (1, 2, 4, 4), "NCX IOX"),
+    Family("BackwardWeights NXC XOI", (1, 2, 2, 1), (3, 3, 1, 1), (1, 4, 4, 1), "NXC XOI"),
+    Family("BackwardWeights NXC XOI 3-D", (1, 1, 2, 2, 1), (1, 3, 3, 1, 1), (1, 1, 4, 4, 1), "NXC XOI"),
+    Family("BackwardWeights NXC XOI 3-D, 2 channels", (1, 1, 2, 2, 1), (1, 3, 3, 2, 1), (1, 1, 4, 4, 2), "NXC XOI"),
+    Family("transposed FiltersAnyLayout g2", (2, 4, 2), (4, 2, 3), (2, 4, 2), "NCX IOX", P1 | G2),
+    Family("227 by 4", (256, 96, 55, 55), (96, 3, 11, 11), (256, 3, 227, 227), "NCX IOX", S4),
+    Family("13 g2", (256, 256, 13, 13), (256, 192, 3, 3), (256, 384, 13, 13), "NCX IOX", P1 | G2),
+    Family("deconv", (1, 32, 28, 28), (32, 128, 3, 3), (1, 128, 16, 16), "NCX IOX", SHORT),
+    Family("deconv XOI", (1, 32, 28, 28), (3, 3, 128, 32), (1, 128, 16, 16), "NCX XOI", SHORT),
+    Family("deconv NXC", (1, 28, 28, 32), (32, 128, 3, 3), (1, 16, 16, 128), "NXC IOX", SHORT),
+    Family("deconv, same_upper", (1, 32, 28, 28), (32, 128, 3, 3), (1, 128, 56, 56), "NCX IOX", SHORT | UPPER),
+    Family("deconv, same_lower", (1, 32, 28, 28), (32, 128, 3, 3), (1, 128, 56, 56), "NCX IOX", SHORT | LOWER),
+    Family("deconv, valid", (1, 32, 28, 28), (32, 128, 3, 3), (1, 128, 57, 57), "NCX IOX", SHORT | VALID),
+    Family("deconv, op 1", (1, 32, 28, 28), (32, 128, 3, 3), (1, 128, 17, 17), "NCX IOX", SHORT | OP1),
+    Family("17 channels", (2, 17, 5, 5), (17, 16, 3, 3), (2, 16, 5, 5), "NCX IOX", P1),
+    Family("depthwise deconv", (2, 16, 5, 5), (16, 1, 3, 3), (2, 16, 5, 5), "NCX IOX", P1 | {"groups": 16}),
+    Family("deconv g4", (2, 16, 5, 5), (16, 4, 3, 3), (2, 16, 5, 5), "NCX IOX", P1 | G4),
+    Family("deconv 1x1", (2, 16, 5, 5), (16, 16, 1, 1), (2, 16, 5, 5), "NCX IOX"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILY_TABLE, ids=lambda f: f.id)
+def test_shapes(family: Family) -> None:
+    data_format, weights_format = family.formats.split()
+    attributes = strict(family.options, len(family.src) - 2)
+    attributes |= {"data_format": data_format, "weights_format": weights_format}
+    shapes = {"src": family.src, "dst": family.dst, "weights": family.weights}
+    check_family(family.transposed, shapes, attributes, None)
+
+
+BIAS_TABLE = (
+    ("BiasAdd", ((1, 128, 32, 32), (128,)), "NCX", (1, 128, 32, 32)),
+    ("BiasAdd", ((1, 3, 224, 224), (224,)), "NXC", (1, 3, 224, 224)),
+    ("BiasAdd", ((16, 1024), (1024,)), "NCX", (16, 1024)),
+    ("BiasAddBackward", ((3, 64, 64, 16),), "NXC", (16,)),
+    ("BiasAddBackward", ((3, 16, 64, 64),), "NCX", (16,)),
+    ("BiasAddBackward", ((2, 16, 5),), "NCX", (16,)),
+    ("BiasAddBackprop-1", ((1, 128, 32, 32),), "NCX", (128,)),
+)
+
+
+@pytest.mark.parametrize(("operator", "shapes", "data_format", "expected"), BIAS_TABLE)
+def test_bias_shapes(operator: str, shapes: tuple[Shape, ...], data_format: str, expected: Shape) -> None:
+    assert convgrad.infer_shapes(operator, *shapes, data_format=data_format) == expected
+
+
+# -- what oneDNN accepts unvalidated, or refuses -----------------------------------------------------------------------
+
+
+class Refused(NamedTuple):
+    """A call that must be refused, by a rule whose id the message carries."""
+
+    id: str
+    operator: str
+    formats: str
+    shapes: tuple[Shape, ...]
+    options: dict[str, Any]
+    rule: str
+
+
+ERRORS: dict[str, type[ConvgradError]] = {"A": InvalidAttributeError, "A6": InvalidShapeError}
+ERRORS |= {"G": InvalidShapeError, "O": InvalidOpError}
+
+FORWARD, DATA, BACK = FAMILIES[False]
+FORWARD_UP, DATA_UP, BACK_UP = FAMILIES[True]
+SMALL, SMALL_WEIGHTS, SMALL_DST, SMALL_UP = (1, 4, 8, 8), (4, 4, 3, 3), (1, 4, 6, 6), (1, 4, 10, 10)
+LEGAL: dict[str, tuple[str, tuple[Shape, ...]]] = {
+    FORWARD: ("NCX OIX", (SMALL, SMALL_WEIGHTS)),
+    DATA: ("NCX OIX", (SMALL_DST, SMALL_WEIGHTS, SMALL)),
+    BACK: ("NCX OIX", (SMALL, SMALL_DST, SMALL_WEIGHTS)),
+    FORWARD_UP: ("NCX IOX", (SMALL, SMALL_WEIGHTS)),
+    DATA_UP: ("NCX IOX", (SMALL_UP, SMALL_WEIGHTS)),
+    BACK_UP: ("NCX IOX", (SMALL, SMALL_UP, SMALL_WEIGHTS)),
+}
+MEANINGLESS = (4, 4, 1, 1)
+OP3 = {"output_padding": 3}
+
+
+def refused_452(data: str, weights: str, groups: int) -> Refused:
+    """Return what oneDNN takes as the 452 of 224 by output_padding 3, stride 2: a forward of 452 has 225."""
+    shapes = shape_in((1, 16, 224, 224), data), shape_in((16, 32 // groups, 3, 3), weights)
+    id_, options = f"dst_shape 452 from 224, {data} {weights} g{groups}", BY_2 | OP3 | {"groups": groups}
+    return Refused(id_, DATA, f"{data} {weights}", (*shapes, shape_in((1, 32, 452, 452), data)), options, "G6")
+
+
+def of_the_six(what: str, options: dict[str, Any], rule: str) -> list[Refused]:
+    """Refuse an otherwise legal call of all six operators for these options."""
+    return [Refused(f"{name}: {what}", name, *legal, options, rule) for name, legal in LEGAL.items()]
+
+
+def of_formats(names: tuple[str, ...], *weights: str) -> list[Refused]:
+    """Refuse weights formats of the other family."""
+    return [Refused(f"{n} with {w}", n, f"NCX {w}", LEGAL[n][1], {}, "A5") for n in names for w in weights]
+
+
+REFUSED = (
+    *(refused_452(d, w, g) for d in ("NCX", "NXC") for w in ("OIX", "XIO") for g in (1, 2, 4)),
+    Refused("output_padding 3, stride 2", DATA, "NCX OIX", ((1, 16, 224, 224), (16, 32, 3, 3)), BY_2 | OP3, "A9"),
+    Refused("no dst_shape, stride 2", DATA, "NCX OIX", ((1, 128, 14, 14), (128, 32, 1, 1)), S2, "A8"),
+    Refused("no weights_shape", BACK, "NCX OIX", ((2, 4, 2), (2, 4, 2)), P1 | G2, "A7"),
+    Refused("no weights_shape, transposed", BACK_UP, "NCX IOX", ((2, 4, 2), (2, 4, 2)), P1 | G2, "A7"),
+    *(
+        Refused(f"4x4x1x1, {op} {extents}", op, formats, ((1, 1, *a), (1, 1, *b), MEANINGLESS), options, "G4")
+        for op, formats, flip in ((BACK, "NCX OIX", 1), (BACK_UP, "NCX IOX", -1))
+        for extents, options in (
+            ((16, 10), D2_VALID), ((6, 6), begin_end(1, 2)), ((6, 6), UPPER), ((6, 6), LOWER), ((6, 3), VALID)
         )
+        for a, b in [[(e, e) for e in extents[::flip]]]
+    ),
+    Refused("kernel 1", BACK, "NCX OIX", ((1, 1, 16), (1, 1, 10), (1, 1, 1)), D2_VALID, "G6"),
+    Refused("kernel 1, transposed", BACK_UP, "NCX IOX", ((1, 1, 10), (1, 1, 16), (1, 1, 1)), D2_VALID, "G7"),
+    Refused("(32, 16) as IOX", FORWARD_UP, "NCX IOX", ((1, 16, 111, 111), (32, 16, 3, 3)), BY_2, "G4"),
+    Refused("(32 / 4, 16) as IOX", FORWARD_UP, "NCX IOX", ((1, 16, 111, 111), (8, 16, 3, 3)), BY_2 | G4, "G4"),
+    Refused("(192, 256) as IOX", DATA_UP, "NCX IOX", ((256, 384, 13, 13), (192, 256, 3, 3)), P1 | G2, "G4"),
+    *of_formats(FAMILIES[True], "OIX", "XIO"),
+    *of_formats(FAMILIES[False], "IOX", "XOI"),
+    *of_the_six("pads_begin -1", begin_end(-1, 0), "A4"),
+    *of_the_six("pads_end -1", begin_end(0, -1), "A4"),
+    *of_the_six("stride 0", {"strides": 0}, "A4"),
+    *of_the_six("dilation 0", {"dilations": 0}, "A4"),
+    *of_the_six("groups 0", {"groups": 0}, "A4"),
+    *of_the_six("one stride", {"strides": [1]}, "A6"),
+    *of_the_six("three dilations", {"dilations": [1, 1, 1]}, "A6"),
+    *of_the_six("one pad under same", UPPER | {"pads_end": [1]}, "A6"),
+    *of_the_six("data_format NHWC", {"data_format": "NHWC"}, "A5"),
+    *of_the_six("auto_pad SAME", {"auto_pad": "SAME"}, "A5"),
+    *of_the_six("auto_pad False", {"auto_pad": False}, "A2"),
+    *of_the_six("no strides", {"strides": None}, "A3"),
+    *of_the_six("a foreign attribute", {"alpha": 1}, "A1"),
+    *(Refused(f"{n}: four operands", n, f, (*s[:2], *[SMALL] * 2), {}, "O2") for n, (f, s) in LEGAL.items()),
+    Refused("three operands of two", DATA_UP, "NCX IOX", (*LEGAL[DATA_UP][1], SMALL), {}, "O2"),
+    Refused("channels 4 and 3", FORWARD, "NCX OIX", (SMALL, (4, 3, 3, 3)), {}, "G4"),
+    Refused("ic 0", FORWARD, "NCX OIX", ((1, 0, 8, 8), (4, 0, 3, 3)), {}, "G5"),
+    Refused("oc 0", FORWARD, "NCX OIX", (SMALL, (0, 4, 3, 3)), {}, "G5"),
+    Refused("kh 0", FORWARD, "NCX OIX", (SMALL, (4, 4, 0, 3)), {}, "G5"),
+    Refused("ic -4", FORWARD, "NCX OIX", ((1, -4, 8, 8), (4, -4, 3, 3)), {}, "G9"),
+    Refused("mb -1", FORWARD, "NCX OIX", ((-1, 4, 8, 8), (4, 4, 3, 3)), {}, "G9"),
+    Refused("kernel beyond the padded input", FORWARD, "NCX OIX", ((1, 1, 1), (1, 1, 2)), S2, "G8"),
+    Refused("bias of 224 in NCX", "BiasAdd", "NCX", ((1, 3, 224, 224), (224,)), {}, "G11"),
+)  # fmt: skip
+
+
+def named_formats(formats: str) -> dict[str, str]:
+    return dict(zip(("data_format", "weights_format"), formats.split(), strict=False))
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda c: c.id)
+def test_refused(case: Refused) -> None:
+    convolves = "Bias" not in case.operator
+    options = strict(case.options, len(case.shapes[0]) - 2) if convolves else case.options
+    error = ERRORS.get(case.rule) or ERRORS[case.rule[0]]
+    with pytest.raises(error, match=rf"\[{case.rule}\]$"):
+        convgrad.infer_shapes(case.operator, *case.shapes, **named_formats(case.formats) | options)
+
+
+@pytest.mark.parametrize("name", LEGAL)
+def test_what_the_six_are_refused_for_is_all_that_is_wrong(name: str) -> None:
+    formats, shapes = LEGAL[name]
+    convgrad.infer_shapes(name, *shapes, **strict({}, 2), **named_formats(formats))

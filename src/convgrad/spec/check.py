@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from convgrad.spec.operators import AUTO_PADS, CONV_WEIGHTS, Attribute, Operator
+from convgrad.spec.operators import AUTO_PADS, CONV_WEIGHTS, OPERATORS, Attribute, Operator
 from convgrad.spec.rules import refuse
 
 S64_MAX = 2**63 - 1
@@ -60,7 +60,8 @@ def _check_names(op: Operator, given: Mapping[str, Any]) -> None:
     names = [a.name for a in op.attributes]
     for name in given:
         if name not in names:  # A1
-            renamed = [a.name for a in op.attributes if a.means == name]
+            meanings = {a.name: a.means for row in OPERATORS for a in row.attributes}
+            renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
             near = renamed or difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
             refuse("A1", op.name, f"every attribute must be one it has; got {name}; {hint}")

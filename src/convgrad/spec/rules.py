@@ -50,7 +50,7 @@ _ROWS = (
     ("G3", InvalidShapeError, "groups divides the channels on both sides"),
     ("G4", InvalidShapeError, "channels of the data are the channels of the weights (x groups on the input side)"),
     ("G5", InvalidShapeError, "weights have no empty dimension"),
-    ("G6", InvalidShapeError, "convolution extents: O = floor((I + P - E)/s) + 1, or both sides empty"),
+    ("G6", InvalidShapeError, "convolution extents: O = floor((I + P - E)/s) + 1, or 0 where the kernel does not fit"),
     ("G7", InvalidShapeError, "transposed extents: L = s(l - 1) + E - P + op"),
     ("G8", InvalidShapeError, "a forward output extent is at least 1, or 0 where the input extent is 0"),
     ("G9", InvalidShapeError, "a shape is a 1-D list of as many non-negative integers as the tensor has axes"),
