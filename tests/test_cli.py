@@ -144,6 +144,13 @@ FAILURES = {
     "attribute": ([*MADE_UP, "--attr", "stride=2"], 1, "did you mean strides?"),
     "attribute value": ([*MADE_UP, "--attr", "groups=two"], 1, "groups must be an integer; got 'two'"),
     "negative pads": ([*MADE_UP, "--attr", "pads_end=0,-1"], 1, "negative pads"),
+    "seed": ([*MADE_UP, "--seed", "-1"], 2, "a seed is a non-negative integer"),
+    "two results": (["run", "BWD_WB f32 NXC ic4ih5oc4oh5kh3ph1", "-o", "a.npy"], 2, "makes two results"),
+    "key of npy": ([*MADE_UP, "-o", "a.npy:k"], 1, "no keys"),
+    "no directory": ([*MADE_UP, "-o", "/nonexistent/a.npy"], 1, "no such directory"),
+    "not writable": ([*MADE_UP, "-o", "/proc/a.npy"], 1, "cannot be written"),
+    "operand as attribute": ([*MADE_UP, "--attr", "src=1"], 1, "src is operand number 1"),
+    "padding": ([*MADE_UP, "--attr", "padding=same"], 1, "follow from auto_pad"),
     "type": ([*MADE_UP, "--dtype", "int8"], 1, "dtype must be one of f32, bf16, f16, f64"),
     "no such file": (["run", "BiasAddBackward", "nowhere.npy"], 1, "nowhere.npy: no such file"),
     "threads": ([*MADE_UP, "--threads", "0"], 1, "threads must be a positive integer"),
@@ -220,3 +227,75 @@ def test_import_adds_little_to_numpy() -> None:
     code = "import time, numpy; t = time.perf_counter(); import convgrad; print(time.perf_counter() - t)"
     times = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
     assert min(times) < 0.1  # 0.02 s on an idle machine
+
+
+def test_options_may_stand_anywhere(layer: Path) -> None:
+    arguments = [
+        "run",
+        *LAYER,
+        "ConvolutionBackwardWeights",
+        "src.npy",
+        "--attr",
+        "weights_shape=3x3x4x6",
+        "layer.npz:diff_dst",
+    ]
+    assert "diff_weights" in command(*arguments, cwd=layer).stdout
+
+
+@pytest.mark.parametrize("text", ["2,2", "[2, 2]", "2x2", "(2,2)", "2 2"])
+def test_lists_are_written_in_any_usual_way(text: str) -> None:
+    arguments = [a for a in MADE_UP if a != "strides=2,2"]
+    arguments.insert(arguments.index("--attr") + 1, f"strides={text}")
+    assert json.loads(command(*arguments, "--json").stdout)["attributes"]["strides"] == [2, 2]
+
+
+@pytest.mark.parametrize("key", ["file", "allow_pickle", "a b"])
+def test_any_key_of_npz(tmp_path: Path, key: str) -> None:
+    command(*MADE_UP, "-o", f"a.npz:{key}", cwd=tmp_path)
+    assert files.read(f"{tmp_path}/a.npz:{key}").shape == (3, 3, 4, 6)
+
+
+def test_the_file_is_written_before_the_report(tmp_path: Path) -> None:
+    words = " ".join(shlex.quote(a) for a in [COMMAND, *MADE_UP, "-o", str(tmp_path / "a.npy")])
+    subprocess.run(f"{words} | true", shell=True, capture_output=True, check=False)
+    assert (tmp_path / "a.npy").is_file()
+
+
+def test_a_failed_write_is_reproduced(tmp_path: Path) -> None:
+    command(*MADE_UP, "-o", "a.npy", cwd=tmp_path)
+    reproducer = command(*MADE_UP, "-o", "a.npy", expect=1, cwd=tmp_path).stderr.splitlines()[-1]
+    again = command(*shlex.split(reproducer.removeprefix("reproduce: "))[1:], expect=1, cwd=tmp_path)
+    assert "give --force" in again.stderr
+
+
+def test_json_has_no_bare_nan(tmp_path: Path) -> None:
+    np.save(tmp_path / "nan.npy", np.array([[np.nan, 1], [np.inf, 2]], np.float32))
+    done = command("run", "BiasAddBackward", "nan.npy", "--json", "--check", "oracle", cwd=tmp_path)
+    assert done.stderr == ""
+    report = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert (report["largest"], report["mean"]) == ("nan", "nan")
+
+
+def test_a_reference_in_a_wider_format(layer: Path) -> None:
+    expected = np.load(layer / "layer.npz")["exact"].astype(np.float64)
+    np.save(layer / "wide.npy", expected)
+    command(*RUN_FILES, "--expect", "wide.npy", cwd=layer)
+
+
+def test_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "convgrad", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"convgrad {convgrad.__version__}\n"
+
+
+def test_without_standard_output(tmp_path: Path) -> None:
+    words = " ".join(shlex.quote(a) for a in [COMMAND, *MADE_UP, "-o", str(tmp_path / "a.npy")])
+    done = subprocess.run(f"{words} >&-", shell=True, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "a.npy").is_file()
+
+
+def test_wrong_results_of_long_sums_do_not_pass(tmp_path: Path) -> None:
+    line = "BWD_W f32 NXC mb64ic4ih56oc4oh56kh3ph1"
+    np.save(tmp_path / "zeros.npy", np.zeros((3, 3, 4, 4), np.float32))
+    for fill in ("integers", "normal"):
+        assert "WRONG" in command("run", line, "--fill", fill, "--expect", "zeros.npy", expect=1, cwd=tmp_path).stdout

@@ -56,7 +56,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeyp
         raise OSError("disk full")
 
     monkeypatch.setattr(np, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(FileError, match="cannot be written: disk full"):
         files.write(place, ARRAYS[1], force=True)
     assert files.read(place).shape == (2, 3)
     assert len(list(tmp_path.iterdir())) == 1

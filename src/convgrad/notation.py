@@ -110,7 +110,9 @@ def problem(text: str) -> Problem:
     >>> problem("BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1").output_shape
     (3, 3, 64, 64)
     """
-    first = calls(read(text))[0]
+    first, *others = calls(read(text))
+    if others:
+        raise NotationError(f"a line of one operator is wanted here; got {text!r}, which runs {len(others) + 1}")
     op = find(first.operator)
     attributes = check_attributes(op, first.attributes, len(first.shapes[0]) - 2)
     return problem_of(op, first.shapes, attributes, first.format, first.format)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -11,70 +12,88 @@ EXIT_CODES = (
 )
 
 
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a seed is a non-negative integer; got {text!r}")
+    return int(text)
+
+
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+    """Return the parser of the first words; each command parses the rest itself."""
     root = argparse.ArgumentParser(
         prog="convgrad",
         description="Convolution gradients on arrays, exactly, with a proved error bound.",
-        epilog=EXIT_CODES,
+        epilog=f"convgrad COMMAND --help tells more; {EXIT_CODES}",
     )
     root.add_argument("--version", action="store_true", help="print the version and stop")
-    commands = root.add_subparsers(dest="command", metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="run one operator on arrays from files, or on made-up ones",
+    root.add_argument("command", nargs="?", metavar="COMMAND", choices=tuple(COMMANDS), help=" or ".join(COMMANDS))
+    root.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return root
+
+
+def run_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``convgrad run``."""
+    run = argparse.ArgumentParser(
+        prog="convgrad run",
         description="Run one operator and print shapes, resolved attributes, time and the size of the result.",
         epilog=EXIT_CODES,
     )
     run.add_argument(
-        "operator", metavar="OPERATOR", help="a versioned name, such as ConvolutionBackwardWeights, or a problem line"
+        "operator",
+        metavar="OPERATOR",
+        help="a versioned name, such as ConvolutionBackwardWeights, or a quoted problem line:"
+        " [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] and benchdnn's descriptor",
     )
-    run.add_argument(
-        "inputs", metavar="INPUT", nargs="*", help="FILE.npy, FILE.npz:KEY or FILE.safetensors:KEY, in order"
-    )
+    place = "FILE.npy, FILE.npz:KEY or FILE.safetensors:KEY"
+    run.add_argument("inputs", metavar="INPUT", nargs="*", help=f"{place}, in the operator's order")
     run.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute; lists as 1,1")
-    run.add_argument(
-        "--shapes", metavar="SHAPE", nargs="+", help="make operands up instead: 8x56x56x64; a shape operand: its values"
-    )
+    shapes = "make operands of these shapes up: 8x56x56x64; for a shape operand its values"
+    run.add_argument("--shapes", metavar="SHAPE", nargs="+", help=shapes)
     run.add_argument("--fill", choices=("integers", "normal"), help="what to make operands of (default integers)")
-    run.add_argument("--type", choices=("f32", "bf16", "f16", "f64"), help="the type of made-up operands (default f32)")
-    run.add_argument("--seed", type=int, help="the seed of made-up operands (default 0)")
+    types = ("f32", "bf16", "f16", "f64")
+    run.add_argument("--type", choices=types, help="the type of made-up operands (default f32)")
+    run.add_argument("--seed", type=_seed, help="the seed of made-up operands (default 0)")
     run.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
-    run.add_argument("--threads", type=int, help="the most threads to use")
-    run.add_argument(
-        "-o", "--output", metavar="FILE", help="write the result to FILE.npy, FILE.npz[:KEY] or FILE.safetensors[:KEY]"
+    threads = "the most threads of generated kernels; the NumPy engine leaves threads to its BLAS"
+    run.add_argument("--threads", type=int, help=threads)
+    run.add_argument("-o", "--output", metavar="FILE", help=f"write the result to {place}")
+    run.add_argument("--force", action="store_true", help="replace the output file, all of it, if it exists")
+    run.add_argument("--check", choices=("oracle",), help="compare with the oracle; exit 1 beyond the proved bound")
+    expect = f"compare with a recorded result, {place}; exit 1 beyond the proved bound"
+    run.add_argument("--expect", metavar="FILE", help=expect)
+    run.add_argument("--json", action="store_true", help="print JSON instead of text, one object per operator")
+    return run
+
+
+def info_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``convgrad info``."""
+    info = argparse.ArgumentParser(
+        prog="convgrad info", description="Print what a bug report needs.", epilog=EXIT_CODES
     )
-    run.add_argument("--force", action="store_true", help="replace the output file if it exists")
-    run.add_argument(
-        "--check", choices=("oracle",), help="compare with the exact result; exit 1 beyond the proved bound"
-    )
-    run.add_argument("--expect", metavar="FILE", help="compare with a recorded result; exit 1 beyond the proved bound")
-    run.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    info = commands.add_parser("info", help="print what a bug report needs", epilog=EXIT_CODES)
     info.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    return root
+    return info
+
+
+COMMANDS = {"run": run_parser, "info": info_parser}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     top = parser()
-    options = top.parse_args(arguments)
-    if options.version:
+    first = top.parse_args(arguments)
+    if first.version:
         from convgrad import __version__  # noqa: PLC0415 - --help must not wait for NumPy
 
         print(f"convgrad {__version__}")
         return 0
-    if options.command is None:
+    if first.command is None:
         top.print_help()
         return 2
+    options = COMMANDS[first.command]().parse_intermixed_args(first.rest)
     try:
-        if options.command == "info":
-            from convgrad.cli import info  # noqa: PLC0415
-
-            return info.main(options)
-        from convgrad.cli import run  # noqa: PLC0415
-
-        return run.main(options)
+        command = importlib.import_module(f"convgrad.cli.{first.command}")
+        code: int = command.main(options)
+        return code
     except KeyboardInterrupt:
         print("convgrad: interrupted", file=sys.stderr)
         return 130

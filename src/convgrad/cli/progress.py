@@ -19,7 +19,7 @@ class Progress:
         self._shown = False
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True)
-        self._active = sys.stdout.isatty() and not silent
+        self._active = sys.stdout is not None and sys.stdout.isatty() and not silent
 
     def __call__(self, share: float) -> None:
         """Take the share done, 0 to 1."""

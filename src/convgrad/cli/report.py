@@ -32,6 +32,8 @@ def report(
     """Return the report as values ready for JSON; ``sources`` say where each operand came from."""
     problem = prepared.problem
     values = result.astype(np.float64)
+    with np.errstate(all="ignore"):
+        largest, mean = (float(np.abs(values).max()), float(values.mean())) if result.size else (0.0, 0.0)
     return {
         "operator": problem.operator,
         "type": problem.operand_format.name,
@@ -43,10 +45,17 @@ def report(
         "engine": "numpy",
         "height": engine.height(problem),
         "time_ms": round(time_ms, 3),
-        "largest": float(np.abs(values).max()) if result.size else 0.0,
-        "mean": float(values.mean()) if result.size else 0.0,
+        "largest": _json_number(largest),
+        "mean": _json_number(mean),
         "checks": {
-            name: {"ok": v.ok, "equal": v.equal, "elements": v.elements, "share_of_bound": v.share, "text": str(v)}
+            name: {
+                "ok": v.ok,
+                "equal": v.equal,
+                "elements": v.elements,
+                "share_of_bound": _json_number(v.share),
+                "undecided": v.undecided,
+                "text": str(v),
+            }
             for name, v in verdicts.items()
         },
     }
@@ -85,11 +94,18 @@ def as_text(report: Mapping[str, Any]) -> str:
     rows += [(name, _words(value)) for name, value in report["attributes"].items()]
     rows.append(("engine", f"{report['engine']}, sums of height {report['height']}"))
     rows.append(("time", f"{report['time_ms']:.3g} ms"))
-    rows.append(("largest", f"{report['largest']:.9g}"))
-    rows.append(("mean", f"{report['mean']:.9g}"))
+    rows.append(("largest", f"{report['largest']}"))
+    rows.append(("mean", f"{report['mean']}"))
     rows += [(f"against {name}", check["text"]) for name, check in report["checks"].items()]
+    if "written" in report:
+        rows.append(("written", report["written"]))
     kinds = report["type"] if report["type"] == result["type"] else f"{report['type']} to {result['type']}"
     return "\n".join([f"{report['operator']} {kinds}", *(f"  {name:{WIDTH}}  {text}".rstrip() for name, text in rows)])
+
+
+def _json_number(value: float) -> float | str:
+    """Return nine digits of a number; JSON has no NaN and no infinity, which become words."""
+    return float(f"{value:.9g}") if np.isfinite(value) else str(value)
 
 
 def _words(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import sys
 import time
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 import convgrad
 from convgrad import arrays, files, formats, notation
 from convgrad.cli.progress import Progress
-from convgrad.cli.report import WIDTH, as_text, report, shape_words
+from convgrad.cli.report import as_text, report, shape_words
 from convgrad.engines import numpy as engine
 from convgrad.errors import ConvgradError, FileError
 from convgrad.functional.call import Prepared, prepare, problem_from_shapes
@@ -72,7 +73,10 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         if options.inputs or made_up or options.attr or options.type:
             raise UsageError("a problem line says shapes, attributes and type itself; it stands alone")
         calls = notation.calls(notation.read(options.operator))
+        if len(calls) > 1 and (options.output or options.expect):
+            raise UsageError("BWD_WB makes two results; -o and --expect take one, as of BWD_W")
         return [_made_up(c.operator, c.shapes, dict(c.attributes), c.format.name, options) for c in calls]
+    find(options.operator)
     if made_up == bool(options.inputs):
         raise UsageError("give either input files or --shapes")
     if not made_up and (options.fill or options.type or options.seed is not None):
@@ -96,7 +100,7 @@ def _attributes(options: argparse.Namespace) -> dict[str, Any]:
         if name in parsed:
             raise UsageError(f"each attribute stands once; got {name} twice")
         parsed[name] = value
-        items = value.strip("[]() ").replace(" ", ",").split(",") if value.strip("[]() ") else []
+        items = re.split(r"\s*[,x\s]\s*", value.strip("[]() ")) if value.strip("[]() ") else []
         if types.get(name) == "s64[]" and all(_is_integer(item) for item in items):
             parsed[name] = [int(item) for item in items]
         elif types.get(name) == "s64" and _is_integer(value):
@@ -154,11 +158,10 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     op = find(job.operator, shape_second=len(job.operands) > 1 and arrays.is_shape(job.operands[1]))
     sources = dict(zip((port.name for port in op.operands), job.places, strict=False))
     summary = report(op, job.attributes, prepared, sources, result, time_ms, verdicts)
-    print(json.dumps(summary) if options.json else as_text(summary))
     if options.output:
         files.write(options.output, result, options.force)
-        if not options.json:
-            print(f"  {'written':{WIDTH}}  {options.output}")
+        summary["written"] = options.output
+    print(json.dumps(summary) if options.json else as_text(summary))
     return list(verdicts.values())
 
 
@@ -167,11 +170,10 @@ def _recorded(options: argparse.Namespace, prepared: Prepared) -> Array | None:
         return None
     problem = prepared.problem
     recorded = files.read(options.expect)
-    if recorded.shape != problem.output_shape or formats.of_dtype(recorded.dtype) is not problem.output_format:
+    if recorded.shape != problem.output_shape or formats.of_dtype(recorded.dtype) is None:
         wanted = f"{problem.output_format} {shape_words(problem.output_shape)}"
-        raise FileError(
-            f"{options.expect}: the result is {wanted}; the file has {recorded.dtype} {shape_words(recorded.shape)}"
-        )
+        given = f"{recorded.dtype} {shape_words(recorded.shape)}"
+        raise FileError(f"{options.expect}: the result is {wanted}; the file has {given}")
     return recorded
 
 
@@ -204,8 +206,10 @@ def _reproducer(options: argparse.Namespace) -> str:
         words += ["--fill", options.fill or "integers", "--seed", str(options.seed or 0)]
         if options.shapes:
             words += ["--type", options.type or "f32"]
-    for name in ("dtype", "threads", "check", "expect"):
+    for name in ("dtype", "threads", "check", "expect", "output"):
         value = getattr(options, name)
         if value is not None:
             words += [f"--{name}", str(value)]
+    if options.force:
+        words.append("--force")
     return shlex.join(words)

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from convgrad.formats import round_to
 from convgrad.spec.geometry import Channels, Conv
+from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 
 BLOCK_BYTES = 4 << 20
+SUMMED_POINTS = 2048
 
 Array = NDArray[Any]
 Ranges = tuple[range, ...]
@@ -32,45 +34,72 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
 
 
 def height(problem: Problem) -> int:
-    """Return the height h of this engine's sums: every term may go through as many roundings as there are terms."""
-    geometry = problem.geometry
-    last = ("bias" in problem.operands) + problem.accumulate
-    if isinstance(geometry, Channels):
-        return last + (geometry.batch * geometry.positions if problem.solves_for == "bias" else 1)
-    terms = {
-        "dst": geometry.taps * geometry.src_channels // geometry.groups,
-        "src": geometry.taps * geometry.dst_channels // geometry.groups,
-        "weights": geometry.batch * geometry.positions,
-    }
-    return last + terms[problem.solves_for]
+    """Return the height h of this engine's sums: the terms of one BLAS product, in whatever order, and the joins.
+
+    Products over blocks of positions are joined block by block, products over channels tap by tap.
+    """
+    geometry, last = problem.geometry, last_additions(problem)
+    if problem.solves_for == "bias_add":
+        return 1 + last
+    if isinstance(geometry, Channels) or problem.solves_for == "weights":
+        steps, extents = _box_steps(problem), _grid(geometry)
+        joins = prod(-(-extent // step) for extent, step in zip(extents, steps, strict=True)) - 1
+        return last + (prod(steps) + joins if prod(extents) else 0)
+    channels = geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels
+    return last + channels // geometry.groups + geometry.taps - 1
 
 
 # -- blocks --------------------------------------------------------------------------------------------------------
 
 
-def blocks(extents: Sequence[int], limit: int) -> Iterator[Ranges]:
-    """Cut a grid, row-major, into boxes of at most ``limit`` points, or single points.
+def steps_of(extents: Sequence[int], limit: int) -> tuple[int, ...]:
+    """Return the extents of the boxes that cut a grid, row-major, into at most ``limit`` points each.
 
-    >>> [tuple((r.start, r.stop) for r in box) for box in blocks((2, 3), 2)]
+    >>> steps_of((8, 56, 56), 2000)
+    (1, 35, 56)
+    """
+    steps, room = [], max(1, limit)
+    for extent in reversed(extents):
+        steps.append(max(1, min(extent, room)))
+        room = max(1, room // steps[-1])
+    return tuple(reversed(steps))
+
+
+def blocks(extents: Sequence[int], steps: Sequence[int]) -> Iterator[Ranges]:
+    """Cut a grid, row-major, into boxes of these steps.
+
+    >>> [tuple((r.start, r.stop) for r in box) for box in blocks((2, 3), (1, 2))]
     [((0, 1), (0, 2)), ((0, 1), (2, 3)), ((1, 2), (0, 2)), ((1, 2), (2, 3))]
     """
     if 0 in extents:
         return iter(())
-    steps, room = [], max(1, limit)
-    for extent in reversed(extents):
-        steps.append(min(extent, room))
-        room = max(1, room // steps[-1])
     cuts = [
         [range(first, min(first + step, extent)) for first in range(0, extent, step)]
-        for extent, step in zip(extents, reversed(steps), strict=True)
+        for extent, step in zip(extents, steps, strict=True)
     ]
     return product(*cuts)
 
 
-def _points(conv: Conv, problem: Problem) -> int:
-    """How many output positions a block may have: their channels on both sides fit the block size."""
-    channels = conv.src_channels + conv.dst_channels
-    return BLOCK_BYTES // (channels * problem.operand_format.accumulator.dtype.itemsize)
+def _grid(geometry: Conv | Channels, side: str = "dst") -> tuple[int, ...]:
+    """Return images and positions: those of a bias operator's tensor, of src or of dst."""
+    if isinstance(geometry, Channels):
+        return (geometry.batch, *geometry.extents)
+    return (geometry.batch, *(a.src if side == "src" else a.dst for a in geometry.axes))
+
+
+def _box_steps(problem: Problem) -> tuple[int, ...]:
+    """Return the extents of a block: its channels fit the block size, and sums over positions stay short."""
+    geometry = problem.geometry
+    channels = geometry.channels if isinstance(geometry, Channels) else geometry.src_channels + geometry.dst_channels
+    points = BLOCK_BYTES // (max(1, channels) * problem.operand_format.accumulator.dtype.itemsize)
+    if problem.solves_for in ("weights", "bias"):
+        points = min(points, SUMMED_POINTS)
+    return steps_of(_grid(geometry, "src" if problem.solves_for == "src" else "dst"), points)
+
+
+def _boxes(problem: Problem) -> Iterator[Ranges]:
+    grid = _grid(problem.geometry, "src" if problem.solves_for == "src" else "dst")
+    return blocks(grid, _box_steps(problem))
 
 
 def _load(tensor: Array, where: tuple[Any, ...], groups: int, problem: Problem) -> Array:
@@ -120,7 +149,7 @@ def _finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> No
 def _solve_dst(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
     conv, src, weights = _conv(problem), given["src"], given["weights"]
     everywhere = tuple(range(a.src) for a in conv.axes)
-    for images, *positions in blocks((conv.batch, *(a.dst for a in conv.axes)), _points(conv, problem)):
+    for images, *positions in _boxes(problem):
         sums = _zeros(conv, conv.dst_channels, (images, *positions), problem)
         for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
             x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
@@ -133,7 +162,7 @@ def _solve_dst(problem: Problem, given: Mapping[str, Array], out: Array) -> None
 def _solve_src(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
     conv, dst, weights = _conv(problem), given["dst"], given["weights"]
     everywhere = tuple(range(a.dst) for a in conv.axes)
-    for images, *positions in blocks((conv.batch, *(a.src for a in conv.axes)), _points(conv, problem)):
+    for images, *positions in _boxes(problem):
         sums = _zeros(conv, conv.src_channels, (images, *positions), problem)
         for tap, met, sources in _taps(conv, tuple(positions), everywhere):
             dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
@@ -151,7 +180,7 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
     everywhere = tuple(range(a.src) for a in conv.axes)
     per_group = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
     sums = np.zeros((conv.taps, *per_group), problem.operand_format.accumulator.dtype)
-    for images, *positions in blocks((conv.batch, *(a.dst for a in conv.axes)), _points(conv, problem)):
+    for images, *positions in _boxes(problem):
         for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
             dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
             x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
@@ -162,18 +191,15 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
 
 
 def _solve_bias_add(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    channels = _channels(problem)
-    points = BLOCK_BYTES // (max(1, channels.channels) * problem.operand_format.accumulator.dtype.itemsize)
-    for images, *positions in blocks((channels.batch, *channels.extents), points):
+    for images, *positions in _boxes(problem):
         box = _box(images, positions)
         _finish(given["src"][box].astype(problem.operand_format.accumulator.dtype), out[box], problem, given["bias"])
 
 
 def _solve_bias(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    channels, dtype = _channels(problem), problem.operand_format.accumulator.dtype
-    sums = np.zeros(channels.channels, dtype)
-    points = BLOCK_BYTES // (max(1, channels.channels) * dtype.itemsize)
-    for images, *positions in blocks((channels.batch, *channels.extents), points):
+    dtype = problem.operand_format.accumulator.dtype
+    sums = np.zeros(out.shape, dtype)
+    for images, *positions in _boxes(problem):
         part = given["dst"][_box(images, positions)]
         sums += part.astype(dtype).sum(axis=(0, *range(2, part.ndim)))
     _finish(sums, out, problem, None)
@@ -190,11 +216,6 @@ _SOLVERS: Mapping[str, Callable[[Problem, Mapping[str, Array], Array], None]] = 
 
 def _conv(problem: Problem) -> Conv:
     assert isinstance(problem.geometry, Conv)
-    return problem.geometry
-
-
-def _channels(problem: Problem) -> Channels:
-    assert isinstance(problem.geometry, Channels)
     return problem.geometry
 
 

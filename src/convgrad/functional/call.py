@@ -92,7 +92,7 @@ def call(
         result = np.empty(problem.output_shape, problem.output_format.dtype)
     else:
         result = arrays.check_out(out, problem.output_shape, problem.output_format, prepared.taken, operator)
-    engine.execute(problem, prepared.operands, prepared.canonical_output(result))
+    engine.execute(problem, prepared.operands, prepared.canonical_output(result.view(np.ndarray)))
     return result
 
 
@@ -129,12 +129,15 @@ def _row(
 
 
 def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str, Any]:
-    """Let one int stand for all axes."""
-    per_axis = {a.name for a in op.attributes if a.per_axis}
-    return {
-        name: (value,) * axes if name in per_axis and as_integer(value) is not None else value
-        for name, value in attributes.items()
-    }
+    """Let one int stand for all axes, and None for the default of 1 where an attribute is required."""
+    per_axis = {a.name: a for a in op.attributes if a.per_axis}
+
+    def spread(name: str, value: object) -> object:
+        if value is None and name in per_axis and per_axis[name].required:
+            value = 1
+        return (value,) * axes if name in per_axis and as_integer(value) is not None else value
+
+    return {name: spread(name, value) for name, value in attributes.items()}
 
 
 def _check_options(operator: str, out: object, accumulate: object, threads: object) -> None:

@@ -33,7 +33,7 @@ def convolution(
     floor((I + P - E)/stride) + 1, where P = pad_begin + pad_end and E = dilation*(K - 1) + 1.
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid; ``data_format`` NXC or NCX;
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
     ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
     place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
     generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one
@@ -96,7 +96,7 @@ def convolution_backward_data(
     output_padding is ignored.
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid; ``data_format`` NXC or NCX;
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
     ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
     place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
     generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one
@@ -158,7 +158,7 @@ def convolution_backward_weights(
     ``weights_shape``, the shape of the result in ``weights_format``, must be given: I and O do not determine K.
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid; ``data_format`` NXC or NCX;
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
     ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
     place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
     generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one

@@ -64,6 +64,12 @@ def _check_names(op: Operator, given: Mapping[str, Any]) -> None:
             renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
             near = renamed or difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+            if name == "padding":
+                hint = "pads are pads_begin and pads_end, or follow from auto_pad"
+            as_operand = [p for p in op.operands if name == p.name or (p.is_shape and name.endswith("_shape"))]
+            if as_operand and not renamed:
+                number = op.operands.index(as_operand[0]) + 1
+                hint = f"{as_operand[0].name} is operand number {number}"
             refuse("A1", op.name, f"every attribute must be one it has; got {name}; {hint}")
 
 
@@ -90,7 +96,8 @@ def as_integers(value: object) -> tuple[int, ...] | None:
 def _type_words(attribute: Attribute) -> str:
     return {
         "s64": "an integer",
-        "s64[]": "a list of integers" + (", one per spatial axis" if attribute.per_axis else ""),
+        "s64[]": "a list of integers"
+        + (", one per spatial axis (in the functions also one for all)" if attribute.per_axis else ""),
         "string": "one of " + ", ".join(attribute.choices),
     }[attribute.type]
 

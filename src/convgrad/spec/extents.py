@@ -66,10 +66,12 @@ def _listed(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def _check_forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> None:
+def _forward_extent(rule: _AxisRule, extent: int, given: int, formula: str) -> int:
+    """Return the extent a forward makes: at least 1, or 0 of an empty one."""
     if extent < 1 and not (extent == 0 and given == 0):  # G8
         name = rule.call.names[rule.call.op.output.tensor]
         rule.refuse("G8", f"the extent of {name} must be at least 1; got {formula} = {extent}")
+    return extent
 
 
 def _convolution(call: Call) -> tuple[Axis, ...]:
@@ -78,8 +80,8 @@ def _convolution(call: Call) -> tuple[Axis, ...]:
     for rule, src in zip(_axis_rules(call), call.shapes["src"][2:], strict=True):
         e, s = rule.effective, rule.stride
         pads = rule.pads(convolution_pad_total(src, e, s))
-        dst = forward_extent(src, e, s, sum(pads))
-        _check_forward_extent(rule, dst, src, f"floor((I + P - E)/s) + 1 = floor(({src} + {sum(pads)} - {e})/{s}) + 1")
+        formula = f"floor((I + P - E)/s) + 1 = floor(({src} + {sum(pads)} - {e})/{s}) + 1"
+        dst = _forward_extent(rule, forward_extent(src, e, s, sum(pads)), src, formula)
         axes.append(rule.axis(src, dst, pads))
     return tuple(axes)
 
@@ -151,10 +153,17 @@ def _backward_data(call: Call) -> tuple[Axis, ...]:
             )
             attribute = call.op.attribute("dst_shape")
             name = attribute.name if attribute else "dst_shape"
-            ways = "leave output_padding out where E >= s" if same else "give output_padding"
-            call.refuse("A8", f"{name} must be given, or {ways}; legal extents by spatial axis: {legal}")
+            ways = _without_shape(same, padding is not None)
+            call.refuse("A8", f"{name} must be given{ways}; legal extents by spatial axis: {legal}")
         axes.append(rule.axis(src, dst, pads))
     return tuple(axes)
+
+
+def _without_shape(same: bool, padded: bool) -> str:
+    """Say what else would determine the shape, as far as the caller has the choice."""
+    if not same:
+        return ", or give output_padding"
+    return ", or leave output_padding out where E >= s" if padded else ", because E < s on an axis"
 
 
 def _backward_data_given(call: Call) -> tuple[Axis, ...]:
@@ -194,7 +203,7 @@ def _data_mismatch(rule: _AxisRule, src: int, dst: int, pads: int) -> str:
     )
     total = transposed_extent(dst, e, s, src)
     fitting = range(e - src) if dst == 0 else range(max(0, total), total + s)
-    if not _same(rule.call) and fitting:
+    if rule.call.attributes.auto_pad == "none" and fitting:
         sentence += f"; or pads that total {_listed(fitting)}"
     return sentence
 
@@ -220,10 +229,8 @@ def _transpose(call: Call) -> tuple[Axis, ...]:
     for rule, small in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True):
         e, s, op = rule.effective, rule.stride, _transposed_padding(rule) or 0
         pads = _transposed_pads(rule)
-        large = transposed_extent(small, e, s, sum(pads), op)
-        _check_forward_extent(
-            rule, large, small, f"s(l - 1) + E - P + op = {s}({small} - 1) + {e} - {sum(pads)} + {op}"
-        )
+        formula = f"s(l - 1) + E - P + op = {s}({small} - 1) + {e} - {sum(pads)} + {op}"
+        large = _forward_extent(rule, transposed_extent(small, e, s, sum(pads), op), small, formula)
         axes.append(rule.axis(large, small, pads))
     return tuple(axes)
 
@@ -240,9 +247,9 @@ def _transpose_backward_data(call: Call) -> tuple[Axis, ...]:
             shortest = max(shortest, shortest % s)  # none is negative
             near = [extent for extent in (below, below + s) if extent >= shortest] or [shortest]
             rule.refuse("G7", _transposed_mismatch(rule, large, "l", sum(pads), op, near))
-        if small < 0 or (small == 0 and large > 0 and op is None):  # G8
+        if op is None or small < 0:
             formula = f"floor((L + P - E)/s) + 1 = floor(({large} + {sum(pads)} - {e})/{s}) + 1"
-            _check_forward_extent(rule, small, large, formula)
+            small = _forward_extent(rule, small, large, formula)
         axes.append(rule.axis(large, small, pads))
     return tuple(axes)
 
@@ -255,12 +262,9 @@ def _transpose_backward_weights(call: Call) -> tuple[Axis, ...]:
         e, s, op = rule.effective, rule.stride, _transposed_padding(rule)
         pads = _transposed_pads(rule)
         paddings = range(max(s, rule.dilation)) if op is None else range(op, op + 1)
-        legal = range(
-            transposed_extent(small, e, s, sum(pads), paddings.start),
-            transposed_extent(small, e, s, sum(pads), paddings.stop),
-        )
+        first, stop = (transposed_extent(small, e, s, sum(pads), op) for op in (paddings.start, paddings.stop))
+        legal = range(max(0, first), stop)
         if large not in legal:  # G7
-            legal = range(max(0, legal.start), legal.stop)
             rule.refuse("G7", _transposed_mismatch(rule, large, str(small), sum(pads), op, legal))
         axes.append(rule.axis(large, small, pads))
     return tuple(axes)
@@ -270,10 +274,11 @@ def _transposed_mismatch(
     rule: _AxisRule, large: int, small: str, pads: int, op: int | None, legal: Sequence[int]
 ) -> str:
     e, s = rule.effective, rule.stride
+    same = f", P = max(E - s, 0) = {pads} by auto_pad" if _same(rule.call) else ""
     padding = f"op, 0 <= op < max(s, d) = {max(s, rule.dilation)}" if op is None else str(op)
     return (
         f"{rule.call.names['src']} extent must be L = s(l - 1) + E - P + op ="
-        f" {s}({small} - 1) + {e} - {pads} + {padding}; got {large}; legal extents: {_listed(legal)}"
+        f" {s}({small} - 1) + {e} - {pads} + {padding}{same}; got {large}; legal extents: {_listed(legal)}"
     )
 
 

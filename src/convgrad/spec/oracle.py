@@ -27,12 +27,15 @@ Operands = Mapping[Tensor, F64Array]
 class Answer:
     """The exact result, canonical: ``value`` before rounding, ``magnitude`` sum |x||y|, ``terms`` products per element.
 
-    Where a sum does not fit 53 bits, value and magnitude carry float64's own rounding errors.
+    ``magnitude`` counts finite operands only; ``reached`` marks elements that a non-finite one reaches; ``integral``
+    says that all finite operands are integers. Where a sum does not fit 53 bits, float64 rounds it.
     """
 
     value: F64Array
     magnitude: F64Array
     terms: NDArray[np.int64]
+    reached: NDArray[np.bool_]
+    integral: bool
 
     def rounded(self, problem: Problem) -> NDArray[Any]:
         """Return the value rounded once to the problem's output format; an exact zero is +0."""
@@ -45,7 +48,7 @@ def evaluate(
     old: NDArray[Any] | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Answer:
-    """Return the exact result of a problem on canonical operands; ``old`` is what ``accumulate`` adds into.
+    """Return the exact result of a problem on canonical operands; ``old`` is what an accumulating problem adds to.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
@@ -53,18 +56,41 @@ def evaluate(
     >>> evaluate(one, [x, x]).value.ravel().tolist(), evaluate(one, [x, x]).terms.ravel().tolist()
     ([8.0, 14.0, 8.0], [2, 3, 2])
     """
+    if problem.accumulate and old is None:
+        raise ValueError("an accumulating problem needs the old value it adds to")
     with np.errstate(all="ignore"):
         given: dict[Tensor, F64Array] = {
             tensor: np.asarray(array).astype(np.float64)
             for tensor, array in zip(problem.operands, operands, strict=True)
         }
-        absolute: dict[Tensor, F64Array] = {tensor: np.abs(array) for tensor, array in given.items()}
+        finite = {tensor: np.where(np.isfinite(array), array, 0.0) for tensor, array in given.items()}
+        absolute: dict[Tensor, F64Array] = {tensor: np.abs(array) for tensor, array in finite.items()}
         value = _solve(problem, given, lambda share: progress(share / 2))
         magnitude = _solve(problem, absolute, lambda share: progress((1 + share) / 2))
+        reached = _reached(problem, given, value.shape)
+        integral = all(np.array_equal(array, np.rint(array)) for array in finite.values())
         if problem.accumulate and old is not None:
             before = old.astype(np.float64)
-            value, magnitude = value + before, magnitude + np.abs(before)
-    return Answer(value, magnitude, count_terms(problem, value.shape))
+            value = value + before
+            magnitude = magnitude + np.abs(np.where(np.isfinite(before), before, 0.0))
+            reached = reached | ~np.isfinite(before)
+            integral = integral and np.array_equal(before, np.rint(before), equal_nan=True)
+    return Answer(value, magnitude, count_terms(problem, value.shape), reached, integral)
+
+
+def _reached(problem: Problem, given: Operands, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return which outputs a non-finite operand reaches: those with a term, or a bias, that contains one."""
+    reached = np.zeros(shape, bool)
+    ones: dict[Tensor, F64Array] = {t: np.ones_like(array) for t, array in given.items() if t != "bias"}
+    for tensor, array in given.items():
+        bad = (~np.isfinite(array)).astype(np.float64)
+        if not bad.any():
+            continue
+        if tensor == "bias":
+            reached |= bad.reshape(1, -1, *[1] * (len(shape) - 2)) > 0
+        else:
+            reached |= _solve(problem, {**ones, tensor: bad}, lambda share: None) > 0
+    return reached
 
 
 def _solve(problem: Problem, given: Operands, progress: Callable[[float], None]) -> F64Array:

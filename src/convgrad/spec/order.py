@@ -1,4 +1,4 @@
-"""The order of every sum, its height and its error bound: a function of the problem alone, the same everywhere.
+"""The order of every sum and its height: a function of the problem alone, the same everywhere.
 
 A **block** is one chain of fused multiply-adds over at most 256 consecutive terms, starting from +0. Block sums are
 joined by a fixed 16-ary **tree**: 16 neighbours are added in order, left to right, into the first, and so on upward.
@@ -20,12 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from convgrad.formats import Format
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.problem import Problem
 
@@ -138,80 +133,3 @@ def last_additions(problem: Problem) -> int:
 def height_of(problem: Problem) -> int:
     """Return the height h of a problem's results in the specified order, on the full grid."""
     return order_of(problem).height + last_additions(problem)
-
-
-def gamma(height: int, unit: float) -> float:
-    """Return gamma_h = h u / (1 - h u), the relative error h roundings can add up to; infinite where h u >= 1."""
-    product = height * unit
-    return product / (1 - product) if product < 1 else float("inf")
-
-
-def error_bound(
-    height: int, terms: NDArray[Any] | int, magnitude: NDArray[np.float64], accumulator: Format
-) -> NDArray[np.float64]:
-    """Return the bound on a sum before its output rounding: gamma_h sum|x||y| + n tiny/2 (1 + gamma_h).
-
-    ``magnitude`` is sum |x||y|, bias and old value counted in; ``terms`` the number n of products, each of which may
-    underflow by half of the accumulator's smallest number. Holds where nothing overflows.
-    """
-    g = gamma(height, accumulator.unit)
-    bound: NDArray[np.float64] = g * magnitude + np.asarray(terms) * (accumulator.tiny / 2) * (1 + g)
-    return bound
-
-
-# -- the order, executed -----------------------------------------------------------------------------------------------
-
-
-def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return x * y + z with one rounding to f32.
-
-    The product is exact in float64. The sum is rounded to odd there, by nudging an inexact one towards its error, so
-    that the second rounding, to f32, is the only one that counts.
-    """
-    with np.errstate(all="ignore"):
-        product = x.astype(np.float64) * y.astype(np.float64)
-        addend = z.astype(np.float64)
-        total = product + addend
-        part = total - product
-        error = (product - (total - part)) + (addend - part)
-        even = (total.view(np.int64) & 1) == 0
-        odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
-        inexact = np.isfinite(total) & (error != 0) & even
-        return np.where(inexact, odd, total).astype(np.float32)
-
-
-def _tree(sums: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-    while len(sums) > 1:
-        parents = []
-        for first in range(0, len(sums), FAN_IN):
-            parent = sums[first]
-            for child in sums[first + 1 : first + FAN_IN]:
-                parent = parent + child
-            parents.append(parent)
-        sums = parents
-    return sums[0]
-
-
-def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
-    """Return the f32 sums of x * y along the last axis, exactly as ``order`` has them; the definition of our bits.
-
-    The last axis holds the terms of the full grid. Give a term that does not exist as x = y = 0: that adds the same as
-    skipping it does.
-
-    >>> ones = np.ones((1, 600), np.float32)
-    >>> sum_in_order(ones, ones, Order(cut(600), 1))
-    array([600.], dtype=float32)
-    """
-    zero = np.zeros(x.shape[:-1], np.float32)
-    units, term = [], 0
-    with np.errstate(all="ignore"):
-        for _ in range(order.units):
-            blocks = []
-            for length in order.blocks:
-                chain = zero
-                for k in range(term, term + length):
-                    chain = fma_f32(x[..., k], y[..., k], chain)
-                blocks.append(chain)
-                term += length
-            units.append(_tree(blocks))
-        return (_tree(units) if units else zero) + np.float32(0)

@@ -13,6 +13,8 @@ from convgrad.spec.rules import refuse
 
 Shape = tuple[int, ...]
 
+LARGEST_RANK = 64
+
 
 @dataclass(frozen=True)
 class Call:
@@ -39,6 +41,8 @@ def spatial_axes(op: Operator, shape: Shape) -> int:
     if len(shape) < least:  # G1
         name, axes = op.operands[0].name, "batch and channels" if least == 2 else "batch, channels and spatial axes"
         refuse("G1", op.name, f"{name} must have {axes}, a rank of at least {least}; got {name} of rank {len(shape)}")
+    if len(shape) > LARGEST_RANK:  # G1
+        refuse("G1", op.name, f"NumPy arrays have a rank of at most {LARGEST_RANK}; got rank {len(shape)}")
     return len(shape) - 2
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import F64, Format, round_to
+from convgrad.formats import F64, Format, of_dtype, round_to, store
+from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.oracle import Answer
-from convgrad.spec.order import error_bound, gamma
 from convgrad.spec.problem import Problem
 
 F64Array = NDArray[np.float64]
@@ -19,11 +19,17 @@ F64Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a comparison; ``share`` is the largest error over its bound, ``worst`` its place in the result."""
+    """The outcome of a comparison; ``share`` is the largest error over its bound, ``worst`` its place in the result.
+
+    ``equal`` counts equal bits. ``undecided`` elements have no bound, because their sums may overflow or are too long.
+    ``blind`` counts elements so small beside their bound that a 0 would pass: the power of the comparison.
+    """
 
     elements: int
     equal: int
     beyond: int
+    undecided: int
+    blind: int
     share: float
     worst: tuple[int, ...]
     got: float
@@ -32,45 +38,59 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether every element lies within its bound."""
-        return self.beyond == 0
+        """Whether every element is proved to lie within its bound."""
+        return self.beyond == 0 and self.undecided == 0
 
     def __str__(self) -> str:
         """Return the verdict as one line."""
         if self.elements == 0:
             return "ok: nothing to compare"
-        head = "ok" if self.ok else f"WRONG: {self.beyond} of {self.elements} elements beyond the bound"
-        tail = "" if self.share == 0 else (
-            f"; worst element {self.worst}: got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
-        )  # fmt: skip
-        return f"{head}: {self.equal} of {self.elements} equal, largest error {self.share:.3g} of the bound{tail}"
+        parts = [f"{self.equal} of {self.elements} equal, largest error {self.share:.3g} of the bound"]
+        if self.share:
+            numbers = f"got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
+            parts.append(f"worst element {self.worst}: {numbers}")
+        if self.blind:
+            parts.append(f"a 0 would pass at {self.blind}")
+        head = "ok"
+        if self.beyond:
+            head = f"WRONG: {self.beyond} of {self.elements} elements beyond the bound"
+        elif self.undecided:
+            head = f"UNDECIDED: {self.undecided} of {self.elements} elements may overflow or have too long a sum"
+        return f"{head}: {'; '.join(parts)}"
 
 
 def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) -> Verdict:
     """Compare a canonical result, computed with sums of ``height``, with the exact answer.
 
-    A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the
-    roundings of the sum, of the oracle's own float64 sum, and of the output.
+    A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
+    of the sum and of the oracle's own float64 sum; it is 0 where integers add exactly in any order.
     """
-    bound = _sum_bound(answer, problem, height)
-    return _judge(got, answer.value, bound, problem, answer.rounded(problem))
+    return _judge(got, answer.value, _sum_bound(answer, problem, height), answer, problem, answer.rounded(problem))
 
 
 def compare_recorded(
     got: NDArray[Any], recorded: NDArray[Any], answer: Answer, problem: Problem, height: int
 ) -> Verdict:
-    """Compare with a recorded result, exact but for its rounding; ``answer`` only gives the magnitudes."""
-    expected = recorded.astype(np.float64)
-    slack = _rounding(np.abs(expected), problem.output_format)
-    return _judge(got, expected, _sum_bound(answer, problem, height) + slack, problem, recorded)
+    """Compare with a recorded result of any format, exact but for its rounding; ``answer`` gives the magnitudes."""
+    values, fmt = recorded.astype(np.float64), of_dtype(recorded.dtype)
+    if fmt is None:
+        raise ValueError(f"a recorded result is f32, bf16, f16 or f64; got {recorded.dtype}")
+    finite = np.isfinite(values)
+    slack = np.where(finite, _rounding(np.abs(values), fmt), 0.0)
+    expected = np.where(finite, values, answer.value)
+    bound = _sum_bound(answer, problem, height) + slack
+    return _judge(got, expected, bound, answer, problem, store(values + 0.0, problem.output_format))
 
 
 def _sum_bound(answer: Answer, problem: Problem, height: int) -> F64Array:
     """Return the bound before output rounding, the oracle's own error included; infinite where a sum may overflow."""
     accumulator = problem.operand_format.accumulator
-    own = gamma(int(answer.terms.max(initial=0)) + 2, F64.unit) * answer.magnitude
-    bound = error_bound(height, answer.terms, answer.magnitude, accumulator) + own
-    return np.where(answer.magnitude + bound > accumulator.largest, np.inf, bound)
+    with np.errstate(all="ignore"):
+        own = gamma(int(answer.terms.max(initial=0)) + 2, F64.unit) * answer.magnitude
+        bound = error_bound(height, answer.terms, answer.magnitude, accumulator) + own
+        exact = answer.integral & (answer.magnitude <= 2.0**accumulator.significand_bits)
+        bound = np.where(exact, 0.0, bound)
+        return np.where(answer.magnitude + bound <= accumulator.largest, bound, np.inf)
 
 
 def _rounding(values: F64Array, fmt: Format) -> F64Array:
@@ -79,28 +99,41 @@ def _rounding(values: F64Array, fmt: Format) -> F64Array:
     return rounding
 
 
-def _judge(got: NDArray[Any], expected: F64Array, bound: F64Array, problem: Problem, rounded: NDArray[Any]) -> Verdict:
-    fmt = problem.output_format
+def _judge(
+    got: NDArray[Any],
+    expected: F64Array,
+    bound: F64Array,
+    answer: Answer,
+    problem: Problem,
+    rounded: NDArray[Any],
+) -> Verdict:
     if got.size == 0:
-        return Verdict(0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
+        return Verdict(0, 0, 0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
+    fmt = problem.output_format
     with np.errstate(all="ignore"):
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
+        undecided, forced = np.isinf(bound), answer.reached
         same = (actual == target) | (np.isnan(actual) & np.isnan(target))
-        # What non-finite operands reach must match; elsewhere anything between the rounded ends may come.
-        finite = np.isfinite(expected)
         between = (round_to(expected - bound, fmt) <= actual) & (actual <= round_to(expected + bound, fmt))
-        within = same | (finite & (between | np.isinf(bound)))
+        within = undecided | same | (between & ~forced)
         total = bound + _rounding(np.abs(expected) + bound, fmt)
-        share = np.nan_to_num(np.abs(actual - expected) / total, nan=0.0)
-        share = np.where(within, np.where(finite, np.minimum(share, 1.0), 0.0), np.maximum(share, np.nextafter(1, 2)))
+        share = np.where(undecided | same, 0.0, np.nan_to_num(np.abs(actual - target) / total, nan=0.0))
+        share = np.where(within, np.minimum(share, 1.0), np.maximum(share, np.nextafter(1, 2)))
+        blind = ~undecided & ~forced & (expected != 0) & (round_to(np.abs(expected) - bound, fmt) <= 0)
     worst = np.unravel_index(int(np.argmax(share)), share.shape)
     return Verdict(
         elements=got.size,
-        equal=int(np.count_nonzero(same)),
+        equal=int(np.count_nonzero(_bits(got) == _bits(rounded))),
         beyond=int(np.count_nonzero(~within)),
+        undecided=int(np.count_nonzero(undecided)),
+        blind=int(np.count_nonzero(blind)),
         share=float(share[worst]),
         worst=from_canonical([int(i) for i in worst], problem.layouts[-1]),
         got=float(actual[worst]),
-        expected=float(expected[worst]),
+        expected=float(target[worst]),
         bound=float(total[worst]),
     )
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")

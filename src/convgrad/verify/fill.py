@@ -50,12 +50,13 @@ def fill(problem: Problem, shapes: Sequence[tuple[int, ...]], kind: Kind, seed: 
 
 
 def _normal(canonical: Array, rng: np.random.Generator) -> Array:
-    return rng.standard_normal(canonical.shape, np.float32).astype(canonical.dtype)
+    wide = canonical.dtype == np.float64
+    return rng.standard_normal(canonical.shape, np.float64 if wide else np.float32).astype(canonical.dtype)
 
 
 def _integers(problem: Problem, tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     ranges = _RANGES[problem.operand_format.name]
-    values = rng.integers(-ranges[tensor], ranges[tensor] + 1, shape).astype(np.float32)
+    values = rng.integers(-ranges[tensor], ranges[tensor] + 1, shape, np.int8)
     thinned, keep, axis = _thinning(problem, ranges)
     if tensor == thinned:
         _thin(values, axis, keep, rng)

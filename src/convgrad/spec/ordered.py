@@ -1,0 +1,193 @@
+"""The order of sums, executed: any problem on small data, to the very bits that the specified order gives.
+
+Slow and plain: it lays every output's terms on the full grid, absent ones as 0 * 0, which adds as skipping them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Axis, Channels, Conv
+from convgrad.spec.operators import Tensor
+from convgrad.spec.order import FAN_IN, Order, order_of
+from convgrad.spec.problem import Problem
+
+F32Array = NDArray[np.float32]
+
+
+def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return x * y + z with one rounding to f32.
+
+    The product is exact in float64. The sum is rounded to odd there, by nudging an inexact one towards its error, so
+    that the second rounding, to f32, is the only one that counts.
+    """
+    with np.errstate(all="ignore"):
+        product = x.astype(np.float64) * y.astype(np.float64)
+        addend = z.astype(np.float64)
+        total = product + addend
+        part = total - product
+        error = (product - (total - part)) + (addend - part)
+        even = (total.view(np.int64) & 1) == 0
+        odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+        inexact = np.isfinite(total) & (error != 0) & even
+        return np.where(inexact, odd, total).astype(np.float32)
+
+
+def _tree(sums: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    while len(sums) > 1:
+        parents = []
+        for first in range(0, len(sums), FAN_IN):
+            parent = sums[first]
+            for child in sums[first + 1 : first + FAN_IN]:
+                parent = parent + child
+            parents.append(parent)
+        sums = parents
+    return sums[0]
+
+
+def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
+    """Return the f32 sums of x * y along the last axis, exactly as ``order`` has them; the definition of our bits.
+
+    The last axis holds the terms of the full grid. Give a term that does not exist as x = y = 0: that adds the same as
+    skipping it does.
+
+    >>> ones = np.ones((1, 600), np.float32)
+    >>> sum_in_order(ones, ones, Order((256, 256, 88), 1))
+    array([600.], dtype=float32)
+    """
+    zero = np.zeros(x.shape[:-1], np.float32)
+    units, term = [], 0
+    with np.errstate(all="ignore"):
+        for _ in range(order.units):
+            blocks = []
+            for length in order.blocks:
+                chain = zero
+                for k in range(term, term + length):
+                    chain = fma_f32(x[..., k], y[..., k], chain)
+                blocks.append(chain)
+                term += length
+            units.append(_tree(blocks))
+        return (_tree(units) if units else zero) + np.float32(0)
+
+
+def evaluate_in_order(
+    problem: Problem, operands: Sequence[NDArray[Any]], old: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return the canonical result of a problem of f32, bf16 or f16 operands, with the bits of the specified order.
+
+    >>> from convgrad.notation import problem
+    >>> x = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3)
+    >>> evaluate_in_order(problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1"), [x, x]).ravel().tolist()
+    [8.0, 14.0, 8.0]
+    """
+    with np.errstate(all="ignore"):
+        given: dict[Tensor, F32Array] = {
+            tensor: array.astype(np.float32) for tensor, array in zip(problem.operands, operands, strict=True)
+        }
+        x, y = _TERMS[problem.solves_for](problem.geometry, given)
+        sums = sum_in_order(x, y, order_of(problem))
+        if "bias" in given:
+            sums = sums + given["bias"].reshape(1, -1, *[1] * (sums.ndim - 2))
+        if problem.accumulate:
+            if old is None:
+                raise ValueError("an accumulating problem needs the old value it adds to")
+            sums = sums + old.astype(np.float32)
+        result = sums.astype(problem.output_format.dtype)
+        return np.where(np.isnan(sums), problem.output_format.dtype.type(np.nan), result)
+
+
+# -- the terms of every output, on the full grid ----------------------------------------------------------------------
+
+
+def _positions(conv: Conv) -> NDArray[np.intp]:
+    """Return, for every tap and destination position, both row-major, the flat source position; -1 for none."""
+    flat = np.zeros((conv.taps, conv.positions), np.intp)
+    for row, taps in enumerate(product(*(range(a.kernel) for a in conv.axes))):
+        along = [_along(axis, k) for axis, k in zip(conv.axes, taps, strict=True)]
+        mesh = np.meshgrid(*along, indexing="ij")
+        exists = np.all([m >= 0 for m in mesh], axis=0)
+        index = np.zeros(exists.shape, np.intp)
+        for axis, m in zip(conv.axes, mesh, strict=True):
+            index = index * axis.src + m
+        flat[row] = np.where(exists, index, -1).ravel()
+    return flat
+
+
+def _along(axis: Axis, k: int) -> NDArray[np.intp]:
+    i = np.arange(axis.dst, dtype=np.intp) * axis.stride + k * axis.dilation - axis.pad_begin
+    return np.where((i >= 0) & (i < axis.src), i, -1)
+
+
+def _flat(array: F32Array, groups: int, channel_axis: int) -> F32Array:
+    """Split the channel axis into group and channel, and flatten the positions behind it."""
+    head, tail = array.shape[:channel_axis], array.shape[channel_axis + 1 :]
+    return array.reshape(*head, groups, array.shape[channel_axis] // groups, prod(tail))
+
+
+def _of_dst(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+    """Terms over taps, then channels: src[n, c, i] * weights[o, c, k]."""
+    at = _positions(conv)
+    src, weights = _flat(given["src"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
+    x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # n, g, c, k, p
+    x = x.transpose(0, 1, 4, 3, 2)[:, :, None]  # n, g, 1, p, k, c
+    w = weights.reshape(conv.groups, -1, conv.src_channels // conv.groups, conv.taps).transpose(0, 1, 3, 2)
+    y = np.broadcast_to(w[None, :, :, None], (*x.shape[:2], w.shape[1], *x.shape[3:]))
+    y = np.where((at >= 0).T[:, :, None], y, 0)
+    shape = (*conv.dst_shape, conv.taps * (conv.src_channels // conv.groups))
+    return np.broadcast_to(x, y.shape).reshape(shape), y.reshape(shape)
+
+
+def _of_src(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+    """Terms over taps, then channels: dst[n, o, p] * weights[o, c, k]."""
+    at = _positions(conv)
+    dst, weights = _flat(given["dst"], conv.groups, 1), _flat(given["weights"], conv.groups, 0)
+    per_group_out, per_group_in = conv.dst_channels // conv.groups, conv.src_channels // conv.groups
+    sources = prod(a.src for a in conv.axes)
+    x = np.zeros((conv.batch, conv.groups, sources, conv.taps, per_group_out), np.float32)
+    met = np.zeros((sources, conv.taps, 1), bool)
+    for k in range(conv.taps):
+        p = np.flatnonzero(at[k] >= 0)
+        x[:, :, at[k][p], k] = dst[..., p].swapaxes(-1, -2)
+        met[at[k][p], k] = True
+    w = weights.reshape(conv.groups, per_group_out, per_group_in, conv.taps).transpose(0, 2, 3, 1)  # g, c, k, o
+    y = np.where(met, w[None, :, :, None], np.float32(0))  # 1, g, c, i, k, o
+    shape = (*conv.src_shape, conv.taps * per_group_out)
+    whole = (conv.batch, conv.groups, per_group_in, sources, conv.taps, per_group_out)
+    return np.broadcast_to(x[:, :, None], whole).reshape(shape), np.broadcast_to(y, whole).reshape(shape)
+
+
+def _of_weights(conv: Conv, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+    """Terms over images, then positions: src[n, c, i] * dst[n, o, p]."""
+    at = _positions(conv)
+    src, dst = _flat(given["src"], conv.groups, 1), _flat(given["dst"], conv.groups, 1)
+    x = np.where(at >= 0, src[..., np.maximum(at, 0)], 0)  # n, g, c, k, p
+    x = x.transpose(1, 2, 3, 0, 4)[:, None]  # g, 1, c, k, n, p
+    y = np.where(at[:, None] >= 0, dst.transpose(1, 2, 0, 3)[:, :, None, None], 0)  # g, o, 1, k, n, p
+    whole = np.broadcast_shapes(x.shape, y.shape)
+    shape = (*conv.weights_shape, conv.batch * conv.positions)
+    return np.broadcast_to(x, whole).reshape(shape), np.broadcast_to(y, whole).reshape(shape)
+
+
+def _of_bias_add(channels: Channels, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+    src = given["src"][..., None]
+    return src, np.ones_like(src)
+
+
+def _of_bias(channels: Channels, given: Mapping[Tensor, F32Array]) -> tuple[F32Array, F32Array]:
+    dst = given["dst"].swapaxes(0, 1).reshape(channels.channels, channels.batch * channels.positions)
+    return dst, np.ones_like(dst)
+
+
+_TERMS: Mapping[str, Any] = {
+    "dst": _of_dst,
+    "src": _of_src,
+    "weights": _of_weights,
+    "bias_add": _of_bias_add,
+    "bias": _of_bias,
+}
