@@ -10,7 +10,7 @@ import numpy as np
 import convgrad
 from convgrad.engines import numpy as engine
 from convgrad.formats import FORMATS, Format
-from convgrad.functional.call import Prepared, prepare, problem_from_shapes
+from convgrad.functional.call import Prepared, prepare
 from convgrad.spec import oracle
 from convgrad.spec.check import check_attributes
 from convgrad.spec.geometry import effective_kernel, forward_extent, transposed_extent
@@ -157,8 +157,3 @@ def _with_shape(rng: np.random.Generator, case: Case, by_tensor: dict[str, tuple
         attribute = next(a for a in case.op.attributes if a.means in ("weights_shape", "dst_shape"))
         attributes[attribute.name] = list(by_tensor[last.tensor])
     return replace(case, shapes=case.shapes[:-1], attributes=attributes)
-
-
-def shapes_only(case: Case) -> tuple[int, ...]:
-    """Return the output shape a case infers."""
-    return problem_from_shapes(case.op.name, case.shapes, case.attributes).output_shape

@@ -508,3 +508,11 @@ def test_empty_tensors_of_far_extents_cost_nothing(
     assert result.shape == expected
     assert not result.any()
     assert peak < 10**6
+
+
+def test_infer_shapes_takes_the_older_order_where_only_that_fits() -> None:
+    name, attributes = "ConvolutionBackpropFilters-1", {"strides": [1], "dilations": [1]}
+    assert convgrad.infer_shapes(name, (2, 5, 4), (2, 3, 6), (3, 4, 6), **attributes) == (3, 4, 6)
+    assert convgrad.infer_shapes(name, (2, 5, 4), (3, 4, 6), (2, 3, 6), **attributes) == (3, 4, 6)
+    with pytest.raises(convgrad.InvalidShapeError, match="input_forward and output_delta must have one batch"):
+        convgrad.infer_shapes(name, (2, 5, 4), (1, 3, 6), (3, 4, 6), **attributes)

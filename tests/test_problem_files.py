@@ -54,7 +54,7 @@ def run_all(d: Descriptor) -> int:
 
 def _made(operator: str, shapes: tuple[tuple[int, ...], ...], attributes: dict, type_name: str) -> list[np.ndarray]:
     """Make the same canonical integers for either layout."""
-    problem = problem_from_shapes(operator, shapes, attributes, FORMATS[type_name])
+    _, problem = problem_from_shapes(operator, shapes, attributes, FORMATS[type_name])
     orders = [axis_order(layout, len(shape)) for layout, shape in zip(problem.layouts, shapes[:2], strict=False)]
     plain = replace(problem, layouts=("NCX", "NCX", "NCX"))
     canonical = [tuple(shape[axis] for axis in order) for shape, order in zip(shapes, orders, strict=False)]

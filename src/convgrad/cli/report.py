@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad.engines import numpy as engine
 from convgrad.functional.call import Prepared
-from convgrad.spec.check import check_attributes
 from convgrad.spec.geometry import Conv
-from convgrad.spec.operators import Operator
 from convgrad.verify.compare import Verdict
 
 Array = NDArray[Any]
@@ -21,8 +19,6 @@ WIDTH = 14
 
 
 def report(
-    op: Operator,
-    attributes: Mapping[str, Any],
     prepared: Prepared,
     sources: Mapping[str, str],
     result: Array,
@@ -40,8 +36,8 @@ def report(
         "operands": {
             name: {"shape": list(array.shape), "from": sources[name]} for name, array in prepared.taken.items()
         },
-        "result": {"name": op.output.name, "shape": list(result.shape), "type": problem.output_format.name},
-        "attributes": _resolved(op, attributes, prepared),
+        "result": {"name": prepared.op.output.name, "shape": list(result.shape), "type": problem.output_format.name},
+        "attributes": _resolved(prepared),
         "engine": "numpy",
         "height": engine.height(problem),
         "time_ms": round(time_ms, 3),
@@ -61,10 +57,9 @@ def report(
     }
 
 
-def _resolved(op: Operator, attributes: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
-    """Return the attributes as the operator used them: explicit pads, defaults filled in, shapes that decided."""
-    geometry = prepared.problem.geometry
-    checked = check_attributes(op, attributes, len(geometry.axes) if isinstance(geometry, Conv) else 0)
+def _resolved(prepared: Prepared) -> dict[str, Any]:
+    """Return the attributes as the operator used them: explicit pads, defaults filled in."""
+    op, checked, geometry = prepared.op, prepared.attributes, prepared.problem.geometry
     if not isinstance(geometry, Conv):
         return {"data_format": checked.data_format}
     axes = geometry.axes

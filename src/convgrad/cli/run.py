@@ -8,20 +8,18 @@ import re
 import shlex
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-import convgrad
-from convgrad import arrays, files, formats, notation
+from convgrad import files, formats, notation
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import as_text, report, shape_words
 from convgrad.engines import numpy as engine
 from convgrad.errors import ConvgradError, FileError
-from convgrad.functional.call import Prepared, prepare, problem_from_shapes
+from convgrad.functional.call import Prepared, check_options, prepare, problem_from_shapes
 from convgrad.spec import oracle
 from convgrad.spec.operators import find
 from convgrad.verify.compare import Verdict, compare, compare_recorded
@@ -47,9 +45,7 @@ class Job:
 def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_, **__: print(f"convgrad: warning: {message}", file=sys.stderr)
-            verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
+        verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
     except UsageError as error:
         print(f"convgrad run: {error}\ntry convgrad run --help", file=sys.stderr)
         return 2
@@ -128,8 +124,8 @@ def _made_up(
 ) -> Job:
     """Make operands up, in the caller's layouts; shape operands keep their values."""
     fmt = formats.FORMATS[type_name]
-    problem = problem_from_shapes(operator, tuple(shapes), attributes, fmt, options.dtype)
-    ports = find(operator).operands[: len(shapes)]
+    op, problem = problem_from_shapes(operator, tuple(shapes), attributes, fmt, options.dtype)
+    ports = op.operands[: len(shapes)]
     array_shapes = [shape for port, shape in zip(ports, shapes, strict=True) if not port.is_shape]
     kind: Kind = options.fill or "integers"
     seed: int = options.seed or 0
@@ -143,21 +139,21 @@ def _made_up(
 
 def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     """Run one job, print its report, write its result; return the verdicts of its comparisons."""
+    check_options(job.operator, None, False, options.threads)
     prepared = prepare(job.operator, job.operands, job.attributes, options.dtype)
     problem = prepared.problem
+    if problem.note:
+        print(f"convgrad: warning: {problem.note}", file=sys.stderr)
     recorded = _recorded(options, prepared)
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     with Progress(f"{problem.operator}:", options.json):
         started = time.perf_counter()
-        result = convgrad.run(
-            job.operator, *job.operands, dtype=options.dtype, threads=options.threads, **job.attributes
-        )
+        result = prepared.execute()
         time_ms = 1e3 * (time.perf_counter() - started)
     verdicts = _compare(result, recorded, prepared, options)
-    op = find(job.operator, shape_second=len(job.operands) > 1 and arrays.is_shape(job.operands[1]))
-    sources = dict(zip((port.name for port in op.operands), job.places, strict=False))
-    summary = report(op, job.attributes, prepared, sources, result, time_ms, verdicts)
+    sources = dict(zip((port.name for port in prepared.op.operands), job.places, strict=False))
+    summary = report(prepared, sources, result, time_ms, verdicts)
     if options.output:
         files.write(options.output, result, options.force)
         summary["written"] = options.output

@@ -12,21 +12,24 @@ from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.engines import numpy as engine
+from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
-from convgrad.spec.check import as_integer, check_attributes
+from convgrad.spec.check import Attributes, as_integer, check_attributes
 from convgrad.spec.layouts import axis_order
-from convgrad.spec.operators import Operator, find
+from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
-from convgrad.spec.shapes import check_extents, spatial_axes
+from convgrad.spec.shapes import check_extents, spatial_axes, with_full_shape
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checked call: the problem, its operands as canonical views, and the caller's arrays by name."""
+    """A checked call: operator, attributes, problem; its operands as canonical views, the caller's arrays by name."""
 
+    op: Operator
+    attributes: Attributes
     problem: Problem
     operands: tuple[Array, ...]
     taken: Mapping[str, Array]
@@ -34,6 +37,17 @@ class Prepared:
     def canonical_output(self, out: Array) -> Array:
         """Return the canonical view of an output in the caller's layout."""
         return out.transpose(self.problem.output_order)
+
+    def execute(self, out: object = None) -> Array:
+        """Compute the result into ``out``, or a new array, and return it."""
+        problem = self.problem
+        if out is None:
+            result = np.empty(problem.output_shape, problem.output_format.dtype)
+        else:
+            shape, fmt = problem.output_shape, problem.output_format
+            result = arrays.check_out(out, shape, fmt, self.taken, problem.operator)
+        engine.execute(problem, self.operands, self.canonical_output(result.view(np.ndarray)))
+        return result
 
 
 def prepare(
@@ -46,12 +60,14 @@ def prepare(
 ) -> Prepared:
     """Check a call and return its problem with canonical operands.
 
-    The functions are ``lenient``: one int stands for all axes, while output shapes are full. ``run`` and graphs are
-    strict about lists, but ConvolutionBackpropData-1 takes an output_shape of spatial extents alone there.
+    The functions are ``lenient``: one int stands for all axes, while output shapes are full. ``run`` is strict about
+    lists, but ConvolutionBackpropData-1 takes an output_shape of spatial extents alone there.
     """
-    op, operands = _row(operator, operands)
+    op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
+    operands = _counted(op, operands)
     taken: dict[str, Array] = {}
-    named, shapes = [], []
+    named = []
+    shapes: list[tuple[int, ...]] = []
     for port, value in zip(op.operands, operands, strict=False):
         if port.is_shape:
             shapes.append(arrays.take_shape(value, op.name, port.name))
@@ -62,13 +78,14 @@ def prepare(
     common = arrays.check_common(named, op.name)
     axes = spatial_axes(op, shapes[0])
     checked = check_attributes(op, _spread(op, attributes, axes) if lenient else attributes, axes)
+    full, checked = (tuple(shapes), checked) if lenient else with_full_shape(op, shapes, checked)
     to = arrays.output_format(dtype, common, op.name)
-    problem = problem_of(op, shapes, checked, common, to, accumulate, spatial_shapes=not lenient)
+    problem = problem_of(op, full, checked, common, to, accumulate)
     views = (
         arrays.native(a, common).transpose(axis_order(layout, a.ndim))
         for a, layout in zip(taken.values(), problem.layouts, strict=False)
     )
-    return Prepared(problem, tuple(views), taken)
+    return Prepared(op, checked, problem, tuple(views), taken)
 
 
 def call(
@@ -83,17 +100,11 @@ def call(
     lenient: bool = True,
 ) -> Array:
     """Run one call from the caller's operands to the caller's output."""
-    _check_options(operator, out, accumulate, threads)
+    check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
-    problem = prepared.problem
-    if problem.note:
-        warnings.warn(problem.note, UserWarning, stacklevel=3)
-    if out is None:
-        result = np.empty(problem.output_shape, problem.output_format.dtype)
-    else:
-        result = arrays.check_out(out, problem.output_shape, problem.output_format, prepared.taken, operator)
-    engine.execute(problem, prepared.operands, prepared.canonical_output(result.view(np.ndarray)))
-    return result
+    if prepared.problem.note:
+        warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
+    return prepared.execute(out)
 
 
 def problem_from_shapes(
@@ -102,30 +113,42 @@ def problem_from_shapes(
     attributes: Mapping[str, Any],
     operand_format: Format = F32,
     dtype: object = None,
+) -> tuple[Operator, Problem]:
+    """Return the row and the problem of a call on operands of these shapes.
+
+    Shapes alone do not tell the two orders of ConvolutionBackpropFilters-1 apart: its document's is meant, or else the
+    older one if only that fits.
+    """
+    errors: list[ConvgradError] = []
+    for op in rows(operator):
+        try:
+            return op, _problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype)
+        except ConvgradError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _problem_of_row(
+    op: Operator, shapes: tuple[object, ...], attributes: Mapping[str, Any], operand_format: Format, dtype: object
 ) -> Problem:
-    """Return the problem of a call on operands of these shapes, in the order of the operator's document."""
-    op, shapes = _row(operator, shapes, shape_second=False)
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
     for port, shape in zip(op.operands, extents, strict=False):
         if not port.is_shape:
             check_extents(op, port.name, shape)
     checked = check_attributes(op, attributes, spatial_axes(op, extents[0]))
-    return problem_of(op, extents, checked, operand_format, arrays.output_format(dtype, operand_format, op.name))
+    full, checked = with_full_shape(op, extents, checked)
+    to = arrays.output_format(dtype, operand_format, op.name)
+    return problem_of(op, full, checked, operand_format, to)
 
 
-def _row(
-    operator: str, operands: tuple[object, ...], shape_second: bool | None = None
-) -> tuple[Operator, tuple[object, ...]]:
-    """Return the operator's row and its operands, without the trailing optional ones that are None."""
+def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the operands without trailing ones that are None, if their number is one the operator takes."""
     while operands and operands[-1] is None:
         operands = operands[:-1]
-    if shape_second is None:
-        shape_second = len(operands) > 1 and arrays.is_shape(operands[1])
-    op = find(operator, shape_second=shape_second)
     if len(operands) not in op.operand_counts:  # O2
         names = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
         refuse("O2", op.name, f"it takes the operands {names}; got {len(operands)}")
-    return op, operands
+    return operands
 
 
 def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str, Any]:
@@ -140,7 +163,8 @@ def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str,
     return {name: spread(name, value) for name, value in attributes.items()}
 
 
-def _check_options(operator: str, out: object, accumulate: object, threads: object) -> None:
+def check_options(operator: str, out: object, accumulate: object, threads: object) -> None:
+    """Check the options every function has, by rules D5 and D6."""
     if not isinstance(accumulate, bool | np.bool_):  # D5
         refuse("D5", operator, f"accumulate must be a bool; got {accumulate!r}")
     if accumulate and out is None:  # D5

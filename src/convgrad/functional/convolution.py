@@ -33,11 +33,11 @@ def convolution(
     floor((I + P - E)/stride) + 1, where P = pad_begin + pad_end and E = dilation*(K - 1) + 1.
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
-    ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
-    place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
-    generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one
-    type and of any strides.
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored);
+    ``data_format`` NXC or NCX; ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the
+    operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
+    ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
+    f32, bf16, f16 or f64 arrays of one type and of any strides.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -96,11 +96,11 @@ def convolution_backward_data(
     output_padding is ignored.
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
-    ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
-    place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
-    generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one
-    type and of any strides.
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored);
+    ``data_format`` NXC or NCX; ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the
+    operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
+    ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
+    f32, bf16, f16 or f64 arrays of one type and of any strides.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -158,11 +158,11 @@ def convolution_backward_weights(
     ``weights_shape``, the shape of the result in ``weights_format``, must be given: I and O do not determine K.
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
-    ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
-    place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
-    generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one
-    type and of any strides.
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored);
+    ``data_format`` NXC or NCX; ``weights_format`` XIO or OIX. ``dtype`` is the output's type, by default the
+    operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
+    ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
+    f32, bf16, f16 or f64 arrays of one type and of any strides.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.

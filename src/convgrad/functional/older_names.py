@@ -82,8 +82,8 @@ def convolution_backprop_filters(
 
     The formula, shapes, attributes and errors are those of :func:`convolution_backward_weights`, where input_forward
     is called src, output_delta diff_dst, filter_shape weights_shape and filter_format weights_format. The operands
-    come in the order of the document; the order of specification 0.7 (input, filters_shape, output_delta) is taken by
-    :func:`run`.
+    come in the order of the document, or of specification 0.7 (input, filters_shape, output_delta) where the second is
+    a shape.
 
     Follows the document ConvolutionBackpropFilters-1.
 

@@ -59,4 +59,5 @@ def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int
     >>> infer_shapes("Convolution", (2, 224, 224, 3), (7, 7, 3, 64), strides=[2, 2], dilations=[1, 1], auto_pad="valid")
     (2, 109, 109, 64)
     """
-    return problem_from_shapes(operator, shapes, attributes).output_shape
+    _, problem = problem_from_shapes(operator, shapes, attributes)
+    return problem.output_shape

@@ -35,11 +35,11 @@ def conv_transpose(
     counts in every pad mode; auto_pad same makes P = max(E - stride, 0).
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
-    ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
-    place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
-    generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one
-    type and of any strides.
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored);
+    ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
+    operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
+    ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
+    f32, bf16, f16 or f64 arrays of one type and of any strides.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -94,11 +94,11 @@ def conv_transpose_backward_data(
     ``output_padding`` is given, L = stride*(l - 1) + E - P + output_padding must hold exactly.
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
-    ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
-    place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
-    generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one
-    type and of any strides.
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored);
+    ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
+    operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
+    ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
+    f32, bf16, f16 or f64 arrays of one type and of any strides.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -158,11 +158,11 @@ def conv_transpose_backward_weights(
     ``weights_shape``, the shape of the result in ``weights_format``, must be given: l and L do not determine K.
 
     Attributes: ``strides``, ``dilations`` (1 = none), ``pads_begin``, ``pads_end`` count positions, one int for all
-    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored); ``data_format`` NXC or NCX;
-    ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the operands'; ``out`` is written in
-    place and returned; ``accumulate`` adds into it, in f32, before the one rounding; ``threads`` bounds the threads of
-    generated kernels (the NumPy engine leaves threads to its BLAS). Operands are f32, bf16, f16 or f64 arrays of one
-    type and of any strides.
+    axes or one per axis; ``auto_pad`` none, same_upper, same_lower or valid (but for none, pads are ignored);
+    ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
+    operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
+    ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
+    f32, bf16, f16 or f64 arrays of one type and of any strides.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.

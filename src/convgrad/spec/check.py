@@ -11,11 +11,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from convgrad.spec.operators import AUTO_PADS, CONV_WEIGHTS, OPERATORS, Attribute, Operator
+from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, Attribute, Operator
 from convgrad.spec.rules import refuse
 
 S64_MAX = 2**63 - 1
-_NO_PADDING_SPELLINGS = ("none", "notset", "explicit")
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
             value = _TYPES[attribute.type](op, attribute, value)
             if attribute.per_axis:
                 value = _per_axis(op, attribute, value, axes)
-        if value is None and attribute.name.startswith("pads_"):
+        if value is None and attribute.zeros_if_absent:
             value = (0,) * axes
         values[attribute.means] = value
     return Attributes(**values)
@@ -127,16 +126,14 @@ def _integers(op: Operator, attribute: Attribute, value: object) -> tuple[int, .
 def _check_range(op: Operator, attribute: Attribute, number: int, value: object) -> None:
     if not attribute.minimum <= number <= S64_MAX:  # A4
         least = "positive" if attribute.minimum == 1 else "non-negative"
-        hint = "; negative pads (cropping) are not supported" if attribute.name.startswith("pads_") else ""
+        hint = "; negative pads (cropping) are not supported" if attribute.zeros_if_absent else ""
         refuse("A4", op.name, f"{attribute.name} must be {least} and below 2^63; got {value!r}{hint}")
 
 
 def _string(op: Operator, attribute: Attribute, value: object) -> str:
     if not isinstance(value, str):  # A2
         _wrong_type(op, attribute, value)
-    spelled = value
-    if attribute.choices == AUTO_PADS:
-        spelled = "none" if value.lower() in _NO_PADDING_SPELLINGS else value.lower()
+    spelled = dict(attribute.spellings).get(value.lower(), value)
     if spelled not in attribute.choices:  # A5
         choices = ", ".join(attribute.choices)
         refuse(

@@ -41,6 +41,8 @@ class Attribute:
     choices: tuple[str, ...] = ()
     minimum: int = 0
     per_axis: bool = False
+    zeros_if_absent: bool = False
+    spellings: tuple[tuple[str, str], ...] = ()  # in lower case, of choices
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Operator:
     attributes: tuple[Attribute, ...]
     shape_rule: str
     document: str
+    spatial_shape: bool = False  # a shape of the spatial extents alone will do
 
     def attribute(self, means: str) -> Attribute | None:
         """Return the attribute that has this meaning, under whatever name; None where the operator lacks it."""
@@ -79,12 +82,13 @@ GENERATIONS: Mapping[str, str] = MappingProxyType(
 CONV_WEIGHTS = ("XIO", "OIX")
 TRANSPOSE_WEIGHTS = ("XOI", "IOX")
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
+AUTO_PAD_SPELLINGS = (*((choice, choice) for choice in AUTO_PADS), ("notset", "none"), ("explicit", "none"))
 
 DATA_FORMAT = Attribute("data_format", "string", "data_format", default="NXC", choices=("NXC", "NCX"))
 
 
-def _per_axis(name: str, minimum: int, required: bool = False) -> Attribute:
-    return Attribute(name, "s64[]", name, required=required, minimum=minimum, per_axis=True)
+def _per_axis(name: str, minimum: int, required: bool = False, zeros_if_absent: bool = False) -> Attribute:
+    return Attribute(name, "s64[]", name, required, minimum=minimum, per_axis=True, zeros_if_absent=zeros_if_absent)
 
 
 def _weights_format(name: str, choices: tuple[str, ...]) -> Attribute:
@@ -94,10 +98,10 @@ def _weights_format(name: str, choices: tuple[str, ...]) -> Attribute:
 _COMMON = (
     _per_axis("strides", 1, required=True),
     # Absent or empty pads are zeros: the documents say both "required" and "may be omitted".
-    _per_axis("pads_begin", 0),
-    _per_axis("pads_end", 0),
+    _per_axis("pads_begin", 0, zeros_if_absent=True),
+    _per_axis("pads_end", 0, zeros_if_absent=True),
     _per_axis("dilations", 1, required=True),
-    Attribute("auto_pad", "string", "auto_pad", default="none", choices=AUTO_PADS),
+    Attribute("auto_pad", "string", "auto_pad", default="none", choices=AUTO_PADS, spellings=AUTO_PAD_SPELLINGS),
     Attribute("groups", "s64", "groups", default=1, minimum=1),
     DATA_FORMAT,
 )
@@ -181,6 +185,7 @@ OPERATORS: tuple[Operator, ...] = (
         Port("output", "src"),
         (*_OLD_CONV, _PADDING, _OUTPUT_SHAPE),
         "output_shape (spatial extents will do); else I = s(O - 1) + E - P + op, or sO with auto_pad same", _DATA_DOC,
+        spatial_shape=True,
     ),
     Operator(
         "ConvolutionBackpropFilters-1", ("G1",), "weights", False,
@@ -232,6 +237,16 @@ OPERATORS: tuple[Operator, ...] = (
 )  # fmt: skip
 
 
+def rows(name: str) -> list[Operator]:
+    """Return the rows of an operator: one, or two where generations share a name but not the order of operands."""
+    found = [row for row in OPERATORS if row.name == name]
+    if not found:  # O1
+        names = list(dict.fromkeys(row.name for row in OPERATORS))
+        near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5) or names
+        refuse("O1", str(name), f"the operator must be one of the table; did you mean {', '.join(near)}?")
+    return found
+
+
 def find(name: str, *, shape_second: bool = False) -> Operator:
     """Return the row of an operator; ``shape_second`` says that its second operand is a 1-D integer array.
 
@@ -242,10 +257,6 @@ def find(name: str, *, shape_second: bool = False) -> Operator:
     >>> find("ConvolutionBackpropFilters-1", shape_second=True).operands[1].name
     'filters_shape'
     """
-    rows = [row for row in OPERATORS if row.name == name]
-    if not rows:  # O1
-        names = list(dict.fromkeys(row.name for row in OPERATORS))
-        near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5) or names
-        refuse("O1", str(name), f"the operator must be one of the table; did you mean {', '.join(near)}?")
-    fitting = [row for row in rows if row.operands[1:2] and row.operands[1].is_shape]
-    return fitting[0] if shape_second and fitting else rows[0]
+    found = rows(name)
+    fitting = [row for row in found if row.operands[1:2] and row.operands[1].is_shape]
+    return fitting[0] if shape_second and fitting else found[0]

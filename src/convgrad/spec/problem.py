@@ -60,16 +60,14 @@ def problem_of(
     operand_format: Format,
     output_format: Format,
     accumulate: bool = False,
-    spatial_shapes: bool = True,
 ) -> Problem:
     """Return the problem of a call, or raise by rules A7 to A9, T4 and G1 to G11.
 
-    ``shapes`` has one entry per operand given, in the operator's layouts; a shape operand's entry is its values, which
-    for ConvolutionBackpropData-1 may be the spatial extents alone if ``spatial_shapes``.
+    ``shapes`` has one entry per operand given, in the operator's layouts; a shape operand's entry is its values.
     """
     if output_format is F64 and operand_format is not F64:  # T4
         refuse("T4", op.name, f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32; got f64")
-    geometry, note = _geometry(op, shapes, attributes, spatial_shapes)
+    geometry, note = _geometry(op, shapes, attributes)
     operands = tuple(port.tensor for port, _ in zip(op.operands, shapes, strict=False) if not port.is_shape)
     layouts = {"weights": attributes.weights_format, "bias": "NCX"}
     return Problem(
@@ -86,12 +84,10 @@ def problem_of(
     )
 
 
-def _geometry(
-    op: Operator, shapes: Sequence[Shape], attributes: Attributes, spatial_shapes: bool
-) -> tuple[Conv | Channels, str | None]:
+def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:
     if op.solves_for in ("bias_add", "bias"):
         return _channels(op, shapes, attributes), None
-    call = gather(op, shapes, attributes, spatial_shapes)
+    call = gather(op, shapes, attributes)
     check_batch(call)
     check_channels(call)
     conv = _conv(call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from convgrad.spec.check import Attributes
@@ -52,11 +52,27 @@ def check_extents(op: Operator, name: str, shape: Shape) -> None:
         refuse("G9", op.name, f"the shape of {name} must hold non-negative extents; got {list(shape)}")
 
 
-def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes, spatial_shapes: bool) -> Call:
-    """Sort operands and shape attributes by tensor. A shape operand beats the attribute of the same meaning.
+def with_full_shape(
+    op: Operator, shapes: Sequence[Shape], attributes: Attributes
+) -> tuple[tuple[Shape, ...], Attributes]:
+    """Fill batch and channels into an output_shape of spatial extents alone, where the operator takes that."""
+    rank = len(shapes[0])
+    if not op.spatial_shape or len(shapes[1]) != rank:
+        return tuple(shapes), attributes
 
-    ``spatial_shapes`` lets ConvolutionBackpropData-1 take an output_shape of spatial extents alone.
-    """
+    def full(values: Shape) -> Shape:
+        if len(values) != rank - 2:
+            return values
+        in_channels = to_canonical(shapes[1], attributes.weights_format)[1] * attributes.groups
+        return from_canonical((shapes[0][0], in_channels, *values), attributes.data_format)
+
+    operands = (full(s) if p.is_shape else s for p, s in zip(op.operands, shapes, strict=False))
+    given = attributes.dst_shape
+    return tuple(operands), attributes if given is None else replace(attributes, dst_shape=full(given))
+
+
+def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Call:
+    """Sort operands and shape attributes by tensor. A shape operand beats the attribute of the same meaning."""
     data, weights = attributes.data_format, attributes.weights_format
     layouts: dict[Tensor, str] = {"src": data, "dst": data, "weights": weights, "bias": "NCX"}
     known: dict[Tensor, Shape] = {}
@@ -64,7 +80,7 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes, spatia
     for port, shape in zip(op.operands, shapes, strict=False):
         names[port.tensor] = port.name
         if port.is_shape:
-            known[port.tensor] = _shape_argument(op, port.name, shape, shapes, attributes, spatial_shapes)
+            known[port.tensor] = _shape_argument(op, port.name, shape, len(shapes[0]))
         else:
             known[port.tensor] = shape
     shape_attributes: tuple[tuple[Tensor, str, Shape | None], ...] = (
@@ -75,7 +91,7 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes, spatia
         attribute = op.attribute(meaning)
         if attribute and values is not None and tensor not in known:
             names[tensor] = attribute.name
-            known[tensor] = _shape_argument(op, attribute.name, values, shapes, attributes, spatial_shapes)
+            known[tensor] = _shape_argument(op, attribute.name, values, len(shapes[0]))
     if op.solves_for == "weights" and "weights" not in known:  # A7
         name = next(p.name for p in op.operands if p.is_shape)
         refuse(
@@ -88,15 +104,8 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes, spatia
     return Call(op, attributes, canonical, names, layouts)
 
 
-def _shape_argument(
-    op: Operator, name: str, values: Shape, shapes: Sequence[Shape], attributes: Attributes, spatial_shapes: bool
-) -> Shape:
-    """Return a shape given as operand or attribute in full, checked for length and sign."""
-    rank = len(shapes[0])
-    may_be_spatial = spatial_shapes and op.name == "ConvolutionBackpropData-1" and len(shapes[1]) == rank
-    if may_be_spatial and len(values) == rank - 2:  # batch and channels follow from data and filter
-        in_channels = to_canonical(shapes[1], attributes.weights_format)[1] * attributes.groups
-        values = from_canonical((shapes[0][0], in_channels, *values), attributes.data_format)
+def _shape_argument(op: Operator, name: str, values: Shape, rank: int) -> Shape:
+    """Return a shape given as operand or attribute, checked for length and sign."""
     if len(values) != rank or min(values) < 0:  # G9
         needed = f"{rank} non-negative extents, the rank of {op.operands[0].name}"
         refuse("G9", op.name, f"{name} must hold {needed}; got {list(values)}")
