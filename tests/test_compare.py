@@ -73,7 +73,6 @@ def test_a_non_finite_element_is_wrong(value: float) -> None:
 def test_what_non_finite_operands_reach_must_match() -> None:
     problem, answer = setup("f32")
     answer.value[0, 0, 0], answer.value[0, 0, 1] = np.nan, np.inf
-    answer.reached[0, 0, :2] = True
     right = answer.rounded(problem)
     assert compare(right, answer, problem, height_of(problem)).ok
     for index, value in (((0, 0, 0), 1.0), ((0, 0, 1), -np.inf), ((0, 0, 1), np.nan)):
@@ -115,6 +114,23 @@ def test_nothing_to_compare() -> None:
     verdict = compare(answer.rounded(prepared.problem), answer, prepared.problem, 3)
     assert verdict.ok
     assert str(verdict) == "ok: nothing to compare"
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_non_finite_operand_decides_what_it_reaches_and_no_more(value: float) -> None:
+    src, diff_dst = np.ones((1, 5, 2), np.float32), np.ones((1, 3, 2), np.float32)
+    src[0, 4, 1] = value  # the last tap of channel 1 alone sees it
+    attributes = {"strides": [1], "dilations": [1], "weights_shape": [3, 2, 2]}
+    right = convgrad.run("ConvolutionBackwardWeights", src, diff_dst, **attributes)
+    assert np.argwhere(~np.isfinite(right)).tolist() == [[2, 1, 0], [2, 1, 1]]
+    assert check("ConvolutionBackwardWeights", right, src, diff_dst, **attributes).ok
+    for index, wrong in (((2, 1, 0), 3.0), ((2, 1, 0), np.inf if np.isnan(value) else -value), ((0, 0, 0), value)):
+        damaged = right.copy()
+        damaged[index] = wrong
+        assert check("ConvolutionBackwardWeights", damaged, src, diff_dst, **attributes).beyond == 1
+    src[0, 3, 1] = 3e38  # beside it a finite sum that may overflow in f32: no claim there
+    diff_dst[0, 1] = 3e38
+    assert check("ConvolutionBackwardWeights", right, src, diff_dst, **attributes).undecided > 0
 
 
 # -- what must never pass ------------------------------------------------------------------------------------------

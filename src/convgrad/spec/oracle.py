@@ -27,14 +27,13 @@ Operands = Mapping[Tensor, F64Array]
 class Answer:
     """The exact result, canonical: ``value`` before rounding, ``magnitude`` sum |x||y|, ``terms`` products per element.
 
-    ``magnitude`` counts finite operands only; ``reached`` marks elements that a non-finite one reaches; ``integral``
-    says that all finite operands are integers. Where a sum does not fit 53 bits, float64 rounds it.
+    ``magnitude`` counts finite operands only; ``integral`` says that all those are integers. Where a sum does not fit
+    53 bits, float64 rounds it.
     """
 
     value: F64Array
     magnitude: F64Array
     terms: NDArray[np.int64]
-    reached: NDArray[np.bool_]
     integral: bool
 
     def rounded(self, problem: Problem) -> NDArray[Any]:
@@ -67,30 +66,13 @@ def evaluate(
         absolute: dict[Tensor, F64Array] = {tensor: np.abs(array) for tensor, array in finite.items()}
         value = _solve(problem, given, lambda share: progress(share / 2))
         magnitude = _solve(problem, absolute, lambda share: progress((1 + share) / 2))
-        reached = _reached(problem, given, value.shape)
         integral = all(np.array_equal(array, np.rint(array)) for array in finite.values())
         if problem.accumulate and old is not None:
             before = old.astype(np.float64)
             value = value + before
             magnitude = magnitude + np.abs(np.where(np.isfinite(before), before, 0.0))
-            reached = reached | ~np.isfinite(before)
             integral = integral and np.array_equal(before, np.rint(before), equal_nan=True)
-    return Answer(value, magnitude, count_terms(problem, value.shape), reached, integral)
-
-
-def _reached(problem: Problem, given: Operands, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return which outputs a non-finite operand reaches: those with a term, or a bias, that contains one."""
-    reached = np.zeros(shape, bool)
-    ones: dict[Tensor, F64Array] = {t: np.ones_like(array) for t, array in given.items() if t != "bias"}
-    for tensor, array in given.items():
-        bad = (~np.isfinite(array)).astype(np.float64)
-        if not bad.any():
-            continue
-        if tensor == "bias":
-            reached |= bad.reshape(1, -1, *[1] * (len(shape) - 2)) > 0
-        else:
-            reached |= _solve(problem, {**ones, tensor: bad}, lambda share: None) > 0
-    return reached
+    return Answer(value, magnitude, count_terms(problem, value.shape), integral)
 
 
 def _solve(problem: Problem, given: Operands, progress: Callable[[float], None]) -> F64Array:

@@ -65,7 +65,7 @@ def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) ->
     A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
     of the sum and of the oracle's own float64 sum; it is 0 where integers add exactly in any order.
     """
-    return _judge(got, answer.value, _sum_bound(answer, problem, height), answer, problem, answer.rounded(problem))
+    return _judge(got, answer.value, _sum_bound(answer, problem, height), problem, answer.rounded(problem))
 
 
 def compare_recorded(
@@ -79,7 +79,7 @@ def compare_recorded(
     slack = np.where(finite, _rounding(np.abs(values), fmt), 0.0)
     expected = np.where(finite, values, answer.value)
     bound = _sum_bound(answer, problem, height) + slack
-    return _judge(got, expected, bound, answer, problem, store(values + 0.0, problem.output_format))
+    return _judge(got, expected, bound, problem, store(values + 0.0, problem.output_format))
 
 
 def _sum_bound(answer: Answer, problem: Problem, height: int) -> F64Array:
@@ -103,7 +103,6 @@ def _judge(
     got: NDArray[Any],
     expected: F64Array,
     bound: F64Array,
-    answer: Answer,
     problem: Problem,
     rounded: NDArray[Any],
 ) -> Verdict:
@@ -112,14 +111,14 @@ def _judge(
     fmt = problem.output_format
     with np.errstate(all="ignore"):
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
-        undecided, forced = np.isinf(bound), answer.reached
+        undecided = np.isinf(bound)
         same = (actual == target) | (np.isnan(actual) & np.isnan(target))
         between = (round_to(expected - bound, fmt) <= actual) & (actual <= round_to(expected + bound, fmt))
-        within = undecided | same | (between & ~forced)
+        within = undecided | same | between
         total = bound + _rounding(np.abs(expected) + bound, fmt)
         share = np.where(undecided | same, 0.0, np.nan_to_num(np.abs(actual - target) / total, nan=0.0))
         share = np.where(within, np.minimum(share, 1.0), np.maximum(share, np.nextafter(1, 2)))
-        blind = ~undecided & ~forced & (expected != 0) & (round_to(np.abs(expected) - bound, fmt) <= 0)
+        blind = ~undecided & np.isfinite(expected) & (expected != 0) & (round_to(np.abs(expected) - bound, fmt) <= 0)
     worst = np.unravel_index(int(np.argmax(share)), share.shape)
     return Verdict(
         elements=got.size,
