@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import convgrad
-from convgrad.verify.exact import exact
+from convgrad.verify import exact
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sysconfig
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import convgrad
 from convgrad.cli import parser
 from pages import DOCS, PAGES
 
@@ -42,3 +47,25 @@ def test_readme_python_runs() -> None:
 def test_the_command_line_is_documented() -> None:
     help_text = parser().format_help()
     assert "exit codes" in help_text
+
+
+def test_the_error_in_the_readme_is_the_one_raised() -> None:
+    src, diff_dst = np.ones((1, 56, 56, 64), np.float32), np.ones((1, 28, 28, 64), np.float32)
+    with pytest.raises(convgrad.InvalidShapeError) as caught:
+        convgrad.convolution_backward_weights(src, diff_dst, (3, 3, 64, 64), strides=2)
+    assert f"InvalidShapeError: {caught.value}" in " ".join(README.read_text(encoding="utf-8").split())
+
+
+def test_readme_commands_run(tmp_path: Path) -> None:
+    """Every convgrad command of the README, as it stands there, in a directory with the examples."""
+    (tmp_path / "examples").symlink_to(README.parent / "examples")
+    text = README.read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = [line for line in text.splitlines() if line.startswith("convgrad ")]
+    assert len(commands) >= 4
+    scripts = sysconfig.get_path("scripts")
+    for command in commands:
+        words = shlex.split(command.partition("#")[0])
+        done = subprocess.run(
+            [f"{scripts}/{words[0]}", *words[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (command, done.stderr)

@@ -1,1 +1,6 @@
-"""How good an answer is: results against the exact value and the proved bound."""
+"""How good an answer is: exact results, and verdicts on any implementation's result against the proved bound."""
+
+from convgrad.verify.compare import Verdict
+from convgrad.verify.exact import check, exact
+
+__all__ = ["Verdict", "check", "exact"]
