@@ -1,0 +1,161 @@
+"""What may be an operand: DLPack tensors, sequences, array-likes; and what is refused, with a hint."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError
+from roles import BF16, DTYPES, F32, Array, Role, Tensor, every_second, read_only, roles, same
+
+
+class Bf16Tensor:
+    """A bf16 tensor of another library: NumPy's capsule of its bits, with DLPack's type code for bfloat."""
+
+    dtype = "elsewhere.bfloat16"
+
+    def __init__(self, array: Array) -> None:
+        self.bits = array.view(np.uint16)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.bits.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        # void* data; int32 device_type, device_id, ndim; then the type: uint8 code, uint8 bits
+        address = pointer(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p) + 12
+        code, bits = (ctypes.c_uint8.from_address(address + i) for i in range(2))
+        assert (code.value, bits.value) == (1, 16)
+        code.value = 4
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+class WithArray:
+    """An object that NumPy can turn into an array."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self.array
+
+
+@roles
+@pytest.mark.parametrize("name", ["f32", "f16", "f64"])
+def test_dlpack_is_read(role: Role, name: str) -> None:
+    operands = role.operands(DTYPES[name])
+    assert same(role(*map(Tensor, operands)), role(*operands))
+    assert same(role(Tensor(every_second(operands[0])), *operands[1:]), role(*operands))
+
+
+@roles
+def test_dlpack_of_bf16_is_read(role: Role) -> None:
+    operands = role.operands(BF16)
+    assert same(role(*map(Bf16Tensor, operands)), role(*operands))
+    assert same(role(Bf16Tensor(np.asfortranarray(operands[0])), *operands[1:]), role(*operands))
+
+
+def test_dlpack_shares_memory() -> None:
+    """So an ``out`` in that memory is an overlap, and a read-only tensor can be read."""
+    src, weights = np.ones((1, 4, 1), F32), np.ones((1, 1, 1), F32)
+    with pytest.raises(InvalidShapeError, match=r"shared with src \[D4\]"):
+        convgrad.convolution(Tensor(src), weights, out=src)
+    bits = src.astype(BF16)
+    with pytest.raises(InvalidShapeError, match=r"shared with src \[D4\]"):
+        convgrad.convolution(Bf16Tensor(bits), weights.astype(BF16), out=bits)
+    assert same(convgrad.convolution(Tensor(read_only(src)), weights), src)
+
+
+class NoDevice:
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("nothing to share")
+
+
+class Raises(Tensor):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise self.error
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+class Elsewhere(Raises):
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+BROKEN = {
+    "on a GPU": Elsewhere(AssertionError()),
+    "cannot share": Raises(BufferError("no")),
+    "runtime error": Raises(RuntimeError("no")),
+    "attribute error": Raises(AttributeError("no")),
+    "no device": NoDevice(),
+    "a class": np.ndarray,
+}
+
+
+@pytest.mark.parametrize("value", BROKEN.values(), ids=BROKEN)
+def test_dlpack_that_cannot_be_read_is_refused(value: object) -> None:
+    with pytest.raises((UnsupportedError, InvalidDataTypeError), match=r"weights must .*\[(D1|T1)\]"):
+        convgrad.convolution(np.ones((1, 4, 1), F32), value)
+
+
+def test_dlpack_of_another_type_is_refused() -> None:
+    with pytest.raises(InvalidDataTypeError, match=r"weights must be .* got int32; .*\[T1\]"):
+        convgrad.convolution(np.ones((1, 4, 1), F32), Tensor(np.ones((1, 1, 1), np.int32)))
+
+
+def test_nested_lists_are_f64() -> None:
+    src, weights = [[[1.0], [2.0], [4.0]]], [[[1.0]], [[-1.0]]]
+    result = convgrad.convolution(src, weights)
+    assert result.dtype == np.float64
+    assert result.tolist() == [[[-1.0], [-2.0]]]
+    assert convgrad.bias_add(((1.5, 2.5),), [1.0, 2.0]).tolist() == [[2.5, 4.5]]
+    with pytest.raises(InvalidDataTypeError, match=r"src f64, weights f32; Python lists and floats are f64 \[T2\]"):
+        convgrad.convolution(src, np.ones((2, 1, 1), F32))
+
+
+def test_objects_with_array_are_read() -> None:
+    src, weights = np.ones((1, 4, 1), F32), np.ones((2, 1, 1), F32)
+    assert same(convgrad.convolution(WithArray(src), WithArray(weights)), np.full((1, 3, 1), 2, F32))
+
+
+def test_subclasses_are_read_as_arrays() -> None:
+    result = convgrad.bias_add(np.arange(6.0).reshape(2, 3).view(np.recarray), np.ones(3))
+    assert type(result) is np.ndarray
+    assert np.array_equal(result, np.arange(1.0, 7.0).reshape(2, 3))
+
+
+@roles
+def test_masked_arrays_are_refused(role: Role) -> None:
+    for i, _ in enumerate(role.shapes):
+        operands: list[Any] = role.operands(F32)
+        operands[i] = np.ma.masked_array(operands[i], False)
+        with pytest.raises(InvalidDataTypeError, match=r"must be a plain array; got a masked array.*\[T1\]"):
+            role(*operands)
+
+
+@roles
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16, np.bool_])
+def test_integers_are_refused_with_a_hint(role: Role, dtype: Any) -> None:
+    operands = role.operands(F32)
+    with pytest.raises(InvalidDataTypeError, match=r"(\w+) must be .*; \1.astype\(numpy.float32\) would do \[T1\]"):
+        role(operands[0].astype(dtype), *operands[1:])
+
+
+@roles
+@pytest.mark.parametrize("dtype", [np.complex64, np.longdouble, ml_dtypes.float8_e4m3fn, np.object_, "S4", "M8[s]"])
+def test_other_types_are_refused(role: Role, dtype: Any) -> None:
+    operands = role.operands(F32)
+    with pytest.raises(InvalidDataTypeError, match=r"must be an array of f32, bf16, f16 or f64; got \S+ \[T1\]"):
+        role(np.zeros(role.shapes[0], dtype), *operands[1:])
