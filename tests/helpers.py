@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,20 @@ from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.problem import problem_of
 from convgrad.verify.compare import Verdict, compare
 from convgrad.verify.fill import Kind, fill
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Convolution": convgrad.convolution,
+    "ConvolutionBackwardData": convgrad.convolution_backward_data,
+    "ConvolutionBackwardWeights": convgrad.convolution_backward_weights,
+    "ConvTranspose": convgrad.conv_transpose,
+    "ConvTransposeBackwardData": convgrad.conv_transpose_backward_data,
+    "ConvTransposeBackwardWeights": convgrad.conv_transpose_backward_weights,
+    "BiasAdd": convgrad.bias_add,
+    "BiasAddBackward": convgrad.bias_add_backward,
+    "ConvolutionBackpropWeights-1": convgrad.convolution_backprop_weights,
+    "ConvolutionBackpropFilters-1": convgrad.convolution_backprop_filters,
+    "ConvolutionBackpropData-1": convgrad.convolution_backprop_data,
+}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from convgrad import ConvgradError, InvalidAttributeError, InvalidOpError, Inval
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.spec.operators import find
+from helpers import FUNCTIONS
 
 Array = np.ndarray
 Shape = tuple[int, ...]
@@ -157,21 +158,6 @@ def test_values(value: Value, embedding: str, fmt: str) -> None:
             where, wanted = (laid_out(a, layout_of(kind, formats)) for a in (stated, expected))
             assert (got.dtype, got.shape) == (dtype, wanted.shape)
             assert np.array_equal(got[where], wanted[where]), (operator, formats)
-
-
-FUNCTIONS = {
-    "Convolution": convgrad.convolution,
-    "ConvolutionBackwardData": convgrad.convolution_backward_data,
-    "ConvolutionBackwardWeights": convgrad.convolution_backward_weights,
-    "ConvTranspose": convgrad.conv_transpose,
-    "ConvTransposeBackwardData": convgrad.conv_transpose_backward_data,
-    "ConvTransposeBackwardWeights": convgrad.conv_transpose_backward_weights,
-    "BiasAdd": convgrad.bias_add,
-    "BiasAddBackward": convgrad.bias_add_backward,
-    "ConvolutionBackpropWeights-1": convgrad.convolution_backprop_weights,
-    "ConvolutionBackpropFilters-1": convgrad.convolution_backprop_filters,
-    "ConvolutionBackpropData-1": convgrad.convolution_backprop_data,
-}
 
 
 @pytest.mark.parametrize("value", [v for v in VALUES if "0.7" not in v.id], ids=lambda v: v.id)

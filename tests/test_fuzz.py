@@ -23,7 +23,7 @@ from convgrad import ConvgradError, InvalidAttributeError, infer_shapes, run
 from convgrad.functional.call import prepare
 from convgrad.spec.operators import OPERATORS, Operator, find
 from convgrad.spec.rules import RULES
-from helpers import assert_same_bits, operands_of, random_case
+from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
 
 LARGEST = 10**6  # elements of an output that is worth computing here
 SECONDS = 3.0  # of processor time, that of idle BLAS threads included: far more than any of these calls takes
@@ -36,19 +36,6 @@ quick = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "Convolution": convgrad.convolution,
-    "ConvolutionBackwardData": convgrad.convolution_backward_data,
-    "ConvolutionBackwardWeights": convgrad.convolution_backward_weights,
-    "ConvTranspose": convgrad.conv_transpose,
-    "ConvTransposeBackwardData": convgrad.conv_transpose_backward_data,
-    "ConvTransposeBackwardWeights": convgrad.conv_transpose_backward_weights,
-    "BiasAdd": convgrad.bias_add,
-    "BiasAddBackward": convgrad.bias_add_backward,
-    "ConvolutionBackpropWeights-1": convgrad.convolution_backprop_weights,
-    "ConvolutionBackpropFilters-1": convgrad.convolution_backprop_filters,
-    "ConvolutionBackpropData-1": convgrad.convolution_backprop_data,
-}
 OPTIONS = {"dtype": None, "out": None, "accumulate": False, "threads": None}
 
 ROW_IDS = [f"{op.name}-{op.operands[1].name}" if len(op.operands) > 1 else op.name for op in OPERATORS]

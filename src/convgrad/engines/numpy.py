@@ -42,7 +42,7 @@ def height(problem: Problem) -> int:
     if problem.solves_for == "bias_add":
         return 1 + last
     if isinstance(geometry, Channels) or problem.solves_for == "weights":
-        steps, extents = _box_steps(problem), _grid(geometry)
+        steps, extents = _box_steps(problem), _grid(problem)
         joins = prod(-(-extent // step) for extent, step in zip(extents, steps, strict=True)) - 1
         return last + (prod(steps) + joins if prod(extents) else 0)
     channels = geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels
@@ -80,32 +80,37 @@ def blocks(extents: Sequence[int], steps: Sequence[int]) -> Iterator[Ranges]:
     return product(*cuts)
 
 
-def _grid(geometry: Conv | Channels, side: str = "dst") -> tuple[int, ...]:
-    """Return images and positions: those of a bias operator's tensor, of src or of dst."""
+def _dtype(problem: Problem) -> np.dtype[Any]:
+    """Return the dtype sums are kept in."""
+    return problem.operand_format.accumulator.dtype
+
+
+def _grid(problem: Problem) -> tuple[int, ...]:
+    """Return the images and positions that blocks cut: of a bias operator's tensor, of src where solved for, of dst."""
+    geometry = problem.geometry
     if isinstance(geometry, Channels):
         return (geometry.batch, *geometry.extents)
-    return (geometry.batch, *(a.src if side == "src" else a.dst for a in geometry.axes))
+    return (geometry.batch, *(a.src if problem.solves_for == "src" else a.dst for a in geometry.axes))
 
 
 def _box_steps(problem: Problem) -> tuple[int, ...]:
     """Return the extents of a block: its channels fit the block size, and sums over positions stay short."""
     geometry = problem.geometry
     channels = geometry.channels if isinstance(geometry, Channels) else geometry.src_channels + geometry.dst_channels
-    points = BLOCK_BYTES // (max(1, channels) * problem.operand_format.accumulator.dtype.itemsize)
+    points = BLOCK_BYTES // (max(1, channels) * _dtype(problem).itemsize)
     if problem.solves_for in ("weights", "bias"):
         points = min(points, SUMMED_POINTS)
-    return steps_of(_grid(geometry, "src" if problem.solves_for == "src" else "dst"), points)
+    return steps_of(_grid(problem), points)
 
 
 def _boxes(problem: Problem) -> Iterator[Ranges]:
-    grid = _grid(problem.geometry, "src" if problem.solves_for == "src" else "dst")
-    return blocks(grid, _box_steps(problem))
+    return blocks(_grid(problem), _box_steps(problem))
 
 
 def _load(tensor: Array, where: tuple[Any, ...], groups: int, problem: Problem) -> Array:
     """Copy part of a (N, C, X...) tensor as (group, channel, image and position) in the accumulator's format."""
     part = tensor[where].swapaxes(0, 1)
-    copied = np.ascontiguousarray(part, problem.operand_format.accumulator.dtype)
+    copied = np.ascontiguousarray(part, _dtype(problem))
     return copied.reshape(groups, part.shape[0] // groups, prod(part.shape[1:]))
 
 
@@ -124,8 +129,14 @@ def _within(part: range, whole: range) -> slice:
 def _weights_of(tap: tuple[int, ...], weights: Array, problem: Problem, conv: Conv) -> Array:
     """Copy one tap of the (O, C/g, K...) weights as (group, o, c)."""
     index: Any = (..., *tap)
-    part = np.ascontiguousarray(weights[index], problem.operand_format.accumulator.dtype)
+    part = np.ascontiguousarray(weights[index], _dtype(problem))
     return part.reshape(conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
+
+
+def _add(products: Array, target: Array) -> None:
+    """Add products (group, channel, image and position) into a part of canonical sums."""
+    images, channels, *positions = target.shape
+    target += products.reshape(channels, images, *positions).swapaxes(0, 1)
 
 
 def _finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> None:
@@ -150,12 +161,11 @@ def _solve_dst(problem: Problem, given: Mapping[str, Array], out: Array) -> None
     conv, src, weights = _conv(problem), given["src"], given["weights"]
     everywhere = tuple(range(a.src) for a in conv.axes)
     for images, *positions in _boxes(problem):
-        sums = _zeros(conv, conv.dst_channels, (images, *positions), problem)
+        sums = _zeros(conv.dst_channels, (images, *positions), problem)
         for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
             x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
             products = _weights_of(tap, weights, problem, conv) @ x
-            target = sums[(slice(None), slice(None), *map(_within, met, positions))]
-            target += products.reshape(target.shape[1], target.shape[0], *target.shape[2:]).swapaxes(0, 1)
+            _add(products, sums[(slice(None), slice(None), *map(_within, met, positions))])
         _finish(sums, out[_box(images, positions)], problem, given.get("bias"))
 
 
@@ -163,15 +173,14 @@ def _solve_src(problem: Problem, given: Mapping[str, Array], out: Array) -> None
     conv, dst, weights = _conv(problem), given["dst"], given["weights"]
     everywhere = tuple(range(a.dst) for a in conv.axes)
     for images, *positions in _boxes(problem):
-        sums = _zeros(conv, conv.src_channels, (images, *positions), problem)
+        sums = _zeros(conv.src_channels, (images, *positions), problem)
         for tap, met, sources in _taps(conv, tuple(positions), everywhere):
             dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
             products = _weights_of(tap, weights, problem, conv).swapaxes(1, 2) @ dy
             shifted = (
                 slice(s.start - r.start, s.stop - r.start, s.step) for s, r in zip(sources, positions, strict=True)
             )
-            target = sums[(slice(None), slice(None), *shifted)]
-            target += products.reshape(target.shape[1], target.shape[0], *target.shape[2:]).swapaxes(0, 1)
+            _add(products, sums[(slice(None), slice(None), *shifted)])
         _finish(sums, out[_box(images, positions)], problem, given.get("bias"))
 
 
@@ -179,7 +188,7 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
     conv, src, dst = _conv(problem), given["src"], given["dst"]
     everywhere = tuple(range(a.src) for a in conv.axes)
     per_group = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
-    sums = np.zeros((conv.taps, *per_group), problem.operand_format.accumulator.dtype)
+    sums = np.zeros((conv.taps, *per_group), _dtype(problem))
     for images, *positions in _boxes(problem):
         for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
             dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
@@ -193,11 +202,11 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
 def _solve_bias_add(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
     for images, *positions in _boxes(problem):
         box = _box(images, positions)
-        _finish(given["src"][box].astype(problem.operand_format.accumulator.dtype), out[box], problem, given["bias"])
+        _finish(given["src"][box].astype(_dtype(problem)), out[box], problem, given["bias"])
 
 
 def _solve_bias(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    dtype = problem.operand_format.accumulator.dtype
+    dtype = _dtype(problem)
     sums = np.zeros(out.shape, dtype)
     for images, *positions in _boxes(problem):
         part = given["dst"][_box(images, positions)]
@@ -227,7 +236,7 @@ def _box(images: range, positions: Sequence[range]) -> tuple[slice, ...]:
     return (_slice(images), slice(None), *map(_slice, positions))
 
 
-def _zeros(conv: Conv, channels: int, box: Ranges, problem: Problem) -> Array:
+def _zeros(channels: int, box: Ranges, problem: Problem) -> Array:
     """Zero sums of one block, canonical (N, C, X...), as a view of channels-first memory."""
     images, *positions = (len(r) for r in box)
-    return np.zeros((channels, images, *positions), problem.operand_format.accumulator.dtype).swapaxes(0, 1)
+    return np.zeros((channels, images, *positions), _dtype(problem)).swapaxes(0, 1)

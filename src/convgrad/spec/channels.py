@@ -61,8 +61,9 @@ def _channels_hint(call: Call, src: int | None, dst: int | None) -> str:
             " ConvTranspose weights are (in_channels, out_channels / groups),"
             f" here ({out_channels * groups}, {in_per_group // groups or 1})"
         )
-    attribute = call.op.attribute("weights_format")
-    for other in attribute.choices if attribute else ():
-        if other != call.attributes.weights_format and fits(*to_canonical(given, other)[:2]):
-            return f"; they fit {attribute.name if attribute else ''}={other}"
+    for attribute in call.op.attributes:
+        others = set(attribute.choices) - {call.attributes.weights_format}
+        for other in others if attribute.means == "weights_format" else ():
+            if fits(*to_canonical(given, other)[:2]):
+                return f"; they fit {attribute.name}={other}"
     return ""

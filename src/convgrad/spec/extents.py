@@ -97,7 +97,7 @@ def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
 
 
 def _backward_weights(call: Call) -> tuple[Axis, ...]:
-    """The forward of weights_shape must map src to diff_dst; both may be empty."""
+    """The forward of weights_shape must map src to diff_dst, which is empty where the kernel does not fit."""
     axes = []
     extents = zip(_axis_rules(call), call.shapes["src"][2:], call.shapes["dst"][2:], strict=True)
     for rule, src, dst in extents:
@@ -151,8 +151,7 @@ def _backward_data(call: Call) -> tuple[Axis, ...]:
                 f"axis {r.index}: {_listed(_legal_sources(r, o))}"
                 for r, o in zip(_axis_rules(call), call.shapes["dst"][2:], strict=True)
             )
-            attribute = call.op.attribute("dst_shape")
-            name = attribute.name if attribute else "dst_shape"
+            name = next(port.name for port in call.op.operands if port.is_shape)
             ways = _without_shape(same, padding is not None)
             call.refuse("A8", f"{name} must be given{ways}; legal extents by spatial axis: {legal}")
         axes.append(rule.axis(src, dst, pads))

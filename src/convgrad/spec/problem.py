@@ -14,7 +14,7 @@ from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import DATA, axis_order, from_canonical, to_canonical
 from convgrad.spec.operators import Operator, SolvesFor, Tensor
 from convgrad.spec.rules import refuse
-from convgrad.spec.shapes import Call, Shape, gather
+from convgrad.spec.shapes import Call, Shape, gather, layouts_of
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ def problem_of(
         refuse("T4", op.name, f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32; got f64")
     geometry, note = _geometry(op, shapes, attributes)
     operands = tuple(port.tensor for port, _ in zip(op.operands, shapes, strict=False) if not port.is_shape)
-    layouts = {"weights": attributes.weights_format, "bias": "NCX"}
+    layouts = layouts_of(attributes)
     return Problem(
         op.name,
         op.solves_for,
         geometry,
         operands,
         op.output.tensor,
-        tuple(layouts.get(tensor, attributes.data_format) for tensor in (*operands, op.output.tensor)),
+        tuple(layouts[tensor] for tensor in (*operands, op.output.tensor)),
         operand_format,
         output_format,
         accumulate,

@@ -71,10 +71,15 @@ def with_full_shape(
     return tuple(operands), attributes if given is None else replace(attributes, dst_shape=full(given))
 
 
+def layouts_of(attributes: Attributes) -> dict[Tensor, str]:
+    """Return how each tensor's axes lie; a bias has one axis and lies as it is."""
+    data, weights = attributes.data_format, attributes.weights_format
+    return {"src": data, "dst": data, "weights": weights, "bias": "NCX"}
+
+
 def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Call:
     """Sort operands and shape attributes by tensor. A shape operand beats the attribute of the same meaning."""
-    data, weights = attributes.data_format, attributes.weights_format
-    layouts: dict[Tensor, str] = {"src": data, "dst": data, "weights": weights, "bias": "NCX"}
+    layouts = layouts_of(attributes)
     known: dict[Tensor, Shape] = {}
     names: dict[Tensor, str] = {op.output.tensor: op.output.name}
     for port, shape in zip(op.operands, shapes, strict=False):
