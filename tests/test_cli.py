@@ -144,6 +144,7 @@ FAILURES = {
     "attribute": ([*MADE_UP, "--attr", "stride=2"], 1, "did you mean strides?"),
     "attribute value": ([*MADE_UP, "--attr", "groups=two"], 1, "groups must be an integer; got 'two'"),
     "negative pads": ([*MADE_UP, "--attr", "pads_end=0,-1"], 1, "negative pads"),
+    "line without quotes": (["run", "BWD_W", "f32", "NXC", "ic3ih5oc3kh3"], 2, "put it in quotes"),
     "seed": ([*MADE_UP, "--seed", "-1"], 2, "a seed is a non-negative integer"),
     "two results": (["run", "BWD_WB f32 NXC ic4ih5oc4oh5kh3ph1", "-o", "a.npy"], 2, "makes two results"),
     "key of npy": ([*MADE_UP, "-o", "a.npy:k"], 1, "no keys"),

@@ -72,6 +72,8 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         if len(calls) > 1 and (options.output or options.expect):
             raise UsageError("BWD_WB makes two results; -o and --expect take one, as of BWD_W")
         return [_made_up(c.operator, c.shapes, dict(c.attributes), c.format.name, options) for c in calls]
+    if options.operator in ("deconv", *notation.DIRECTIONS):
+        raise UsageError("a problem line is one argument: put it in quotes")
     find(options.operator)
     if made_up == bool(options.inputs):
         raise UsageError("give either input files or --shapes")
