@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import digits_graph
 import numpy as np
 from numpy.typing import NDArray
 
 import convgrad
-from convgrad.verify import exact
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -157,18 +157,16 @@ def train(parameters: Arrays, images: Array, labels: Array, options: argparse.Na
 
 
 def record(path: Path, parameters: Arrays, images: Array, labels: Array) -> None:
-    """Write one training step of the strided layer: what enters it, and its exact gradients."""
-    _, dst, diff = step(parameters, images, labels)
-    src, diff_dst, weights = dst["edges"], diff["strokes"], parameters["strokes"]
-    attributes = {"strides": (2, 2), "dilations": (1, 1), "auto_pad": "same_upper"}
-    np.savez_compressed(
-        path,
-        src=src,
-        diff_dst=diff_dst,
-        weights=weights,
-        diff_weights=exact("ConvolutionBackwardWeights", src, diff_dst, weights.shape, **attributes),
-        diff_src=exact("ConvolutionBackwardData", diff_dst, weights, src.shape, **attributes),
-    )
+    """Write one training step as a graph with its tensors: every convolution, every gradient."""
+    _, dst, diff_dst = step(parameters, images, labels)
+    given = {"images": images, **parameters, "edges_relu": dst["edges"], "strokes_relu": dst["strokes"]}
+    given |= {f"diff_{name}": array for name, array in diff_dst.items()}
+    attributes = {
+        name: {"strides": [layer.attributes.get("strides", 1)] * 2, "dilations": [1, 1]}
+        | {"auto_pad": layer.attributes["auto_pad"]}
+        for name, layer in LAYERS.items()
+    }
+    digits_graph.record(path, given, attributes)
 
 
 def plot(figure: Any, path: Path, epochs: list[list[float]], parameters: Arrays, images: Array) -> None:
@@ -214,7 +212,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0, help="of the first weights and the order of the images")
-    parser.add_argument("--record", type=Path, metavar="FILE.npz", help="write one step of the strided layer")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write one step as FILE.json and FILE.npz")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw filters, losses and pictures")
     options = parser.parse_args()
     if min(options.epochs, options.batch) < 1 or options.seed < 0:

@@ -21,6 +21,7 @@ LAYERS = (
     "engines",
     "arrays",
     "functional",
+    "graph",
     "verify",
     "files",
     "cli",
@@ -41,6 +42,8 @@ SPEC = (
     "ordered",
     "oracle",
 )
+GRAPH = ("limits", "model", "resolve", "given", "infer", "partition", "graph", "reader", "writer", "explain", "picture")
+INNER = {"spec": SPEC, "graph": GRAPH}
 
 
 def modules() -> list[Path]:
@@ -60,7 +63,8 @@ def imported(path: Path) -> set[tuple[str, ...]]:
 
 def test_every_module_has_a_layer() -> None:
     assert {p.relative_to(ROOT).parts[0].removesuffix(".py") for p in modules()} == set(LAYERS)
-    assert {p.stem for p in (ROOT / "spec").glob("*.py")} - {"__init__"} == set(SPEC)
+    for package, inner in INNER.items():
+        assert {p.stem for p in (ROOT / package).glob("*.py")} - {"__init__"} == set(inner)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
@@ -71,8 +75,8 @@ def test_arrows_run_one_way(path: Path) -> None:
             assert layer in ("cli", "__main__"), target
             continue
         assert LAYERS.index(target[0]) <= LAYERS.index(layer), target
-        if layer == target[0] == "spec" and inner[0] != "__init__":
-            assert SPEC.index(target[1]) < SPEC.index(inner[0]), target
+        if layer == target[0] and layer in INNER and inner[0] != "__init__":
+            assert INNER[layer].index(target[1]) < INNER[layer].index(inner[0]), target
 
 
 def python(code: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -53,6 +53,22 @@ def read(place: str) -> Array:
         raise FileError(f"{place}: cannot be read as {kind}: {error}") from error
 
 
+def read_all(path: str) -> dict[str, Array]:
+    """Return every array of a .npz or .safetensors file by its key."""
+    kind = _kind(Path(path))
+    if kind not in _KEYS:
+        raise FileError(f"{path}: arrays by key come from {' or '.join(_KEYS)}; got {kind}")
+    if not Path(path).is_file():
+        raise FileError(f"{path}: no such file")
+    try:
+        keys = _KEYS[kind](Path(path))
+    except FileError:
+        raise
+    except Exception as error:  # as damaged as a header can be
+        raise FileError(f"{path}: cannot be read as {kind}: {error}") from error
+    return {key: read(f"{path}:{key}") for key in keys}
+
+
 def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
     """Refuse, before any work, a place that cannot be written: unknown kind, existing file, bf16 as .npy or .npz."""
     path, key = split_place(place)
@@ -75,11 +91,29 @@ def write(place: str, array: Array, force: bool = False) -> None:
     """Write one array to a place, through a temporary file beside it that replaces the target at once."""
     check_target(place, array.dtype, force)
     path, key = split_place(place)
+    _write(path, {key or "output": array})
+
+
+def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool) -> None:
+    """Refuse, before any work, a file that arrays of these types cannot be written to by key."""
+    if _kind(Path(path)) not in _KEYS:
+        raise FileError(f"{path}: arrays by key go to {' or '.join(_KEYS)}; got {_kind(Path(path))}")
+    for dtype in dtypes:
+        check_target(path, dtype, force)
+
+
+def write_all(path: str, arrays: Mapping[str, Array], force: bool = False) -> None:
+    """Write arrays by key to a .npz or .safetensors file, through a temporary file that replaces the target at once."""
+    check_target_of_all(path, [array.dtype for array in arrays.values()], force)
+    _write(Path(path), arrays)
+
+
+def _write(path: Path, arrays: Mapping[str, Array]) -> None:
     try:
         with _replacing(path) as file:
-            _WRITERS[_kind(path)](file, key or "output", array)
+            _WRITERS[_kind(path)](file, arrays)
     except OSError as error:
-        raise FileError(f"{place}: cannot be written: {error.strerror or error}") from error
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _kind(path: Path) -> str:
@@ -159,6 +193,19 @@ _READERS: dict[str, Callable[[Path, str | None], Array]] = {
     ".safetensors": _read_safetensors,
 }
 
+
+def _npz_keys(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def _safetensors_keys(path: Path) -> list[str]:
+    with _safetensors().safe_open(path, framework="np") as file:
+        return list(file.keys())
+
+
+_KEYS: dict[str, Callable[[Path], list[str]]] = {".npz": _npz_keys, ".safetensors": _safetensors_keys}
+
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -177,23 +224,26 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
-def _write_npy(file: IO[bytes], key: str, array: Array) -> None:
+def _write_npy(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    (array,) = arrays.values()
     np.save(file, array, allow_pickle=False)
 
 
-def _write_npz(file: IO[bytes], key: str, array: Array) -> None:
-    with zipfile.ZipFile(file, "w") as archive, archive.open(f"{key}.npy", "w", force_zip64=True) as member:
-        np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+def _write_npz(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for key, array in arrays.items():
+            with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
-def _write_safetensors(file: IO[bytes], key: str, array: Array) -> None:
+def _write_safetensors(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     _safetensors()
     from safetensors.numpy import save  # noqa: PLC0415
 
-    file.write(save({key: np.asarray(array, order="C")}))
+    file.write(save({key: np.asarray(array, order="C") for key, array in arrays.items()}))
 
 
-_WRITERS: dict[str, Callable[[IO[bytes], str, Array], None]] = {
+_WRITERS: dict[str, Callable[[IO[bytes], Mapping[str, Array]], None]] = {
     ".npy": _write_npy,
     ".npz": _write_npz,
     ".safetensors": _write_safetensors,

@@ -1,4 +1,4 @@
-"""The command line: ``convgrad run`` and ``convgrad info``."""
+"""The command line: its commands and their arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"convgrad COMMAND --help tells more; {EXIT_CODES}",
     )
     root.add_argument("--version", action="store_true", help="print the version and stop")
-    root.add_argument("command", nargs="?", metavar="COMMAND", choices=tuple(COMMANDS), help=" or ".join(COMMANDS))
+    root.add_argument("command", nargs="?", metavar="COMMAND", choices=tuple(COMMANDS), help=", ".join(COMMANDS))
     root.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return root
 
@@ -35,34 +35,60 @@ def run_parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad run``."""
     run = argparse.ArgumentParser(
         prog="convgrad run",
-        description="Run one operator and print shapes, resolved attributes, time and the size of the result.",
+        description="Run one operator, or a graph of them, and print shapes, resolved attributes, time and results.",
         epilog=EXIT_CODES,
     )
     run.add_argument(
         "operator",
         metavar="OPERATOR",
         help="a versioned name, such as ConvolutionBackwardWeights, or a quoted problem line:"
-        " [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] and benchdnn's descriptor",
+        " [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] and benchdnn's descriptor, or GRAPH.json",
     )
     place = "FILE.npy, FILE.npz:KEY or FILE.safetensors:KEY"
     run.add_argument("inputs", metavar="INPUT", nargs="*", help=f"{place}, in the operator's order")
     run.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute; lists as 1,1")
     shapes = "make operands of these shapes up: 8x56x56x64; for a shape operand its values"
     run.add_argument("--shapes", metavar="SHAPE", nargs="+", help=shapes)
-    run.add_argument("--fill", choices=("integers", "normal"), help="what to make operands of (default integers)")
+    tensors = "of a graph: arrays by tensor id in a .npz or .safetensors file; those of results are compared"
+    run.add_argument("--tensors", metavar="FILE", help=tensors)
+    _add_limit(run)
+    run.add_argument(
+        "--fill",
+        choices=("integers", "normal"),
+        help="what to make operands of (default integers); of a graph, what --tensors lacks",
+    )
     types = ("f32", "bf16", "f16", "f64")
     run.add_argument("--type", choices=types, help="the type of made-up operands (default f32)")
     run.add_argument("--seed", type=_seed, help="the seed of made-up operands (default 0)")
     run.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
     threads = "the most threads of generated kernels; the NumPy engine leaves threads to its BLAS"
     run.add_argument("--threads", type=int, help=threads)
-    run.add_argument("-o", "--output", metavar="FILE", help=f"write the result to {place}")
+    output = f"write the result to {place}; of a graph, its outputs by id to a .npz or .safetensors file"
+    run.add_argument("-o", "--output", metavar="FILE", help=output)
     run.add_argument("--force", action="store_true", help="replace the output file, all of it, if it exists")
     run.add_argument("--check", choices=("oracle",), help="compare with the oracle; exit 1 beyond the proved bound")
     expect = f"compare with a recorded result, {place}; exit 1 beyond the proved bound"
     run.add_argument("--expect", metavar="FILE", help=expect)
     run.add_argument("--json", action="store_true", help="print JSON instead of text, one object per operator")
     return run
+
+
+def explain_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``convgrad explain``."""
+    explain = argparse.ArgumentParser(
+        prog="convgrad explain",
+        description="Print a graph as a table of its ops and a drawing of what flows between them.",
+        epilog=EXIT_CODES,
+    )
+    explain.add_argument("graph", metavar="GRAPH.json", help="a graph as oneDNN dumps it and benchdnn reads it")
+    explain.add_argument("--plot", metavar="FILE", help="draw a picture, too: .png, .svg, .pdf (needs extra plot)")
+    _add_limit(explain)
+    return explain
+
+
+def _add_limit(parser: argparse.ArgumentParser) -> None:
+    limit = "a limit on graph files: file_bytes, nesting, ops, memory_bytes"
+    parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)
 
 
 def info_parser() -> argparse.ArgumentParser:
@@ -74,7 +100,7 @@ def info_parser() -> argparse.ArgumentParser:
     return info
 
 
-COMMANDS = {"run": run_parser, "info": info_parser}
+COMMANDS = {"run": run_parser, "explain": explain_parser, "info": info_parser}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

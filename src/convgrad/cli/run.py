@@ -15,21 +15,18 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad import files, formats, notation
+from convgrad.cli.arguments import UsageError, is_graph
+from convgrad.cli.checks import check_recorded, verdicts_on
 from convgrad.cli.progress import Progress
-from convgrad.cli.report import as_text, report, shape_words
-from convgrad.engines import numpy as engine
-from convgrad.errors import ConvgradError, FileError
-from convgrad.functional.call import Prepared, check_options, prepare, problem_from_shapes
-from convgrad.spec import oracle
+from convgrad.cli.report import as_text, report
+from convgrad.cli.run_graph import run_graph
+from convgrad.errors import ConvgradError
+from convgrad.functional.call import check_options, prepare, problem_from_shapes
 from convgrad.spec.operators import find
-from convgrad.verify.compare import Verdict, compare, compare_recorded
+from convgrad.verify.compare import Verdict
 from convgrad.verify.fill import Kind, fill
 
 Array = NDArray[Any]
-
-
-class UsageError(Exception):
-    """The command line contradicts itself."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +42,21 @@ class Job:
 def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     try:
-        verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
+        if is_graph(options.operator):
+            right = run_graph(options)
+        else:
+            if options.tensors or options.limit:
+                raise UsageError("--tensors and --limit go with GRAPH.json")
+            right = all(verdict.ok for job in _jobs(options) for verdict in _run(job, options))
     except UsageError as error:
         print(f"convgrad run: {error}\ntry convgrad run --help", file=sys.stderr)
         return 2
     except (ConvgradError, MemoryError) as error:
         print(f"convgrad: {error or 'out of memory'}", file=sys.stderr)
+        right = False
+    if not right:
         print(f"reproduce: {_reproducer(options)}", file=sys.stderr)
-        return 1
-    if all(verdict.ok for verdict in verdicts):
-        return 0
-    print(f"reproduce: {_reproducer(options)}", file=sys.stderr)
-    return 1
+    return 0 if right else 1
 
 
 # -- what to run -----------------------------------------------------------------------------------------------
@@ -146,14 +146,16 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     problem = prepared.problem
     if problem.note:
         print(f"convgrad: warning: {problem.note}", file=sys.stderr)
-    recorded = _recorded(options, prepared)
+    recorded = {} if options.expect is None else {options.expect: files.read(options.expect)}
+    for place, array in recorded.items():
+        check_recorded(place, array, problem)
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     with Progress(f"{problem.operator}:", options.json):
         started = time.perf_counter()
         result = prepared.execute()
         time_ms = 1e3 * (time.perf_counter() - started)
-    verdicts = _compare(result, recorded, prepared, options)
+    verdicts = verdicts_on(prepared, result, recorded, oracle_too=options.check is not None, silent=options.json)
     sources = dict(zip((port.name for port in prepared.op.operands), job.places, strict=False))
     summary = report(prepared, sources, result, time_ms, verdicts)
     if options.output:
@@ -163,36 +165,6 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     return list(verdicts.values())
 
 
-def _recorded(options: argparse.Namespace, prepared: Prepared) -> Array | None:
-    if options.expect is None:
-        return None
-    problem = prepared.problem
-    recorded = files.read(options.expect)
-    if recorded.shape != problem.output_shape or formats.of_dtype(recorded.dtype) is None:
-        wanted = f"{problem.output_format} {shape_words(problem.output_shape)}"
-        given = f"{recorded.dtype} {shape_words(recorded.shape)}"
-        raise FileError(f"{options.expect}: the result is {wanted}; the file has {given}")
-    return recorded
-
-
-def _compare(
-    result: Array, recorded: Array | None, prepared: Prepared, options: argparse.Namespace
-) -> dict[str, Verdict]:
-    if options.check is None and recorded is None:
-        return {}
-    problem, got = prepared.problem, prepared.canonical_output(result)
-    height = engine.height(problem)
-    with Progress("oracle:", options.json) as progress:
-        answer = oracle.evaluate(problem, prepared.operands, progress=progress)
-    verdicts = {}
-    if options.check:
-        verdicts["oracle"] = compare(got, answer, problem, height)
-    if recorded is not None:
-        expected = prepared.canonical_output(recorded)
-        verdicts[options.expect] = compare_recorded(got, expected, answer, problem, height)
-    return verdicts
-
-
 def _reproducer(options: argparse.Namespace) -> str:
     """Return the command line, written out: what was made up is named with its type, fill and seed."""
     words = ["convgrad", "run", options.operator, *options.inputs]
@@ -200,7 +172,11 @@ def _reproducer(options: argparse.Namespace) -> str:
         words += ["--attr", text]
     if options.shapes:
         words += ["--shapes", *options.shapes]
-    if not options.inputs:
+    if options.tensors:
+        words += ["--tensors", options.tensors]
+    for text in options.limit:
+        words += ["--limit", text]
+    if options.fill or not (options.inputs or options.tensors):
         words += ["--fill", options.fill or "integers", "--seed", str(options.seed or 0)]
         if options.shapes:
             words += ["--type", options.type or "f32"]

@@ -122,15 +122,20 @@ def problem_from_shapes(
     errors: list[ConvgradError] = []
     for op in rows(operator):
         try:
-            return op, _problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype)
+            return op, problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype)
         except ConvgradError as error:
             errors.append(error)
     raise errors[0]
 
 
-def _problem_of_row(
-    op: Operator, shapes: tuple[object, ...], attributes: Mapping[str, Any], operand_format: Format, dtype: object
+def problem_of_row(
+    op: Operator,
+    shapes: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    operand_format: Format,
+    dtype: object = None,
 ) -> Problem:
+    """Return the problem of a strict call of one row of the table on operands of these shapes."""
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
     for port, shape in zip(op.operands, extents, strict=False):
         if not port.is_shape:

@@ -36,7 +36,7 @@ class Attributes:
 
 def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attributes:
     """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6. None counts as absent."""
-    _check_names(op, given)
+    check_names(op, given)
     values: dict[str, Any] = {}
     value: Any
     for attribute in op.attributes:
@@ -55,13 +55,14 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
     return Attributes(**values)
 
 
-def _check_names(op: Operator, given: Mapping[str, Any]) -> None:
+def check_names(op: Operator, given: Mapping[str, Any]) -> None:
+    """Refuse attributes that the operator does not have, by rule A1."""
     names = [a.name for a in op.attributes]
     for name in given:
         if name not in names:  # A1
             meanings = {a.name: a.means for row in OPERATORS for a in row.attributes}
             renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
-            near = renamed or difflib.get_close_matches(name, names, n=1)
+            near = renamed or difflib.get_close_matches(name[:80], names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
             if name == "padding":
                 hint = "pads are pads_begin and pads_end, or follow from auto_pad"

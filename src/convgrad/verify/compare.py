@@ -41,22 +41,27 @@ class Verdict:
         """Whether every element is proved to lie within its bound."""
         return self.beyond == 0 and self.undecided == 0
 
-    def __str__(self) -> str:
-        """Return the verdict as one line."""
+    @property
+    def brief(self) -> str:
+        """The verdict without the worst element."""
         if self.elements == 0:
             return "ok: nothing to compare"
-        parts = [f"{self.equal} of {self.elements} equal, largest error {self.share:.3g} of the bound"]
-        if self.share:
-            numbers = f"got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
-            parts.append(f"worst element {self.worst}: {numbers}")
-        if self.blind:
-            parts.append(f"a 0 would pass at {self.blind}")
         head = "ok"
         if self.beyond:
             head = f"WRONG: {self.beyond} of {self.elements} elements beyond the bound"
         elif self.undecided:
             head = f"UNDECIDED: {self.undecided} of {self.elements} elements may overflow or have too long a sum"
-        return f"{head}: {'; '.join(parts)}"
+        return f"{head}: {self.equal} of {self.elements} equal, largest error {self.share:.3g} of the bound"
+
+    def __str__(self) -> str:
+        """Return the verdict as one line."""
+        parts = [self.brief]
+        if self.share:
+            numbers = f"got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
+            parts.append(f"worst element {self.worst}: {numbers}")
+        if self.blind:
+            parts.append(f"a 0 would pass at {self.blind}")
+        return "; ".join(parts)
 
 
 def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) -> Verdict:

@@ -1,0 +1,25 @@
+"""Graphs of oneDNN: built from ops over logical tensors or read from JSON, inferred, explained, run and written."""
+
+from convgrad.graph.explain import explain
+from convgrad.graph.graph import Graph, Header, Outcome
+from convgrad.graph.limits import Limits
+from convgrad.graph.model import LogicalTensor, Op
+from convgrad.graph.partition import CompiledPartition, Execution, Partition
+from convgrad.graph.reader import from_json, read
+from convgrad.graph.writer import to_json
+
+__all__ = [
+    "CompiledPartition",
+    "Execution",
+    "Graph",
+    "Header",
+    "Limits",
+    "LogicalTensor",
+    "Op",
+    "Outcome",
+    "Partition",
+    "explain",
+    "from_json",
+    "read",
+    "to_json",
+]

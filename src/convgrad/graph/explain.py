@@ -1,0 +1,136 @@
+"""A graph in words: a table of its ops, and a drawing with one rail for every tensor that is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from convgrad.graph.graph import Graph
+from convgrad.graph.model import LogicalTensor, Op, dense_strides, printable
+from convgrad.graph.resolve import Resolved
+from convgrad.spec.geometry import Conv
+from convgrad.spec.order import height_of
+
+LARGEST_DRAWING = 200
+COLUMNS = ("op", "kind", "reads", "makes", "multiply-adds", "height", "attributes")
+
+
+def explain(graph: Graph) -> str:
+    """Return a finalized graph as a table and a drawing, for a terminal."""
+    found = graph.inference
+    count = len(found.order)
+    head = f"{count} op{'s' * (count > 1)}, {count - len(found.reasons)} of the convolution family"
+    header = graph.header
+    rows = [COLUMNS, *(_row(op, found.resolved.get(op.id)) for op in found.order)]
+    reasons = [f"not run: {op.label}: {found.reasons[op.id]}" for op in found.order if op.id in found.reasons]
+    lines = [
+        f"oneDNN graph {printable(header.version)}, {header.engine_kind}, fpmath {header.fpmath_mode}: {head}",
+        f"results alive at one time take at most {peak_bytes(graph):,} bytes, those of unknown extents not counted",
+        "",
+        *_aligned(rows),
+        *reasons,
+        "",
+        *drawing(graph),
+    ]
+    return "\n".join(lines)
+
+
+def peak_bytes(graph: Graph) -> int:
+    """Return the most bytes that results take at one time while the graph runs; unknown extents count as nothing."""
+    found, kept = graph.inference, set(graph.outputs)
+    alive: dict[int, int] = {}
+    peak = 0
+    for op in found.order:
+        if op.id in found.resolved:
+            problem = found.resolved[op.id].problem
+            alive[op.outputs[0].id] = prod(problem.output_shape) * problem.output_format.dtype.itemsize
+            peak = max(peak, sum(alive.values()))
+        for tensor in set(found.released[op.id]) - kept:
+            alive.pop(tensor, None)
+    return peak
+
+
+def _row(op: Op, resolved: Resolved | None) -> tuple[str, ...]:
+    reads, makes = (", ".join(str(t.id) for t in tensors) for tensors in (op.inputs, op.outputs))
+    work = height = ""
+    if resolved is not None:
+        geometry, height = resolved.problem.geometry, str(height_of(resolved.problem))
+        work = f"{geometry.multiply_adds:,}" if isinstance(geometry, Conv) else ""
+    given = op.attributes if resolved is None else resolved.attributes
+    attributes = " ".join(f"{printable(name)}={_value(value)}" for name, value in given.items())
+    return op.label, printable(op.kind), reads, makes, work, height, attributes
+
+
+def _value(value: object) -> str:
+    return printable(",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+# -- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def drawing(graph: Graph) -> list[str]:
+    """Return lines in running order: ``o`` a tensor, on its rail until the last op that reads it; ``*`` an op.
+
+    An op's line joins the rails it reads (``+``) to its own mark, on the rail of what it makes.
+    """
+    found = graph.inference
+    if len(found.order) > LARGEST_DRAWING:
+        return [f"(no drawing: more than {LARGEST_DRAWING} ops)"]
+    kept = set(graph.outputs)
+    rails: list[int | None] = []
+    lines: list[tuple[str, str]] = []
+    for op in found.order:
+        for tensor in op.inputs:
+            if tensor.id not in rails:
+                column = _place(rails, tensor.id)
+                lines.append((_tensor_line(rails, column), f"{_description(found.tensors[tensor.id])}  given"))
+        reads = [rails.index(tensor.id) for tensor in op.inputs]
+        before = list(rails)
+        rails = [None if tensor in found.released[op.id] else tensor for tensor in rails]
+        makes = [_place(rails, tensor.id) for tensor in op.outputs]
+        lines.append((_op_line(before, reads, makes), f"{op.label}  {printable(op.kind)}"))
+        for tensor, column in zip(op.outputs, makes, strict=True):
+            note = "  result" if tensor.id in kept else ""
+            lines.append((_tensor_line(rails, column), f"{_description(found.tensors[tensor.id])}{note}"))
+        rails = [None if tensor in found.released[op.id] else tensor for tensor in rails]
+    width = max(len(rail) for rail, _ in lines)
+    return [f"{rail:{width}}  {text}" for rail, text in lines]
+
+
+def _place(rails: list[int | None], tensor: int) -> int:
+    """Put a tensor on the first free rail and return its number."""
+    if None not in rails:
+        rails.append(None)
+    column = rails.index(None)
+    rails[column] = tensor
+    return column
+
+
+def _tensor_line(rails: Sequence[int | None], column: int) -> str:
+    marks = ("o" if n == column else " " if tensor is None else "|" for n, tensor in enumerate(rails))
+    return " ".join(marks).rstrip()
+
+
+def _op_line(before: Sequence[int | None], reads: Sequence[int], makes: Sequence[int]) -> str:
+    """Return the line of an op: from the rails as they were before it to the marks on what it makes."""
+    joined = {*reads, *makes}
+    first, last = min(joined, default=0), max(joined, default=0)
+    text = ""
+    for n in range(max(len(before), last + 1)):
+        alive = n < len(before) and before[n] is not None
+        inside = first < n < last
+        text += "*" if n in makes else "+" if n in reads else "|" if alive else "-" if inside else " "
+        text += "-" if first <= n < last else " "
+    return text.rstrip()
+
+
+def _description(tensor: LogicalTensor) -> str:
+    dense = tensor.shape is None or tensor.strides in (None, dense_strides(tensor.shape))
+    strides = "" if dense else f" strides {','.join(map(str, tensor.strides or ()))}"
+    layout = "" if tensor.layout_type == "strided" else f" {tensor.layout_type}"
+    return f"{tensor}{strides}{layout}"

@@ -1,0 +1,68 @@
+"""Arrays given to a graph: found by id or name, taken through the door, and what they say of the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from convgrad import arrays
+from convgrad.errors import ConvgradError, GraphError
+from convgrad.graph.model import FLOAT_DTYPES, LogicalTensor, Op, Shape
+from convgrad.spec.operators import Operator
+
+Array = NDArray[Any]
+Tensors = Mapping[int, object] | Mapping[str, object] | Mapping[int | str, object]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What one op is given, by tensor id: arrays, the values of shape inputs, and descriptions that follow."""
+
+    arrays: Mapping[int, Array]
+    shapes: Mapping[int, Shape]
+    tensors: Mapping[int, LogicalTensor]
+
+
+def by_id(described: Iterable[LogicalTensor], tensors: Tensors) -> dict[int, object]:
+    """Return arrays by tensor id; keys are ids, decimal ids, or names."""
+    known = {tensor.id: tensor for tensor in described}
+    keys: dict[object, int] = {str(tensor): tensor for tensor in known} | {tensor: tensor for tensor in known}
+    keys |= {tensor.name: tensor.id for tensor in known.values() if tensor.name}
+    values: dict[int, object] = {}
+    for key, value in tensors.items():
+        if key not in keys:
+            listed = ", ".join(tensor.label for tensor in known.values())
+            raise GraphError(f"the graph has no tensor {key!r}; it has {listed:.500}")
+        if keys[key] in values:
+            raise GraphError(f"tensor {known[keys[key]].label} must be given once; got it by id and by name")
+        values[keys[key]] = value
+    return values
+
+
+def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> Given:
+    """Return what an op is given of ``values``, or raise GraphError where that contradicts the descriptions."""
+    taken: dict[int, Array] = {}
+    shapes: dict[int, Shape] = {}
+    known: dict[int, LogicalTensor] = {}
+    try:
+        for port, tensor in zip(row.operands, op.inputs, strict=False):
+            if tensor.id not in values:
+                continue
+            if port.is_shape:
+                shapes[tensor.id] = arrays.take_shape(values[tensor.id], row.name, port.name)
+                continue
+            array, fmt = arrays.take(values[tensor.id], row.name, port.name)
+            described = tensors[tensor.id]
+            refined = described.known(array.shape, fmt.name) if fmt.name in FLOAT_DTYPES else None
+            if refined is None:
+                got = f"{fmt} {'x'.join(map(str, array.shape)) or 'scalar'}"
+                raise op.refuse(f"the array must fit tensor {described}; got {got}")
+            taken[tensor.id], known[tensor.id] = array, refined
+    except GraphError:
+        raise
+    except ConvgradError as error:
+        raise op.refuse(str(error)) from error
+    return Given(taken, shapes, known)

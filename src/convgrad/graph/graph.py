@@ -1,0 +1,187 @@
+"""A graph and its life: ops are added, it is finalized, cut into partitions, and run as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from convgrad.errors import GraphError
+from convgrad.graph.given import Tensors, by_id
+from convgrad.graph.infer import Inference, infer, inputs_of, producers_of, tensors_of
+from convgrad.graph.limits import DEFAULT_LIMITS, Limits
+from convgrad.graph.model import LogicalTensor, Op
+from convgrad.graph.partition import Execution, Partition, execute, memory_of
+
+Array = NDArray[Any]
+
+ENGINE_KINDS = ("any", "cpu", "gpu")
+FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave: results by tensor id, and for every op that did not run, by its id, why."""
+
+    results: Mapping[int, Array]
+    skipped: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of the whole graph. Arithmetic here is always strict, which every mode allows."""
+
+    version: str = "3.0.0"
+    engine_kind: str = "cpu"
+    fpmath_mode: str = "strict"
+    fpmath_mode_apply_to_int: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the two names."""
+        for name, choices in (("engine_kind", ENGINE_KINDS), ("fpmath_mode", FPMATH_MODES)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise GraphError(f"{name} must be one of {', '.join(choices)}; got {value!r:.80}")
+
+
+class Graph:
+    """Ops over logical tensors, connected where tensor ids are equal.
+
+    ``outputs`` are the ids of the tensors a run returns: by default those that no op reads. Raises GraphError, with the
+    place in the file where there is one, for whatever does not fit.
+
+    >>> import numpy as np
+    >>> src = LogicalTensor(0, "f32", (1, 5, 1), name="src")
+    >>> weights = LogicalTensor(1, "f32", (3, 1, 1), name="weights")
+    >>> graph = Graph()
+    >>> layer = {"strides": [1], "dilations": [1], "auto_pad": "same_upper"}
+    >>> graph.add_op(Op(0, "Convolution", (src, weights), (LogicalTensor(2, name="dst"),), layer))
+    >>> graph.finalize()
+    >>> print(graph.tensors[2])
+    2 dst: f32 1x5x1
+    >>> ones = {"src": np.ones((1, 5, 1), np.float32), "weights": np.ones((3, 1, 1), np.float32)}
+    >>> graph.run(ones).results[2].ravel().tolist()
+    [2.0, 3.0, 3.0, 3.0, 2.0]
+    """
+
+    def __init__(
+        self, ops: Sequence[Op] = (), *, outputs: Sequence[int] | None = None, header: Header = Header()
+    ) -> None:
+        self.header = header
+        self._ops: dict[int, Op] = {}
+        self._outputs = None if outputs is None else tuple(outputs)
+        self._inference: Inference | None = None
+        for op in ops:
+            self.add_op(op)
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops, as added."""
+        return tuple(self._ops.values())
+
+    @property
+    def is_finalized(self) -> bool:
+        """Whether the graph is complete."""
+        return self._inference is not None
+
+    def add_op(self, op: Op) -> None:
+        """Add an op; what it reads and makes connects to tensors of equal ids."""
+        if self.is_finalized:
+            raise op.refuse("a finalized graph takes no more ops")
+        if op.id in self._ops:
+            raise op.refuse(f"ids of ops must differ; {self._ops[op.id].label} has {op.id} too")
+        self._ops[op.id] = op
+
+    def finalize(self, given: Tensors | None = None) -> None:
+        """Check the graph as a whole and infer every shape; no ops can be added after.
+
+        ``given`` are arrays by tensor id or name that are known already: extents, types and values of shape inputs
+        that the graph leaves unknown follow from them.
+        """
+        inference = infer(self.ops, by_id(tensors_of(self.ops).values(), given or {}))
+        wrong = set(self._outputs or ()) - set(producers_of(self.ops))
+        if wrong:
+            raise GraphError(f"$.output_ports: must be tensors that ops make; got {min(wrong)}")
+        self._inference = inference
+
+    @property
+    def inference(self) -> Inference:
+        """What follows from the whole graph; needs a finalized one."""
+        if self._inference is None:
+            raise GraphError("the graph must be finalized first: call finalize()")
+        return self._inference
+
+    @property
+    def tensors(self) -> Mapping[int, LogicalTensor]:
+        """Every tensor by id, with all that follows; needs a finalized graph."""
+        return self.inference.tensors
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Ids of the tensors no op makes, in order of first use."""
+        return inputs_of(self.ops)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Ids of the tensors a run returns."""
+        if self._outputs is not None:
+            return self._outputs
+        read = {tensor.id for op in self.ops for tensor in op.inputs}
+        return tuple(t.id for op in self.ops for t in op.outputs if t.id not in read)
+
+    def with_given(self, tensors: Tensors) -> Graph:
+        """Return the graph finalized with these arrays given: what was unknown may follow."""
+        graph = Graph(self.ops, outputs=self._outputs, header=self.header)
+        graph.finalize(tensors)
+        return graph
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """Return the partitions in an order they can run in, one per op; needs a finalized graph."""
+        found = self.inference
+        return tuple(Partition(n, (op,), found.tensors, found.reasons.get(op.id)) for n, op in enumerate(found.order))
+
+    def run(
+        self,
+        tensors: Tensors,
+        *,
+        observe: Callable[[Execution], None] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> Outcome:
+        """Run every op of the family whose inputs are there and return the outputs; needs a finalized graph.
+
+        ``tensors`` are arrays by id or name: the graph's inputs, and what ops outside the family make. Results are
+        released once no op that is still to run reads them. ``observe`` sees every op that ran.
+        """
+        values = by_id(self.tensors.values(), tensors)
+        producers, found = producers_of(self.ops), self.inference
+        for tensor in values:
+            if tensor in producers and producers[tensor].id not in found.reasons:
+                raise producers[tensor].refuse(f"it makes tensor {self.tensors[tensor].label}, which cannot be given")
+        kept = set(self.outputs)
+        made: dict[int, int] = {}  # bytes by tensor id
+        results: dict[int, Array] = {}
+        skipped: dict[int, str] = {}
+        for partition in self.partitions():
+            op, row = partition.op, partition.row
+            waits = next((t.id for t in op.inputs if t.id not in values and t.id in producers), None)
+            if partition.reason is not None or row is None:
+                skipped[op.id] = partition.reason or ""
+            elif waits is not None:
+                skipped[op.id] = f"waits for tensor {waits} of {producers[waits].label}"
+            else:
+                execution = execute(op, row, found.tensors, values, limits.memory_bytes - sum(made.values()))
+                if observe is not None:
+                    observe(execution)
+                output = op.outputs[0].id
+                made[output] = memory_of(execution.result)
+                values[output] = execution.result
+                if output in kept:
+                    results[output] = execution.result
+                del execution  # it holds the op's operands
+            for tensor in found.released[op.id]:
+                values.pop(tensor, None)
+                if tensor not in results:
+                    made.pop(tensor, None)
+        return Outcome(results, skipped)

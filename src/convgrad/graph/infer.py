@@ -1,0 +1,125 @@
+"""What a whole graph says: who makes each tensor, an order ops can run in, and every shape that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from convgrad.graph.given import given_to
+from convgrad.graph.model import LogicalTensor, Op, operator_of
+from convgrad.graph.resolve import Resolved, check_ports, resolve, unsupported
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Ops in running order, tensors with all that follows; by op id what is resolved, or why it cannot run.
+
+    ``released`` are, by op id, the tensors that no op reads after it.
+    """
+
+    order: tuple[Op, ...]
+    tensors: Mapping[int, LogicalTensor]
+    resolved: Mapping[int, Resolved]
+    reasons: Mapping[int, str]
+    released: Mapping[int, tuple[int, ...]]
+
+
+def infer(ops: Sequence[Op], values: Mapping[int, object]) -> Inference:
+    """Check a graph as a whole and infer every shape from it and the arrays given by tensor id, or raise GraphError."""
+    tensors = tensors_of(ops)
+    order = in_order(ops)
+    resolved: dict[int, Resolved] = {}
+    reasons: dict[int, str] = {}
+    for op in order:
+        row = operator_of(op)
+        reason = unsupported(op, row)
+        if row is None or reason is not None:
+            reasons[op.id] = reason or ""
+            continue
+        check_ports(op, row)
+        given = given_to(op, row, tensors, values)
+        tensors |= given.tensors
+        found = resolve(op, row, tensors, given.shapes)
+        if found is not None:
+            resolved[op.id] = found
+            tensors[op.outputs[0].id] = found.made(tensors[op.outputs[0].id])
+    return Inference(order, tensors, resolved, reasons, released_after(order))
+
+
+def tensors_of(ops: Sequence[Op]) -> dict[int, LogicalTensor]:
+    """Return every tensor by id, or raise where one id has two descriptions, or one name two ids."""
+    tensors: dict[int, LogicalTensor] = {}
+    names: dict[str, int] = {}
+    for op in ops:
+        for tensor in (*op.inputs, *op.outputs):
+            known = tensors.setdefault(tensor.id, tensor)
+            if tensor.name and names.setdefault(tensor.name, tensor.id) != tensor.id:
+                raise op.refuse(f"a name must be of one tensor; {tensor.label} shares it with {names[tensor.name]}")
+            if known != tensor:
+                differing = [
+                    f"{name} {getattr(tensor, name)} and {getattr(known, name)}"
+                    for name in tensor.__dataclass_fields__
+                    if getattr(tensor, name) != getattr(known, name)
+                ]
+                raise op.refuse(f"tensor {tensor.id} must have one description; got {', '.join(differing)}")
+    return tensors
+
+
+def producers_of(ops: Sequence[Op]) -> dict[int, Op]:
+    """Return the op that makes each tensor, or raise where two do."""
+    producers: dict[int, Op] = {}
+    for op in ops:
+        for tensor in op.outputs:
+            if tensor.id in producers:
+                raise op.refuse(f"a tensor must have one producer; {producers[tensor.id].label} makes {tensor.id} too")
+            producers[tensor.id] = op
+    return producers
+
+
+def inputs_of(ops: Sequence[Op]) -> tuple[int, ...]:
+    """Return the ids of the tensors that ops read and none makes, in order of first use."""
+    made = producers_of(ops)
+    return tuple(dict.fromkeys(tensor.id for op in ops for tensor in op.inputs if tensor.id not in made))
+
+
+def in_order(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """Return the ops so that each stands behind those it waits for, otherwise as given; raise where they form a cycle.
+
+    Depth first with a stack of its own: a graph may be deeper than Python's.
+    """
+    producers = producers_of(ops)
+    placed: dict[int, Op] = {}
+    for root in ops:
+        if root.id in placed:
+            continue
+        begun = {root.id: root}  # each waits for the next
+        stack = [(root, iter(root.inputs))]
+        while stack:
+            op, inputs = stack[-1]
+            before = next((producers[t.id] for t in inputs if _waits(t.id, producers, placed)), None)
+            if before is None:
+                placed[op.id] = op
+                begun.pop(op.id)
+                stack.pop()
+            elif before.id in begun:
+                names = ", ".join(waiting.label for waiting in list(begun.values())[:5])
+                raise op.refuse(f"a graph must have no cycles; ops that wait for each other are among {names}")
+            else:
+                begun[before.id] = before
+                stack.append((before, iter(before.inputs)))
+    return tuple(placed.values())
+
+
+def _waits(tensor: int, producers: Mapping[int, Op], placed: Mapping[int, Op]) -> bool:
+    return tensor in producers and producers[tensor].id not in placed
+
+
+def released_after(order: Sequence[Op]) -> dict[int, tuple[int, ...]]:
+    """Return by op id the tensors it reads, or makes, that no later op reads."""
+    read: set[int] = set()
+    released = {}
+    for op in reversed(order):
+        touched = dict.fromkeys(tensor.id for tensor in (*op.inputs, *op.outputs))
+        released[op.id] = tuple(tensor for tensor in touched if tensor not in read)
+        read |= {tensor.id for tensor in op.inputs}
+    return released

@@ -1,0 +1,192 @@
+"""The values of a graph: logical tensors, and ops over them that are connected where tensor ids are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from convgrad.errors import GraphError
+from convgrad.formats import FORMATS, Format
+from convgrad.spec.check import S64_MAX, as_integer, as_integers
+from convgrad.spec.operators import OPERATORS, Operator
+from convgrad.spec.shapes import LARGEST_RANK
+
+FLOAT_DTYPES = ("f32", "bf16", "f16")
+INTEGER_DTYPES = ("s32", "s64")
+DTYPES = ("undef", *FLOAT_DTYPES, *INTEGER_DTYPES, "s8", "u8", "s4", "u4", "boolean", "f8_e5m2", "f8_e4m3")
+LAYOUT_TYPES = ("undef", "any", "strided", "opaque")
+PROPERTY_TYPES = ("undef", "variable", "constant", "host_scalar")
+LARGEST_ID = 2**64 - 1
+LONGEST_SENTENCE = 1000
+
+Shape = tuple[int, ...]
+Dims = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class LogicalTensor:
+    """A tensor described: equal ids are the same tensor, and must carry equal descriptions.
+
+    ``dims`` is None where the rank is unknown, and an entry is None, or any negative number, where that extent is; a
+    single unknown extent counts as an unknown rank, as the file format cannot tell them apart. ``strides`` are in
+    elements; a strided tensor of known extents is dense and row-major by default. ``name`` is for Python only: the file
+    format has none.
+
+    >>> print(LogicalTensor(0, "f32", (8, 56, -1, 64), name="src"))
+    0 src: f32 8x56x?x64
+    >>> LogicalTensor(1, "bf16", (2, 3, 4)).strides
+    (12, 4, 1)
+    """
+
+    id: int
+    dtype: str = "undef"
+    dims: Dims | None = None
+    strides: Shape | None = None
+    layout_type: str = "strided"
+    property_type: str = "undef"
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """Check every field and bring dims and strides into their one form."""
+        _check_id("a tensor", self.id)
+        _check_choice("dtype", self.dtype, DTYPES)
+        _check_choice("layout_type", self.layout_type, LAYOUT_TYPES)
+        _check_choice("property_type", self.property_type, PROPERTY_TYPES)
+        if self.dims is not None:
+            given = tuple(-1 if extent is None else extent for extent in self.dims)
+            extents = as_integers(given)
+            if extents is None or max(extents, default=0) > S64_MAX or len(extents) > LARGEST_RANK:
+                raise GraphError(f"dims must be at most {LARGEST_RANK} integers below 2^63; got {self.dims!r:.80}")
+            dims = tuple(None if extent < 0 else extent for extent in extents)
+            object.__setattr__(self, "dims", None if dims == (None,) else dims)
+        if self.strides is not None:
+            strides = as_integers(self.strides)
+            if strides is None or min(strides, default=0) < 0 or max(strides, default=0) > S64_MAX:
+                raise GraphError(f"strides must be non-negative integers below 2^63; got {self.strides!r:.80}")
+            if self.dims is not None and len(strides) != len(self.dims):
+                raise GraphError(f"strides must be one per axis, {len(self.dims)} here; got {len(strides)}")
+            object.__setattr__(self, "strides", strides)
+        elif self.layout_type == "strided" and self.shape is not None:
+            dense = dense_strides(self.shape)
+            if max(dense, default=0) > S64_MAX:
+                raise GraphError(f"dims must make dense strides below 2^63; got {self!s:.80}")
+            object.__setattr__(self, "strides", dense)
+
+    @property
+    def shape(self) -> Shape | None:
+        """The extents, if all are known."""
+        if self.dims is None or None in self.dims:
+            return None
+        return tuple(extent for extent in self.dims if extent is not None)
+
+    @property
+    def format(self) -> Format | None:
+        """The number format, if it is one that the operators take."""
+        return FORMATS[self.dtype] if self.dtype in FLOAT_DTYPES else None
+
+    def known(self, shape: Shape, dtype: str) -> LogicalTensor | None:
+        """Return the tensor with these extents and this type, or None where they contradict what is known."""
+        dims = shape if self.dims is None else self.dims
+        if self.strides is not None and len(self.strides) != len(shape):
+            return None
+        if len(dims) != len(shape) or any(d not in (None, s) for d, s in zip(dims, shape, strict=True)):
+            return None
+        return replace(self, dims=shape, dtype=dtype) if self.dtype in ("undef", dtype) else None
+
+    @property
+    def label(self) -> str:
+        """The id, and the name if it has one."""
+        return f"{self.id} {printable(self.name)}".strip()
+
+    def __str__(self) -> str:
+        """Return id, name, type and extents."""
+        extents = "?" if self.dims is None else "x".join("?" if d is None else str(d) for d in self.dims) or "scalar"
+        return f"{self.label}: {self.dtype} {extents}"
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operator of a graph: its kind, what it reads and makes, in the operator's order, and its attributes.
+
+    ``kind`` is a name of any generation, with or without its version; the attributes' names tell generations apart that
+    share a kind. ``where`` is the op's place in the file it came from.
+    """
+
+    id: int
+    kind: str
+    inputs: tuple[LogicalTensor, ...]
+    outputs: tuple[LogicalTensor, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    name: str = ""
+    where: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the id and what the op is over; attributes become plain Python values, those of None are absent."""
+        _check_id("an op", self.id)
+        plain = {name: _plain(value) for name, value in self.attributes.items() if value is not None}
+        object.__setattr__(self, "attributes", plain)
+        for given in (self.inputs, self.outputs):
+            if not isinstance(given, tuple) or not all(isinstance(tensor, LogicalTensor) for tensor in given):
+                raise self.refuse(f"inputs and outputs must be tuples of LogicalTensor; got {given!r:.80}")
+
+    @property
+    def label(self) -> str:
+        """What messages call it: its name, or its kind and id."""
+        return printable(self.name or f"{self.kind} {self.id}")
+
+    def refuse(self, sentence: str) -> GraphError:
+        """Return a GraphError that says where, and of which op."""
+        return GraphError(f"{self.where} {self.label}: {printable(sentence, LONGEST_SENTENCE)}".strip())
+
+
+def operator_of(op: Op) -> Operator | None:
+    """Return the row of the operator table that an op means; None where it is not of the family.
+
+    A kind has no version: of the rows of that kind, the first that has all the attributes is meant. The older order of
+    ConvolutionBackpropFilters is told by its second input, a tensor of integers.
+    """
+    kind = op.kind.removesuffix("-1")
+    rows = [row for row in OPERATORS if row.name.removesuffix("-1") == kind]
+    second_is_shape = len(op.inputs) > 1 and op.inputs[1].dtype in INTEGER_DTYPES
+    rows = [row for row in rows if second_is_shape == _second_is_shape(row)] or rows
+    fitting = [row for row in rows if set(op.attributes) <= {a.name for a in row.attributes}]
+    return next(iter(fitting or rows), None)
+
+
+def _second_is_shape(row: Operator) -> bool:
+    return len(row.operands) > 1 and row.operands[1].is_shape
+
+
+def printable(text: str, length: int = 80) -> str:
+    """Return the start of a text from a file, with what a terminal should not be sent replaced."""
+    return "".join(character if character.isprintable() else "?" for character in text[:length])
+
+
+def dense_strides(shape: Shape) -> Shape:
+    """Return the row-major strides, in elements; empty extents count as 1.
+
+    >>> dense_strides((2, 0, 4))
+    (4, 4, 1)
+    """
+    return tuple(prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _check_id(what: str, number: object) -> None:
+    integer = as_integer(number)
+    if integer is None or not 0 <= integer <= LARGEST_ID:
+        raise GraphError(f"the id of {what} must be a non-negative integer below 2^64; got {number!r:.80}")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise GraphError(f"{name} must be one of {', '.join(choices)}; got {value!r:.80}")

@@ -1,0 +1,178 @@
+"""Partitions: what of a graph runs at once, here one op; compiled with known extents, and called with arrays."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.errors import ConvgradError, GraphError
+from convgrad.formats import Format
+from convgrad.functional.call import Prepared, prepare
+from convgrad.graph.given import Tensors, by_id, given_to
+from convgrad.graph.limits import DEFAULT_LIMITS
+from convgrad.graph.model import LogicalTensor, Op, Shape, dense_strides, operator_of
+from convgrad.graph.resolve import check_ports, resolve, unsupported
+from convgrad.spec.check import S64_MAX
+from convgrad.spec.operators import Operator
+from convgrad.spec.problem import Problem
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One op that ran: the checked call, its result, the time it took."""
+
+    op: Op
+    prepared: Prepared
+    result: Array
+    time_ms: float
+
+
+@dataclass(frozen=True)
+class CompiledPartition:
+    """A partition with known extents, callable any number of times; ``problem`` is None where a shape input decides."""
+
+    op: Op
+    row: Operator
+    tensors: Mapping[int, LogicalTensor]
+    problem: Problem | None
+
+    def query_logical_tensor(self, tensor_id: int) -> LogicalTensor:
+        """Return a tensor's description with all that compiling made known."""
+        if tensor_id not in self.tensors:
+            raise self.op.refuse(f"has no tensor {tensor_id}; it has {', '.join(map(str, self.tensors))}")
+        return self.tensors[tensor_id]
+
+    def __call__(self, tensors: Tensors) -> dict[int, Array]:
+        """Return the output by tensor id, computed from inputs given by tensor id or name."""
+        values = by_id(self.tensors.values(), tensors)
+        if self.op.outputs[0].id in values:
+            raise self.op.refuse(f"it makes tensor {self.op.outputs[0].label}, which cannot be given")
+        return {self.op.outputs[0].id: execute(self.op, self.row, self.tensors, values).result}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A part of a graph that runs at once. ``reason`` says by name what is unsupported, where it is."""
+
+    id: int
+    ops: tuple[Op, ...]
+    tensors: Mapping[int, LogicalTensor]
+    reason: str | None
+
+    @property
+    def op(self) -> Op:
+        """Its op."""
+        return self.ops[0]
+
+    @property
+    def row(self) -> Operator | None:
+        """Its row of the operator table; None outside the family."""
+        return operator_of(self.op)
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether it can run."""
+        return self.reason is None
+
+    @property
+    def inputs(self) -> tuple[LogicalTensor, ...]:
+        """What it reads, with all known extents."""
+        return tuple(self.tensors[tensor.id] for tensor in self.op.inputs)
+
+    @property
+    def outputs(self) -> tuple[LogicalTensor, ...]:
+        """What it makes, with all known extents."""
+        return tuple(self.tensors[tensor.id] for tensor in self.op.outputs)
+
+    def compile(self, inputs: Sequence[LogicalTensor] = (), outputs: Sequence[LogicalTensor] = ()) -> CompiledPartition:
+        """Return the partition ready to be called. ``inputs`` and ``outputs`` replace the graph's descriptions by id.
+
+        Every input must be fully known then, there or in the graph; outputs may be unknown.
+        """
+        row = self.row
+        if self.reason is not None or row is None:
+            raise self.op.refuse(f"this partition cannot be compiled: {self.reason}")
+        tensors = {tensor.id: tensor for tensor in (*self.inputs, *self.outputs)}
+        for tensor in (*inputs, *outputs):
+            if tensor.id not in tensors:
+                raise self.op.refuse(f"has no tensor {tensor.id}; it has {', '.join(map(str, tensors))}")
+            tensors[tensor.id] = tensor
+        described = replace(
+            self.op,
+            inputs=tuple(tensors[tensor.id] for tensor in self.op.inputs),
+            outputs=tuple(tensors[tensor.id] for tensor in self.op.outputs),
+        )
+        reason = unsupported(described, row)
+        if reason is not None:
+            raise self.op.refuse(f"this partition cannot be compiled: {reason}")
+        check_ports(described, row)
+        for port, known in zip(row.operands, described.inputs, strict=False):
+            if not port.is_shape and (known.shape is None or known.format is None):
+                raise self.op.refuse(f"compiling needs inputs of known type and extents; got {known}")
+        resolved = resolve(self.op, row, tensors, {})
+        if resolved is not None:
+            output = self.op.outputs[0].id
+            tensors[output] = resolved.made(tensors[output])
+        return CompiledPartition(self.op, row, tensors, None if resolved is None else resolved.problem)
+
+
+def execute(
+    op: Op,
+    row: Operator,
+    tensors: Mapping[int, LogicalTensor],
+    values: Mapping[int, object],
+    memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
+) -> Execution:
+    """Run one op on inputs by tensor id; the output lies in memory as its description says."""
+    missing = [tensors[tensor.id].label for tensor in op.inputs if tensor.id not in values]
+    if missing:
+        raise op.refuse(f"its inputs must be given; without an array is tensor {missing[0]}")
+    given = given_to(op, row, tensors, values)
+    known = {**tensors, **given.tensors}
+    resolved = resolve(op, row, known, given.shapes)
+    if resolved is None:
+        raise op.refuse("its inputs must say every extent and type")
+    operands = tuple(given.shapes.get(tensor.id, given.arrays.get(tensor.id)) for tensor in op.inputs)
+    try:
+        prepared = prepare(row.name, operands, resolved.attributes)
+        shape, fmt = prepared.problem.output_shape, prepared.problem.output_format
+        out = allocate(op, known[op.outputs[0].id], shape, fmt, memory_bytes)
+        if prepared.problem.note:
+            warnings.warn(f"{op.label}: {prepared.problem.note}", UserWarning, stacklevel=4)
+        started = time.perf_counter()
+        prepared.execute(out)
+    except GraphError:
+        raise
+    except ConvgradError as error:
+        raise op.refuse(str(error)) from error
+    return Execution(op, prepared, out, 1e3 * (time.perf_counter() - started))
+
+
+def memory_of(array: Array) -> int:
+    """Return the bytes from an array's first element to its last, gaps counted; strides are not negative."""
+    spans = ((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
+    return array.itemsize + sum(spans) if array.size else 0
+
+
+def allocate(
+    op: Op, tensor: LogicalTensor, shape: Shape, fmt: Format, memory_bytes: int = DEFAULT_LIMITS.memory_bytes
+) -> Array:
+    """Return an uninitialised array for a tensor, with the strides described; row-major where none are."""
+    known = tensor.known(shape, fmt.name)
+    strides = dense_strides(shape) if known is None or known.strides is None else known.strides
+    spans = [max(extent - 1, 0) * stride for extent, stride in zip(shape, strides, strict=True)]
+    elements = 0 if 0 in shape else 1 + sum(spans)
+    if elements * fmt.dtype.itemsize > memory_bytes:
+        sentence = f"tensors must fit the memory_bytes that are left, {memory_bytes}; got {tensor}"
+        raise op.refuse(f"{sentence}, {elements * fmt.dtype.itemsize} bytes with its strides")
+    in_bytes = [stride * fmt.dtype.itemsize for stride in strides]
+    in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of axes of at most one position, by the check
+    return np.lib.stride_tricks.as_strided(np.empty(elements, fmt.dtype), shape, in_bytes)

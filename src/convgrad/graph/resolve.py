@@ -1,0 +1,136 @@
+"""One op of a graph made a problem: a shape input beats the attribute, which beats known dims of the output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from convgrad.errors import ConvgradError
+from convgrad.functional.call import problem_of_row
+from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, LogicalTensor, Op, Shape, printable
+from convgrad.spec.check import as_integers, check_names
+from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
+from convgrad.spec.operators import Operator
+from convgrad.spec.problem import Problem
+
+SHAPE_MEANINGS = ("weights_shape", "dst_shape")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The attributes as the operator takes them, shape and pads of old dumps settled, and the problem they pose."""
+
+    attributes: Mapping[str, Any]
+    problem: Problem
+
+    def made(self, output: LogicalTensor) -> LogicalTensor:
+        """Return the description of the output, which is known not to contradict, with extents and type settled."""
+        return output.known(self.problem.output_shape, self.problem.output_format.name) or output
+
+
+def unsupported(op: Op, row: Operator | None) -> str | None:
+    """Return why an op cannot run, by name; None where it can."""
+    if row is None:
+        return f"{printable(op.kind) or 'an op without a kind'} is not an operator of the convolution family"
+    for tensor in (*op.inputs, *op.outputs):
+        if tensor.layout_type == "opaque":
+            return f"{op.kind} on tensor {tensor.label}, whose layout is opaque, is not supported"
+    for port, tensor in zip(row.operands, op.inputs, strict=False):
+        if not port.is_shape and tensor.dtype not in ("undef", *FLOAT_DTYPES):
+            return f"{op.kind} of {tensor.dtype} (tensor {tensor.label}) is not supported; f32, bf16 and f16 are"
+    return None
+
+
+def check_ports(op: Op, row: Operator) -> None:
+    """Refuse inputs, outputs and attributes that the operator does not have."""
+    if len(op.inputs) not in row.operand_counts or len(op.outputs) != 1:
+        takes = ", ".join(port.name if port.required else f"[{port.name}]" for port in row.operands)
+        got = f"{len(op.inputs)} inputs and {len(op.outputs)} outputs"
+        raise op.refuse(f"{op.kind} takes {takes} and makes {row.output.name}; got {got}")
+    for port, tensor in zip(row.operands, op.inputs, strict=False):
+        if port.is_shape and tensor.dtype not in ("undef", *INTEGER_DTYPES):
+            raise op.refuse(f"{port.name} must be a 1-D tensor of s32; got {tensor}")
+    try:
+        check_names(row, op.attributes)
+    except ConvgradError as error:
+        raise op.refuse(str(error)) from error
+
+
+def resolve(
+    op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], shapes: Mapping[int, Shape]
+) -> Resolved | None:
+    """Return the problem of an op, or None as long as an extent, a type or the values of a shape input are unknown.
+
+    ``shapes`` are the values of shape inputs, by tensor id. Raises GraphError where the operator refuses the call, and
+    where the result disagrees with what is known of the output.
+    """
+    inputs = [tensors[tensor.id] for tensor in op.inputs]
+    output = tensors[op.outputs[0].id]
+    floats = [*_arrays(row, inputs), output]
+    if len({tensor.dtype for tensor in floats} - {"undef"}) > 1:
+        raise op.refuse(f"all tensors of {op.kind} must have one type; got {', '.join(map(str, floats))}")
+    operands: list[Shape] = []
+    for port, tensor in zip(row.operands, inputs, strict=False):
+        known = shapes.get(tensor.id, output.shape) if port.is_shape else tensor.shape
+        if known is None:
+            return None
+        operands.append(known)
+    fmt = next((tensor.format for tensor in floats[:-1] if tensor.format), None)
+    if fmt is None:
+        return None
+    attributes = _attributes(op, row, output)
+    cropped = _cropped(attributes)
+    try:
+        problem = problem_of_row(row, tuple(operands), {**attributes, **cropped}, fmt)
+    except ConvgradError as error:
+        raise op.refuse(str(error)) from error
+    if cropped:
+        _check_cropped(op, row, problem, attributes)
+    if output.known(problem.output_shape, fmt.name) is None:
+        made = f"{fmt} {'x'.join(map(str, problem.output_shape)) or 'scalar'}"
+        raise op.refuse(f"its inputs and attributes make {row.output.name} {made}; the graph has {output}")
+    return Resolved({**attributes, **cropped}, problem)
+
+
+def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTensor]:
+    return [tensor for port, tensor in zip(row.operands, inputs, strict=False) if not port.is_shape]
+
+
+def _attributes(op: Op, row: Operator, output: LogicalTensor) -> dict[str, Any]:
+    """Return the attributes with the output's known dims in place of an absent shape; all zeros count as absent."""
+    attributes = dict(op.attributes)
+    shape_input = any(port.is_shape for port in row.operands[: len(op.inputs)])
+    for attribute in filter(None, map(row.attribute, SHAPE_MEANINGS)):
+        values = as_integers(attributes.get(attribute.name))
+        if values is not None and not any(values):
+            del attributes[attribute.name]
+        if attribute.name not in attributes and not shape_input and output.shape is not None:
+            attributes[attribute.name] = list(output.shape)
+    return attributes
+
+
+def _cropped(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the negative pads_end of old dumps replaced by zeros, or nothing where none is negative."""
+    pads = as_integers(attributes.get("pads_end"))
+    if pads is None or min(pads, default=0) >= 0:
+        return {}
+    return {"pads_end": [max(pad, 0) for pad in pads]}
+
+
+def _check_cropped(op: Op, row: Operator, problem: Problem, attributes: Mapping[str, Any]) -> None:
+    """Refuse a negative pads_end that crops more than positions nobody reads."""
+    assert isinstance(problem.geometry, Conv)  # only convolutions have pads
+    given = attributes["pads_end"]
+    for axis, pad_end in zip(problem.geometry.axes, given, strict=True):
+        if str(attributes.get("auto_pad", "none")).lower() in ("none", "notset", "explicit") and not _same_extent(
+            row, axis, pad_end
+        ):
+            raise op.refuse(f"a negative pads_end must leave the output's extent as with 0; got {list(given)}")
+
+
+def _same_extent(row: Operator, axis: Axis, pad_end: int) -> bool:
+    effective, pads = axis.effective_kernel, axis.pad_begin + pad_end
+    if row.transposed and row.solves_for == "src":
+        return transposed_extent(axis.dst, effective, axis.stride, pads) == axis.src
+    return forward_extent(axis.src, effective, axis.stride, pads) == axis.dst

@@ -1,0 +1,151 @@
+"""A graph as JSON that oneDNN's reader takes: current kinds and attribute names, type before value, plain ASCII."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from convgrad.graph.graph import Graph
+from convgrad.graph.infer import inputs_of
+from convgrad.graph.model import LogicalTensor, Op, operator_of
+from convgrad.graph.reader import UNKNOWN
+from convgrad.spec.check import as_integers
+from convgrad.spec.operators import OPERATORS, Operator
+
+AUTO_PADS = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+_OUTSIDE = re.compile(r"[^ !#-\[\]-~]")  # what needs an escape in JSON, or is not ASCII
+
+
+def to_json(graph: Graph) -> str:
+    """Return a finalized graph as JSON. Reading it back gives the ops of ``current(graph)``, and the same text again.
+
+    >>> from convgrad.graph import from_json
+    >>> src, weights = LogicalTensor(0, "f32", (1, 5, 1)), LogicalTensor(1, "f32", (3, 1, 1))
+    >>> layer = {"strides": [1], "dilations": [1], "filter_format": "XIO"}
+    >>> graph = Graph([Op(0, "Convolution", (src, weights), (LogicalTensor(2),), layer)])
+    >>> graph.finalize()
+    >>> text = to_json(graph)
+    >>> text == to_json(from_json(text)), '"weights_format"' in text
+    (True, True)
+    """
+    header, ops = graph.header, current(graph)
+    document = {
+        "version": _ascii(header.version),
+        "engine_kind": header.engine_kind,
+        "fpmath_mode": header.fpmath_mode,
+        "fpmath_mode_apply_to_int": str(header.fpmath_mode_apply_to_int).lower(),
+        "input_ports": list(inputs_of(ops)),
+        "output_ports": list(graph.outputs),
+        "graph": [_op(op) for op in ops],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def current(graph: Graph) -> tuple[Op, ...]:
+    """Return the ops of a finalized graph in the current generation of names, with all that follows filled in."""
+    return tuple(_current_op(op, graph) for op in graph.ops)
+
+
+def _current_op(op: Op, graph: Graph) -> Op:
+    inputs = tuple(_current_tensor(graph.tensors[tensor.id]) for tensor in op.inputs)
+    outputs = tuple(_current_tensor(graph.tensors[tensor.id]) for tensor in op.outputs)
+    op = replace(op, inputs=inputs, outputs=outputs, name=_ascii(op.name))
+    row = operator_of(op)
+    if row is None:
+        return replace(op, kind=_ascii(op.kind), attributes=_ascii_attributes(op.attributes))
+    today = current_row(row)
+    ports = {port.tensor: tensor for port, tensor in zip(row.operands, inputs, strict=False)}
+    return replace(
+        op,
+        kind=today.name,
+        inputs=tuple(ports[port.tensor] for port in today.operands if port.tensor in ports),
+        attributes=_current_attributes(op, row, today, graph),
+    )
+
+
+def current_row(row: Operator) -> Operator:
+    """Return the row of the same operator in the current generation.
+
+    >>> from convgrad.spec.operators import find
+    >>> current_row(find("ConvolutionBackpropFilters-1")).name
+    'ConvolutionBackwardWeights'
+    """
+    role = (row.solves_for, row.transposed)
+    return next(r for r in OPERATORS if "G3" in r.generations and (r.solves_for, r.transposed) == role)
+
+
+def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) -> dict[str, Any]:
+    resolved = graph.inference.resolved.get(op.id)
+    given = op.attributes if resolved is None else resolved.attributes
+    means = {attribute.name: attribute.means for attribute in row.attributes}
+    values = {means.get(name, name): value for name, value in given.items()}
+    output = op.outputs[0].shape
+    attributes: dict[str, Any] = {}
+    for attribute in today.attributes:
+        value = values.get(attribute.means)
+        if value in (None, []):
+            value = attribute.default
+        if attribute.means in ("weights_shape", "dst_shape") and output is not None:
+            value = list(output)
+        strides = as_integers(attributes.get("strides"))
+        if attribute.zeros_if_absent and value is None and strides:
+            value = [0] * len(strides)
+        if attribute.spellings and isinstance(value, str):
+            value = AUTO_PADS.get(dict(attribute.spellings).get(value.lower(), value), value)
+        if value is not None:
+            attributes[attribute.name] = value
+    return _ascii_attributes(attributes | {name: value for name, value in given.items() if name not in means})
+
+
+def _ascii_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {name: _ascii(value) if isinstance(value, str) else value for name, value in attributes.items()}
+    return {_ascii(name): value for name, value in plain.items()}
+
+
+def _current_tensor(tensor: LogicalTensor) -> LogicalTensor:
+    return replace(tensor, name="")
+
+
+# -- values to JSON --------------------------------------------------------------------------------------------------
+
+
+def _op(op: Op) -> dict[str, Any]:
+    return {
+        "id": op.id,
+        "name": op.name,
+        "kind": op.kind,
+        "attrs": {name: _attribute(value) for name, value in op.attributes.items()},
+        "inputs": [_tensor(tensor) for tensor in op.inputs],
+        "outputs": [_tensor(tensor) for tensor in op.outputs],
+    }
+
+
+def _tensor(tensor: LogicalTensor) -> dict[str, Any]:
+    dims = [UNKNOWN] if tensor.dims is None else [UNKNOWN if extent is None else extent for extent in tensor.dims]
+    return {
+        "id": tensor.id,
+        "dtype": tensor.dtype,
+        "shape": dims,
+        "stride": [UNKNOWN] if tensor.strides is None else list(tensor.strides),
+        "layout_type": tensor.layout_type,
+        "property_type": tensor.property_type,
+    }
+
+
+def _attribute(value: Any) -> Mapping[str, Any]:
+    """Return an attribute with its type in front, which the reader needs first."""
+    integers = as_integers(value)
+    if integers is not None:
+        return {"type": "s64[]", "value": list(integers)}
+    if isinstance(value, list | tuple):
+        return {"type": "f32[]", "value": [float(item) for item in value]}
+    name = {bool: "bool", int: "s64", float: "f32"}.get(type(value), "string")
+    return {"type": name, "value": str(value) if name == "string" else value}
+
+
+def _ascii(text: str) -> str:
+    """Return a text with each character that is not plain ASCII, or that JSON would escape, as its code."""
+    return _OUTSIDE.sub(lambda found: f"_u{ord(found.group()):04x}", text)
