@@ -35,7 +35,9 @@ def test_integers_come_out_exact(path: Path, capsys: pytest.CaptureFixture[str],
     code, out, err = said(capsys, "run", path, "--fill", "integers", "--check", "oracle", "--json", *tensors)
     assert code == 0, err
     reports = [json.loads(line) for line in out.splitlines()]
+    summary = reports.pop()
     ran = [report for report in reports if "skipped" not in report]
+    assert summary == {"ops": len(graph.ops), "ran": len(ran), "ok": True}
     assert len(ran) == sum(partition.is_supported for partition in graph.partitions())
     assert len(reports) == len(graph.ops)
     for report in ran:
@@ -81,7 +83,7 @@ def test_given_tensors_and_expected_results(capsys: pytest.CaptureFixture[str], 
     assert said(capsys, "run", BETWEEN, "-o", made)[0] == 0
     with np.load(made) as file:
         results = dict(file)
-    assert set(results) == {"7"}  # Add's tensor 6 cannot come about
+    assert set(results) == {"2", "5", "7"}  # 6 is Add's; ReLU and Add would read 2 and 5
     rng = np.random.default_rng(0)
     arrays = {str(t): rng.integers(-3, 4, graph.tensors[t].shape).astype(np.float32) for t in (*graph.inputs, 3)}
     np.savez(tensors, **arrays)
@@ -109,6 +111,7 @@ def test_without_what_relu_makes_the_rest_runs(capsys: pytest.CaptureFixture[str
     code, out, _ = said(capsys, "run", BETWEEN, "--tensors", tmp_path / "tensors.npz")
     assert code == 0
     assert "convolution_2 did not run: waits for tensor 3 of relu_1" in out
+    assert out.index("relu_1 did not run") < out.index("convolution_2 did not run") < out.index("ConvolutionBackward")
     assert "relu_1 did not run: ReLU is not an operator of the convolution family" in out
     assert "2 of 5 ops ran" in out
     np.savez(tmp_path / "tensors.npz", **arrays, **{"5": np.ones((1, 8, 4), np.float32)})
@@ -141,7 +144,7 @@ REFUSED = {
     "too many ops": ((STEP, "--limit", "ops=3"), "$.graph: must hold at most 3 ops; got 20"),
     "too long": ((STEP, "--limit", "file_bytes=3"), "at most 3 bytes (file_bytes)"),
     "too much memory": ((STEP, "--limit", "memory_bytes=100"), "memory_bytes that are left, 100"),
-    "a shape nobody gives": ((SHAPE_INPUT,), "give tensor 2: s32"),
+    "a shape nobody gives": ((SHAPE_INPUT,), "no op can run; this one waits for tensor 0"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -95,7 +95,7 @@ def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mappin
         refuse("D2", operator, f"out must have the output's shape {shape}; got {out.shape}")
     if not out.flags.writeable:  # D3
         refuse("D3", operator, "out must be writable; got a read-only array")
-    if _overlaps_itself(out):  # D4
+    if overlaps_itself(out.shape, out.strides, out.itemsize):  # D4
         refuse(
             "D4", operator, f"out must not overlap itself; got shape {out.shape} with strides {out.strides} in bytes"
         )
@@ -161,12 +161,12 @@ def _dtype_words(array: Array) -> str:
     return f"{fmt or array.dtype}{order}"
 
 
-def _overlaps_itself(out: Array) -> bool:
-    """Tell whether two elements may share bytes: each stride must step over all that the smaller ones span."""
-    spanned = out.itemsize
-    for stride, extent in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
+def overlaps_itself(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
+    """Tell whether two elements may share memory: each stride must step over all that the smaller ones span."""
+    spanned = size
+    for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
         if stride < spanned:
-            return out.size > 0
+            return 0 not in shape
         spanned += stride * (extent - 1)
     return False
 

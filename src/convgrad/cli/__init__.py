@@ -81,6 +81,7 @@ def explain_parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
     )
     explain.add_argument("graph", metavar="GRAPH.json", help="a graph as oneDNN dumps it and benchdnn reads it")
+    explain.add_argument("--tensors", metavar="FILE", help="arrays by tensor id, from which unknown extents follow")
     explain.add_argument("--plot", metavar="FILE", help="draw a picture, too: .png, .svg, .pdf (needs extra plot)")
     _add_limit(explain)
     return explain

@@ -95,10 +95,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     if "written" in report:
         rows.append(("written", report["written"]))
     kinds = report["type"] if report["type"] == result["type"] else f"{report['type']} to {result['type']}"
-    head = f"{report['op']}: " if "op" in report else ""
-    return "\n".join(
-        [f"{head}{report['operator']} {kinds}", *(f"  {name:{WIDTH}}  {text}".rstrip() for name, text in rows)]
-    )
+    return "\n".join([f"{report['operator']} {kinds}", *(f"  {name:{WIDTH}}  {text}".rstrip() for name, text in rows)])
 
 
 def _json_number(value: float) -> float | str:

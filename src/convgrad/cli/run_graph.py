@@ -6,8 +6,8 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from convgrad.errors import FileError
 from convgrad.functional.call import check_options
 from convgrad.graph.given import by_id
 from convgrad.graph.graph import Graph
-from convgrad.graph.infer import producers_of
-from convgrad.graph.partition import Execution
+from convgrad.graph.limits import Limits
+from convgrad.graph.model import Op
+from convgrad.graph.partition import Execution, memory_of
 from convgrad.graph.reader import read
 from convgrad.verify.compare import Verdict
 from convgrad.verify.fill import Kind
@@ -35,7 +36,7 @@ FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect")
 
 
 def run_graph(options: argparse.Namespace) -> bool:
-    """Run the command and return whether something ran, and every comparison held."""
+    """Run the command and return whether every comparison held."""
     foreign = [name for name in FOREIGN if getattr(options, name)]
     if foreign:
         raise UsageError(f"a graph says operators, attributes, shapes and types itself; {foreign[0]} cannot go with it")
@@ -43,90 +44,122 @@ def run_graph(options: argparse.Namespace) -> bool:
         raise UsageError("--seed goes with --fill")
     check_options("run", None, False, options.threads)
     limits = limits_of(options.limit)
-    graph = read(options.operator, limits)
-    read_in = files.read_all(options.tensors) if options.tensors else {}
-    graph = graph.with_given(read_in)
+    tensors = _tensors(read(options.operator, limits), options, limits)
+    graph = tensors.graph
     if options.output:
-        files.check_target_of_all(options.output, [_dtype(graph, tensor) for tensor in graph.outputs], options.force)
-    watch = _Watch(options, *_tensors(graph, read_in, options))
+        files.check_target_of_all(options.output, [_dtype(graph, t) for t in graph.computed], options.force)
+    watch = _Watch(options, tensors)
+    left = limits.memory_bytes - sum(map(memory_of, tensors.made_up.values()))
     with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"):
-        outcome = graph.run(watch.given, observe=watch, limits=limits)
-    for op in graph.inference.order:
-        if op.id in outcome.skipped:
-            skipped = {"op": op.label, "skipped": outcome.skipped[op.id]}
-            print(json.dumps(skipped) if options.json else f"{op.label} did not run: {outcome.skipped[op.id]}")
-    if not options.json:
-        print(f"{len(watch.made)} of {len(graph.ops)} ops ran{watch.judgement}")
-    if options.output:
-        files.write_all(options.output, {str(t): array for t, array in outcome.results.items()}, options.force)
-    absent = set(watch.expected) - watch.made
+        given = {**tensors.given, **tensors.made_up}
+        outcome = graph.run(
+            given, observe=watch.ran, observe_skipped=watch.skipped, limits=replace(limits, memory_bytes=left)
+        )
+    absent = set(tensors.expected) - watch.made
     if absent:
         raise FileError(f"{options.tensors}: tensor {min(absent)} is expected, but its op did not run")
-    return watch.held and bool(watch.made)
+    summary: dict[str, Any] = {"ops": len(graph.ops), "ran": len(watch.made)}
+    if tensors.expected or options.check:
+        summary["ok"] = watch.held
+    if options.output:
+        files.write_all(options.output, {str(t): array for t, array in outcome.results.items()}, options.force)
+        summary["written"] = options.output
+    print(json.dumps(summary) if options.json else _summary_text(summary))
+    return watch.held
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """What a graph's ops are given, what is made up for them, and what they are expected to make, by tensor id."""
+
+    graph: Graph
+    given: Mapping[int, Array]
+    made_up: Mapping[int, Array]
+    expected: Mapping[int, Array]
+
+
+def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tensors:
+    read_in = files.read_all(options.tensors) if options.tensors else {}
+    arrays: dict[int, Any] = by_id(graph.tensors.values(), read_in)
+    expected = {t: array for t, array in arrays.items() if t in graph.computed}
+    given = {t: array for t, array in arrays.items() if t not in expected}
+    graph = graph.with_given(given)
+    for op in graph.inference.order:
+        for tensor in (t.id for t in op.outputs if t.id in expected and op.id in graph.inference.resolved):
+            problem = graph.inference.resolved[op.id].problem
+            check_recorded(f"{options.tensors}:{tensor}", expected[tensor], problem)
+    made_up: Mapping[int, Array] = {}
+    if options.fill or not options.tensors:
+        made_up = fill_graph(graph, _kind(options), options.seed or 0, given, limits.memory_bytes)
+    return _Tensors(graph, given, made_up, expected)
 
 
 @dataclass
 class _Watch:
-    """Reports every op that ran and compares its result; keeps count."""
+    """Reports every op in running order and compares what it made; keeps count."""
 
     options: argparse.Namespace
-    given: Mapping[int, object]
-    expected: Mapping[int, Array]
-    sources: Mapping[int, str]
+    tensors: _Tensors
     held: bool = True
     made: set[int] = field(default_factory=set)
 
-    @property
-    def judgement(self) -> str:
-        """What all comparisons came to, in words."""
-        if not self.expected and self.options.check is None:
-            return ""
-        return "; every comparison held" if self.held else "; comparisons failed, see above"
-
-    def __call__(self, execution: Execution) -> None:
-        op, prepared, options = execution.op, execution.prepared, self.options
+    def ran(self, step: Execution) -> None:
+        """Report an op that ran, and compare what it made."""
+        op, prepared, options, expected = step.op, step.prepared, self.options, self.tensors.expected
         output = op.outputs[0].id
-        recorded = {f"{options.tensors}:{output}": self.expected[output]} if output in self.expected else {}
+        recorded = {f"{options.tensors}:{output}": expected[output]} if output in expected else {}
         for place, array in recorded.items():
             check_recorded(place, array, prepared.problem)
         checked = options.check is not None
-        verdicts = verdicts_on(prepared, execution.result, recorded, oracle_too=checked, silent=options.json)
-        ports = zip((port.name for port in prepared.op.operands), op.inputs, strict=False)
-        sources = {name: f"tensor {t.id}, {self.sources.get(t.id, 'computed')}" for name, t in ports}
-        summary = report(prepared, sources, execution.result, execution.time_ms, verdicts)
+        verdicts = verdicts_on(prepared, step.result, recorded, oracle_too=checked, silent=options.json)
+        sources = {port.name: self._source(t.id) for port, t in zip(prepared.op.operands, op.inputs, strict=False)}
         if prepared.problem.note:
             print(f"convgrad: warning: {op.label}: {prepared.problem.note}", file=sys.stderr)
+        summary = report(prepared, sources, step.result, step.time_ms, verdicts)
         summary = {"op": op.label, "tensor": output, **summary}
-        print(json.dumps(summary) if options.json else _text(summary, verdicts))
+        print(json.dumps(summary) if options.json else _text(summary, self._invented(op), verdicts))
         self.held = self.held and all(verdict.ok for verdict in verdicts.values())
         self.made.add(output)
 
+    def skipped(self, op: Op, reason: str) -> None:
+        """Report an op that did not run."""
+        line = {"op": op.label, "skipped": reason}
+        print(json.dumps(line) if self.options.json else f"{op.label} did not run: {reason}")
 
-def _tensors(
-    graph: Graph, read_in: Mapping[str, Array], options: argparse.Namespace
-) -> tuple[Mapping[int, object], Mapping[int, Array], Mapping[int, str]]:
-    """Return by id what the ops are given, what they are expected to make, and where the given came from."""
-    arrays: dict[int, Any] = by_id(graph.tensors.values(), read_in)
-    producers, outside = producers_of(graph.ops), graph.inference.reasons
-    expected = {t: array for t, array in arrays.items() if t in producers and producers[t].id not in outside}
-    given = {t: array for t, array in arrays.items() if t not in expected}
-    sources = dict.fromkeys(given, str(options.tensors))
-    made: dict[int, Array] = {}
-    if options.fill or not options.tensors:
-        kind: Kind = options.fill or "integers"
-        seed = options.seed or 0
-        made = fill_graph(graph, kind, seed, given, limits_of(options.limit).memory_bytes)
-        sources |= dict.fromkeys(made, f"{kind}, seed {seed}")
-    return {**given, **made}, expected, sources
+    def _source(self, tensor: int) -> str:
+        made_up, given = tensor in self.tensors.made_up, tensor in self.tensors.given
+        where = _made_up_words(self.options) if made_up else str(self.options.tensors) if given else "computed"
+        return f"tensor {tensor}, {where}"
+
+    def _invented(self, op: Op) -> list[str]:
+        """Say which inputs were made up although an op of the graph should make them."""
+        made_up = [t for t in op.inputs if t.id in self.tensors.made_up and t.id not in self.tensors.graph.inputs]
+        return [f"tensor {t.id} was not computed but made up: {_made_up_words(self.options)}" for t in made_up]
 
 
-def _text(summary: Mapping[str, Any], verdicts: Mapping[str, Verdict]) -> str:
-    """Return what ran as a line, and a line for every comparison."""
+def _kind(options: argparse.Namespace) -> Kind:
+    kind: Kind = options.fill or "integers"
+    return kind
+
+
+def _made_up_words(options: argparse.Namespace) -> str:
+    return f"{_kind(options)}, seed {options.seed or 0}"
+
+
+def _text(summary: Mapping[str, Any], notes: Sequence[str], verdicts: Mapping[str, Verdict]) -> str:
+    """Return what ran as a line, and a line for every note and comparison."""
     result = summary["result"]
     head = f"{summary['op']}  {summary['operator']} {summary['type']}"
     lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {summary['time_ms']:.3g} ms"]
+    lines += [f"  {note}" for note in notes]
     lines += [f"  against {name}  {v.brief if v.ok else v}" for name, v in verdicts.items()]
     return "\n".join(lines)
+
+
+def _summary_text(summary: Mapping[str, Any]) -> str:
+    judgement = {True: "; every comparison held", False: "; comparisons failed, see above", None: ""}
+    written = f"; written to {summary['written']}" if "written" in summary else ""
+    return f"{summary['ran']} of {summary['ops']} ops ran{judgement[summary.get('ok')]}{written}"
 
 
 def _dtype(graph: Graph, tensor: int) -> np.dtype[Any]:

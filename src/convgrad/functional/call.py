@@ -81,11 +81,16 @@ def prepare(
     full, checked = (tuple(shapes), checked) if lenient else with_full_shape(op, shapes, checked)
     to = arrays.output_format(dtype, common, op.name)
     problem = problem_of(op, full, checked, common, to, accumulate)
+    return bind(op, checked, problem, taken)
+
+
+def bind(op: Operator, attributes: Attributes, problem: Problem, taken: Mapping[str, Array]) -> Prepared:
+    """Return the prepared call of a problem on arrays of its shapes and type, by operand name."""
     views = (
-        arrays.native(a, common).transpose(axis_order(layout, a.ndim))
+        arrays.native(a, problem.operand_format).transpose(axis_order(layout, a.ndim))
         for a, layout in zip(taken.values(), problem.layouts, strict=False)
     )
-    return Prepared(op, checked, problem, tuple(views), taken)
+    return Prepared(op, attributes, problem, tuple(views), taken)
 
 
 def call(
@@ -122,7 +127,7 @@ def problem_from_shapes(
     errors: list[ConvgradError] = []
     for op in rows(operator):
         try:
-            return op, problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype)
+            return op, problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype)[1]
         except ConvgradError as error:
             errors.append(error)
     raise errors[0]
@@ -134,8 +139,8 @@ def problem_of_row(
     attributes: Mapping[str, Any],
     operand_format: Format,
     dtype: object = None,
-) -> Problem:
-    """Return the problem of a strict call of one row of the table on operands of these shapes."""
+) -> tuple[Attributes, Problem]:
+    """Return the checked attributes and the problem of a strict call of one row on operands of these shapes."""
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
     for port, shape in zip(op.operands, extents, strict=False):
         if not port.is_shape:
@@ -143,7 +148,7 @@ def problem_of_row(
     checked = check_attributes(op, attributes, spatial_axes(op, extents[0]))
     full, checked = with_full_shape(op, extents, checked)
     to = arrays.output_format(dtype, operand_format, op.name)
-    return problem_of(op, full, checked, operand_format, to)
+    return checked, problem_of(op, full, checked, operand_format, to)
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:

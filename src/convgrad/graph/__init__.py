@@ -5,8 +5,9 @@ from convgrad.graph.graph import Graph, Header, Outcome
 from convgrad.graph.limits import Limits
 from convgrad.graph.model import LogicalTensor, Op
 from convgrad.graph.partition import CompiledPartition, Execution, Partition
+from convgrad.graph.picture import draw
 from convgrad.graph.reader import from_json, read
-from convgrad.graph.writer import to_json
+from convgrad.graph.writer import to_json, write
 
 __all__ = [
     "CompiledPartition",
@@ -18,8 +19,10 @@ __all__ = [
     "Op",
     "Outcome",
     "Partition",
+    "draw",
     "explain",
     "from_json",
     "read",
     "to_json",
+    "write",
 ]

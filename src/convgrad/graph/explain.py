@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from convgrad.graph.graph import Graph
-from convgrad.graph.model import LogicalTensor, Op, dense_strides, printable
+from convgrad.graph.model import INTEGER_DTYPES, LogicalTensor, Op, dense_strides, printable
 from convgrad.graph.resolve import Resolved
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
@@ -16,13 +15,23 @@ COLUMNS = ("op", "kind", "reads", "makes", "multiply-adds", "height", "attribute
 
 
 def explain(graph: Graph) -> str:
-    """Return a finalized graph as a table and a drawing, for a terminal."""
+    """Return a finalized graph as a table and a drawing, for a terminal. Raises GraphError where it is not finalized.
+
+    >>> src, bias, dst = (LogicalTensor(n, "f32", shape) for n, shape in enumerate([(2, 4, 3), (3,), (2, 4, 3)]))
+    >>> graph = Graph([Op(0, "BiasAdd", (src, bias), (dst,), name="add")])
+    >>> graph.finalize()
+    >>> print(explain(graph).split("\\n\\n")[-1])
+    o    0: f32 2x4x3  given
+    | o  1: f32 3  given
+    *-+  add  BiasAdd
+    o    2: f32 2x4x3  result
+    """
     found = graph.inference
     count = len(found.order)
     head = f"{count} op{'s' * (count > 1)}, {count - len(found.reasons)} of the convolution family"
     header = graph.header
     rows = [COLUMNS, *(_row(op, found.resolved.get(op.id)) for op in found.order)]
-    reasons = [f"not run: {op.label}: {found.reasons[op.id]}" for op in found.order if op.id in found.reasons]
+    reasons = [f"{op.label}: {_reason(graph, op)}" for op in found.order if op.id not in found.resolved]
     lines = [
         f"oneDNN graph {printable(header.version)}, {header.engine_kind}, fpmath {header.fpmath_mode}: {head}",
         f"results alive at one time take at most {peak_bytes(graph):,} bytes, those of unknown extents not counted",
@@ -35,18 +44,29 @@ def explain(graph: Graph) -> str:
     return "\n".join(lines)
 
 
+def _reason(graph: Graph, op: Op) -> str:
+    """Return why an op cannot run, or what is not known yet."""
+    found = graph.inference
+    if op.id in found.reasons:
+        return f"not run: {found.reasons[op.id]}"
+    inputs = [found.tensors[tensor.id] for tensor in op.inputs]
+    unknown = [f"more of {t} to be known" for t in inputs if t.shape is None or t.dtype == "undef"]
+    values = [f"the values of {t}" for t in inputs if t.dtype in INTEGER_DTYPES]
+    return f"waits for {', '.join(values or unknown)}"
+
+
 def peak_bytes(graph: Graph) -> int:
     """Return the most bytes that results take at one time while the graph runs; unknown extents count as nothing."""
     found, kept = graph.inference, set(graph.outputs)
     alive: dict[int, int] = {}
-    peak = 0
+    peak = total = 0
     for op in found.order:
         if op.id in found.resolved:
-            problem = found.resolved[op.id].problem
-            alive[op.outputs[0].id] = prod(problem.output_shape) * problem.output_format.dtype.itemsize
-            peak = max(peak, sum(alive.values()))
-        for tensor in set(found.released[op.id]) - kept:
-            alive.pop(tensor, None)
+            problem, output = found.resolved[op.id].problem, found.tensors[op.outputs[0].id]
+            alive[output.id] = output.span(problem.output_shape) * problem.output_format.dtype.itemsize
+            total += alive[output.id]
+            peak = max(peak, total)
+        total -= sum(alive.pop(tensor, 0) for tensor in found.released[op.id] if tensor not in kept)
     return peak
 
 
@@ -79,8 +99,8 @@ def drawing(graph: Graph) -> list[str]:
     An op's line joins the rails it reads (``+``) to its own mark, on the rail of what it makes.
     """
     found = graph.inference
-    if len(found.order) > LARGEST_DRAWING:
-        return [f"(no drawing: more than {LARGEST_DRAWING} ops)"]
+    if max(len(found.order), len(found.tensors) // 2) > LARGEST_DRAWING:
+        return [f"(no drawing: more than {LARGEST_DRAWING} ops, or twice as many tensors)"]
     kept = set(graph.outputs)
     rails: list[int | None] = []
     lines: list[tuple[str, str]] = []

@@ -12,7 +12,7 @@ from convgrad.errors import GraphError
 from convgrad.graph.given import Tensors, by_id
 from convgrad.graph.infer import Inference, infer, inputs_of, producers_of, tensors_of
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
-from convgrad.graph.model import LogicalTensor, Op
+from convgrad.graph.model import LogicalTensor, Op, operator_of
 from convgrad.graph.partition import Execution, Partition, execute, memory_of
 
 Array = NDArray[Any]
@@ -142,46 +142,64 @@ class Graph:
         found = self.inference
         return tuple(Partition(n, (op,), found.tensors, found.reasons.get(op.id)) for n, op in enumerate(found.order))
 
+    @property
+    def computed(self) -> frozenset[int]:
+        """Ids of the tensors that ops of the family make: those a run cannot be given."""
+        outside = self.inference.reasons
+        return frozenset(tensor.id for op in self.ops if op.id not in outside for tensor in op.outputs)
+
     def run(
         self,
         tensors: Tensors,
         *,
-        observe: Callable[[Execution], None] | None = None,
+        observe: Callable[[Execution], None] = lambda execution: None,
+        observe_skipped: Callable[[Op, str], None] = lambda op, reason: None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Outcome:
         """Run every op of the family whose inputs are there and return the outputs; needs a finalized graph.
 
         ``tensors`` are arrays by id or name: the graph's inputs, and what ops outside the family make. Results are
-        released once no op that is still to run reads them. ``observe`` sees every op that ran.
+        released once no op that is still to run reads them; one that an op would read which does not run is an output.
+        ``observe`` sees every op that ran, ``observe_skipped`` every other one and why, in running order. Raises
+        GraphError where there are ops of the family and none of them has its inputs.
         """
         values = by_id(self.tensors.values(), tensors)
         producers, found = producers_of(self.ops), self.inference
-        for tensor in values:
-            if tensor in producers and producers[tensor].id not in found.reasons:
-                raise producers[tensor].refuse(f"it makes tensor {self.tensors[tensor].label}, which cannot be given")
-        kept = set(self.outputs)
-        made: dict[int, int] = {}  # bytes by tensor id
+        for tensor in self.computed & set(values):
+            raise producers[tensor].refuse(f"it makes tensor {self.tensors[tensor].label}, which cannot be given")
+        kept, held = set(self.outputs), 0
+        made: dict[int, Array] = {}
         results: dict[int, Array] = {}
         skipped: dict[int, str] = {}
-        for partition in self.partitions():
-            op, row = partition.op, partition.row
-            waits = next((t.id for t in op.inputs if t.id not in values and t.id in producers), None)
-            if partition.reason is not None or row is None:
-                skipped[op.id] = partition.reason or ""
-            elif waits is not None:
-                skipped[op.id] = f"waits for tensor {waits} of {producers[waits].label}"
+        for op in found.order:
+            row = operator_of(op)
+            waits = next((found.tensors[t.id] for t in op.inputs if t.id not in values), None)
+            output = op.outputs[0].id if op.outputs else None
+            if op.id in found.reasons or waits is not None or row is None or output is None:
+                skipped[op.id] = found.reasons.get(op.id) or _waits_for(waits, producers)
+                results |= {t.id: made[t.id] for t in op.inputs if t.id in made}
+                observe_skipped(op, skipped[op.id])
             else:
-                execution = execute(op, row, found.tensors, values, limits.memory_bytes - sum(made.values()))
-                if observe is not None:
-                    observe(execution)
-                output = op.outputs[0].id
-                made[output] = memory_of(execution.result)
-                values[output] = execution.result
+                execution = execute(
+                    op, row, found.tensors, values, found.resolved.get(op.id), limits.memory_bytes - held
+                )
+                observe(execution)
+                values[output] = made[output] = execution.result
+                held += memory_of(execution.result)
                 if output in kept:
                     results[output] = execution.result
                 del execution  # it holds the op's operands
             for tensor in found.released[op.id]:
                 values.pop(tensor, None)
-                if tensor not in results:
-                    made.pop(tensor, None)
+                if tensor in made and tensor not in results:
+                    held -= memory_of(made.pop(tensor))
+        starved = [op for op in found.order if op.id not in found.reasons]
+        if starved and len(skipped) == len(self.ops):
+            raise starved[0].refuse(f"no op can run; this one {skipped[starved[0].id]}")
         return Outcome(results, skipped)
+
+
+def _waits_for(tensor: LogicalTensor | None, producers: Mapping[int, Op]) -> str:
+    if tensor is None:
+        return "makes no output"
+    return f"waits for tensor {tensor.label}" + (f" of {producers[tensor.id].label}" if tensor.id in producers else "")

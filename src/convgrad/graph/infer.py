@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from convgrad.errors import GraphError
 from convgrad.graph.given import given_to
 from convgrad.graph.model import LogicalTensor, Op, operator_of
 from convgrad.graph.resolve import Resolved, check_ports, resolve, unsupported
@@ -26,17 +27,20 @@ class Inference:
 
 def infer(ops: Sequence[Op], values: Mapping[int, object]) -> Inference:
     """Check a graph as a whole and infer every shape from it and the arrays given by tensor id, or raise GraphError."""
+    if not ops:
+        raise GraphError("a graph must have at least one op; got none")
     tensors = tensors_of(ops)
     order = in_order(ops)
     resolved: dict[int, Resolved] = {}
     reasons: dict[int, str] = {}
     for op in order:
         row = operator_of(op)
+        if row is not None:
+            check_ports(op, row)
         reason = unsupported(op, row)
         if row is None or reason is not None:
             reasons[op.id] = reason or ""
             continue
-        check_ports(op, row)
         given = given_to(op, row, tensors, values)
         tensors |= given.tensors
         found = resolve(op, row, tensors, given.shapes)

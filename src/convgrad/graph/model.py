@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -53,6 +54,8 @@ class LogicalTensor:
     def __post_init__(self) -> None:
         """Check every field and bring dims and strides into their one form."""
         _check_id("a tensor", self.id)
+        if self.name.isdecimal():
+            raise GraphError(f"a tensor's name must not be a number, as ids are; got {self.name!r:.80}")
         _check_choice("dtype", self.dtype, DTYPES)
         _check_choice("layout_type", self.layout_type, LAYOUT_TYPES)
         _check_choice("property_type", self.property_type, PROPERTY_TYPES)
@@ -87,6 +90,12 @@ class LogicalTensor:
     def format(self) -> Format | None:
         """The number format, if it is one that the operators take."""
         return FORMATS[self.dtype] if self.dtype in FLOAT_DTYPES else None
+
+    def span(self, shape: Shape) -> int:
+        """Return the elements of memory from the first to the last of ``shape`` with the tensor's strides, if any."""
+        strides = dense_strides(shape) if self.strides is None else self.strides
+        steps = (max(extent - 1, 0) * stride for extent, stride in zip(shape, strides, strict=True))
+        return 0 if 0 in shape else 1 + sum(steps)
 
     def known(self, shape: Shape, dtype: str) -> LogicalTensor | None:
         """Return the tensor with these extents and this type, or None where they contradict what is known."""
@@ -127,11 +136,23 @@ class Op:
     def __post_init__(self) -> None:
         """Check the id and what the op is over; attributes become plain Python values, those of None are absent."""
         _check_id("an op", self.id)
-        plain = {name: _plain(value) for name, value in self.attributes.items() if value is not None}
+        plain = {name: self._plain(name, value) for name, value in self.attributes.items() if value is not None}
         object.__setattr__(self, "attributes", plain)
         for given in (self.inputs, self.outputs):
             if not isinstance(given, tuple) or not all(isinstance(tensor, LogicalTensor) for tensor in given):
                 raise self.refuse(f"inputs and outputs must be tuples of LogicalTensor; got {given!r:.80}")
+
+    def _plain(self, name: str, value: object) -> object:
+        """Return an attribute as one of the six types that files have: bool, s64, f32, string, s64[], f32[]."""
+        if isinstance(value, np.ndarray | np.generic):
+            value = value.tolist()
+        if isinstance(value, bool | str) or _is_number(value):
+            return value
+        if isinstance(value, list | tuple) and all(map(_is_number, value)):
+            integers = as_integers(value)
+            return [float(item) for item in value] if integers is None else list(integers)
+        types = "a bool, a 64-bit integer, a finite float, a string, or a list of integers or floats"
+        raise self.refuse(f"attribute {name} must be {types}; got {value!r:.80}")
 
     @property
     def label(self) -> str:
@@ -175,10 +196,11 @@ def dense_strides(shape: Shape) -> Shape:
     return tuple(prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+def _is_number(value: object) -> bool:
+    integer = as_integer(value)
+    if integer is not None:
+        return abs(2 * integer + 1) < 2**64
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _check_id(what: str, number: object) -> None:

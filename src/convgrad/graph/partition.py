@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.errors import ConvgradError, GraphError
+from convgrad.errors import ConvgradError
 from convgrad.formats import Format
-from convgrad.functional.call import Prepared, prepare
+from convgrad.functional.call import Prepared, bind
 from convgrad.graph.given import Tensors, by_id, given_to
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import LogicalTensor, Op, Shape, dense_strides, operator_of
-from convgrad.graph.resolve import check_ports, resolve, unsupported
+from convgrad.graph.resolve import Resolved, check_ports, resolve, unsupported
 from convgrad.spec.check import S64_MAX
 from convgrad.spec.operators import Operator
-from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
 
@@ -37,12 +36,12 @@ class Execution:
 
 @dataclass(frozen=True)
 class CompiledPartition:
-    """A partition with known extents, callable any number of times; ``problem`` is None where a shape input decides."""
+    """A partition with known extents, callable any number of times; nothing is resolved where a shape input decides."""
 
     op: Op
     row: Operator
     tensors: Mapping[int, LogicalTensor]
-    problem: Problem | None
+    resolved: Resolved | None
 
     def query_logical_tensor(self, tensor_id: int) -> LogicalTensor:
         """Return a tensor's description with all that compiling made known."""
@@ -55,7 +54,7 @@ class CompiledPartition:
         values = by_id(self.tensors.values(), tensors)
         if self.op.outputs[0].id in values:
             raise self.op.refuse(f"it makes tensor {self.op.outputs[0].label}, which cannot be given")
-        return {self.op.outputs[0].id: execute(self.op, self.row, self.tensors, values).result}
+        return {self.op.outputs[0].id: execute(self.op, self.row, self.tensors, values, self.resolved).result}
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,18 @@ class Partition:
     def compile(self, inputs: Sequence[LogicalTensor] = (), outputs: Sequence[LogicalTensor] = ()) -> CompiledPartition:
         """Return the partition ready to be called. ``inputs`` and ``outputs`` replace the graph's descriptions by id.
 
-        Every input must be fully known then, there or in the graph; outputs may be unknown.
+        Every input must be fully known then, there or in the graph; outputs may be unknown. Raises GraphError otherwise,
+        and for a partition that is not supported.
+
+        >>> from convgrad.graph import Graph
+        >>> graph = Graph([Op(0, "BiasAddBackward", (LogicalTensor(0, "f32"),), (LogicalTensor(1),))])
+        >>> graph.finalize()
+        >>> partition, = graph.partitions()
+        >>> compiled = partition.compile([LogicalTensor(0, "f32", (2, 4, 3))])
+        >>> print(compiled.query_logical_tensor(1))
+        1: f32 3
+        >>> compiled({0: np.ones((2, 4, 3), np.float32)})[1].tolist()
+        [8.0, 8.0, 8.0]
         """
         row = self.row
         if self.reason is not None or row is None:
@@ -121,7 +131,7 @@ class Partition:
         if resolved is not None:
             output = self.op.outputs[0].id
             tensors[output] = resolved.made(tensors[output])
-        return CompiledPartition(self.op, row, tensors, None if resolved is None else resolved.problem)
+        return CompiledPartition(self.op, row, tensors, resolved)
 
 
 def execute(
@@ -129,28 +139,31 @@ def execute(
     row: Operator,
     tensors: Mapping[int, LogicalTensor],
     values: Mapping[int, object],
+    resolved: Resolved | None,
     memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
 ) -> Execution:
-    """Run one op on inputs by tensor id; the output lies in memory as its description says."""
+    """Run one op on inputs by tensor id; the output lies in memory as its description says.
+
+    ``resolved`` is what the descriptions alone pose; arrays that are given settle the rest.
+    """
     missing = [tensors[tensor.id].label for tensor in op.inputs if tensor.id not in values]
     if missing:
         raise op.refuse(f"its inputs must be given; without an array is tensor {missing[0]}")
     given = given_to(op, row, tensors, values)
-    known = {**tensors, **given.tensors}
-    resolved = resolve(op, row, known, given.shapes)
+    if resolved is None or given.shapes:
+        resolved = resolve(op, row, {**tensors, **given.tensors}, given.shapes)
     if resolved is None:
         raise op.refuse("its inputs must say every extent and type")
-    operands = tuple(given.shapes.get(tensor.id, given.arrays.get(tensor.id)) for tensor in op.inputs)
+    names = (port.name for port in row.operands)
+    taken = {n: given.arrays[t.id] for n, t in zip(names, op.inputs, strict=False) if t.id in given.arrays}
+    problem = resolved.problem
+    prepared = bind(row, resolved.checked, problem, taken)
+    out = allocate(op, tensors[op.outputs[0].id], problem.output_shape, problem.output_format, memory_bytes)
+    if problem.note:
+        warnings.warn(f"{op.label}: {problem.note}", UserWarning, stacklevel=4)
+    started = time.perf_counter()
     try:
-        prepared = prepare(row.name, operands, resolved.attributes)
-        shape, fmt = prepared.problem.output_shape, prepared.problem.output_format
-        out = allocate(op, known[op.outputs[0].id], shape, fmt, memory_bytes)
-        if prepared.problem.note:
-            warnings.warn(f"{op.label}: {prepared.problem.note}", UserWarning, stacklevel=4)
-        started = time.perf_counter()
         prepared.execute(out)
-    except GraphError:
-        raise
     except ConvgradError as error:
         raise op.refuse(str(error)) from error
     return Execution(op, prepared, out, 1e3 * (time.perf_counter() - started))
@@ -166,13 +179,10 @@ def allocate(
     op: Op, tensor: LogicalTensor, shape: Shape, fmt: Format, memory_bytes: int = DEFAULT_LIMITS.memory_bytes
 ) -> Array:
     """Return an uninitialised array for a tensor, with the strides described; row-major where none are."""
-    known = tensor.known(shape, fmt.name)
-    strides = dense_strides(shape) if known is None or known.strides is None else known.strides
-    spans = [max(extent - 1, 0) * stride for extent, stride in zip(shape, strides, strict=True)]
-    elements = 0 if 0 in shape else 1 + sum(spans)
-    if elements * fmt.dtype.itemsize > memory_bytes:
+    elements, size = tensor.span(shape), fmt.dtype.itemsize
+    if elements * size > memory_bytes:
         sentence = f"tensors must fit the memory_bytes that are left, {memory_bytes}; got {tensor}"
-        raise op.refuse(f"{sentence}, {elements * fmt.dtype.itemsize} bytes with its strides")
-    in_bytes = [stride * fmt.dtype.itemsize for stride in strides]
+        raise op.refuse(f"{sentence}, {elements * size} bytes with its strides")
+    in_bytes = [stride * size for stride in tensor.strides or dense_strides(shape)]
     in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of axes of at most one position, by the check
     return np.lib.stride_tricks.as_strided(np.empty(elements, fmt.dtype), shape, in_bytes)

@@ -19,8 +19,9 @@ def draw(graph: Graph, path: str | Path) -> None:
 
     Raises FileError where matplotlib is missing or the file cannot be written, GraphError where the graph is too large.
     """
-    if len(graph.ops) > LARGEST_PICTURE:
-        raise GraphError(f"a picture must have at most {LARGEST_PICTURE} ops; the graph has {len(graph.ops)}")
+    if max(len(graph.ops), len(graph.tensors) // 2) > LARGEST_PICTURE:
+        sizes = f"the graph has {len(graph.ops)} and {len(graph.tensors)}"
+        raise GraphError(f"a picture must have at most {LARGEST_PICTURE} ops and twice as many tensors; {sizes}")
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, needed for pictures only
     except ImportError as error:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from convgrad.arrays import overlaps_itself
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_of_row
 from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, LogicalTensor, Op, Shape, printable
-from convgrad.spec.check import as_integers, check_names
+from convgrad.spec.check import Attributes, as_integers, check_names
 from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
-from convgrad.spec.operators import Operator
+from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.problem import Problem
 
 SHAPE_MEANINGS = ("weights_shape", "dst_shape")
@@ -19,9 +21,10 @@ SHAPE_MEANINGS = ("weights_shape", "dst_shape")
 
 @dataclass(frozen=True)
 class Resolved:
-    """The attributes as the operator takes them, shape and pads of old dumps settled, and the problem they pose."""
+    """An op as a call: its attributes, shape and pads of old dumps settled, these checked, the problem they pose."""
 
     attributes: Mapping[str, Any]
+    checked: Attributes
     problem: Problem
 
     def made(self, output: LogicalTensor) -> LogicalTensor:
@@ -32,7 +35,8 @@ class Resolved:
 def unsupported(op: Op, row: Operator | None) -> str | None:
     """Return why an op cannot run, by name; None where it can."""
     if row is None:
-        return f"{printable(op.kind) or 'an op without a kind'} is not an operator of the convolution family"
+        kind = printable(op.kind) or "an op without a kind"
+        return f"{kind} is not an operator of the convolution family{_hint(op.kind)}"
     for tensor in (*op.inputs, *op.outputs):
         if tensor.layout_type == "opaque":
             return f"{op.kind} on tensor {tensor.label}, whose layout is opaque, is not supported"
@@ -40,6 +44,11 @@ def unsupported(op: Op, row: Operator | None) -> str | None:
         if not port.is_shape and tensor.dtype not in ("undef", *FLOAT_DTYPES):
             return f"{op.kind} of {tensor.dtype} (tensor {tensor.label}) is not supported; f32, bf16 and f16 are"
     return None
+
+
+def _hint(kind: str) -> str:
+    near = difflib.get_close_matches(kind[:80], [row.name for row in OPERATORS], n=1, cutoff=0.85)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def check_ports(op: Op, row: Operator) -> None:
@@ -82,7 +91,7 @@ def resolve(
     attributes = _attributes(op, row, output)
     cropped = _cropped(attributes)
     try:
-        problem = problem_of_row(row, tuple(operands), {**attributes, **cropped}, fmt)
+        checked, problem = problem_of_row(row, tuple(operands), {**attributes, **cropped}, fmt)
     except ConvgradError as error:
         raise op.refuse(str(error)) from error
     if cropped:
@@ -90,7 +99,9 @@ def resolve(
     if output.known(problem.output_shape, fmt.name) is None:
         made = f"{fmt} {'x'.join(map(str, problem.output_shape)) or 'scalar'}"
         raise op.refuse(f"its inputs and attributes make {row.output.name} {made}; the graph has {output}")
-    return Resolved({**attributes, **cropped}, problem)
+    if output.strides and overlaps_itself(problem.output_shape, output.strides, 1):
+        raise op.refuse(f"the output must not overlap itself; tensor {output} has strides {list(output.strides)}")
+    return Resolved({**attributes, **cropped}, checked, problem)
 
 
 def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTensor]:

@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from convgrad.graph.graph import Graph
 from convgrad.graph.infer import inputs_of
 from convgrad.graph.model import LogicalTensor, Op, operator_of
 from convgrad.graph.reader import UNKNOWN
+from convgrad.graph.resolve import SHAPE_MEANINGS
 from convgrad.spec.check import as_integers
 from convgrad.spec.operators import OPERATORS, Operator
 
@@ -41,7 +43,12 @@ def to_json(graph: Graph) -> str:
         "output_ports": list(graph.outputs),
         "graph": [_op(op) for op in ops],
     }
-    return json.dumps(document, indent=2) + "\n"
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def write(path: str | Path, graph: Graph) -> None:
+    """Write a finalized graph to a JSON file."""
+    Path(path).write_text(to_json(graph), encoding="ascii")
 
 
 def current(graph: Graph) -> tuple[Op, ...]:
@@ -88,7 +95,7 @@ def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) ->
         value = values.get(attribute.means)
         if value in (None, []):
             value = attribute.default
-        if attribute.means in ("weights_shape", "dst_shape") and output is not None:
+        if attribute.means in SHAPE_MEANINGS and output is not None:
             value = list(output)
         strides = as_integers(attributes.get("strides"))
         if attribute.zeros_if_absent and value is None and strides:

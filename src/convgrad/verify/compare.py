@@ -23,6 +23,7 @@ class Verdict:
 
     ``equal`` counts equal bits. ``undecided`` elements have no bound, because their sums may overflow or are too long.
     ``blind`` counts elements so small beside their bound that a 0 would pass: the power of the comparison.
+    ``nonfinite`` counts those that should be infinite or NaN.
     """
 
     elements: int
@@ -30,6 +31,7 @@ class Verdict:
     beyond: int
     undecided: int
     blind: int
+    nonfinite: int
     share: float
     worst: tuple[int, ...]
     got: float
@@ -51,7 +53,8 @@ class Verdict:
             head = f"WRONG: {self.beyond} of {self.elements} elements beyond the bound"
         elif self.undecided:
             head = f"UNDECIDED: {self.undecided} of {self.elements} elements may overflow or have too long a sum"
-        return f"{head}: {self.equal} of {self.elements} equal, largest error {self.share:.3g} of the bound"
+        strange = f", {self.nonfinite} not finite" if self.nonfinite else ""
+        return f"{head}: {self.equal} of {self.elements} equal{strange}, largest error {self.share:.3g} of the bound"
 
     def __str__(self) -> str:
         """Return the verdict as one line."""
@@ -112,7 +115,7 @@ def _judge(
     rounded: NDArray[Any],
 ) -> Verdict:
     if got.size == 0:
-        return Verdict(0, 0, 0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
+        return Verdict(0, 0, 0, 0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
     fmt = problem.output_format
     with np.errstate(all="ignore"):
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
@@ -131,6 +134,7 @@ def _judge(
         beyond=int(np.count_nonzero(~within)),
         undecided=int(np.count_nonzero(undecided)),
         blind=int(np.count_nonzero(blind)),
+        nonfinite=int(np.count_nonzero(~np.isfinite(expected))),
         share=float(share[worst]),
         worst=from_canonical([int(i) for i in worst], problem.layouts[-1]),
         got=float(actual[worst]),

@@ -29,7 +29,9 @@ _F32_BITS = 24
 Kind = Literal["integers", "normal"]
 
 
-def fill(problem: Problem, shapes: Sequence[tuple[int, ...]], kind: Kind, seed: int) -> tuple[Array, ...]:
+def fill(
+    problem: Problem, shapes: Sequence[tuple[int, ...]], kind: Kind, seed: int | Sequence[int]
+) -> tuple[Array, ...]:
     """Return operands of these shapes, in the problem's layouts; the same for the same problem, kind and seed.
 
     Integers are small, and one operand is thinned so far that f32 adds them exactly in any order. For a weight
