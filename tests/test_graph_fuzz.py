@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import resource
 import signal
@@ -154,7 +155,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _replace(rng: np.random.Generator, document: Json) -> None:
     container, key = _choose(rng, list(_places(document)))
-    container[key] = _choose(rng, NASTY)
+    container[key] = copy.deepcopy(_choose(rng, NASTY))  # a later mutation may change it
 
 
 def _rename(rng: np.random.Generator, document: Json) -> None:

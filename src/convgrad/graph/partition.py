@@ -94,8 +94,8 @@ class Partition:
     def compile(self, inputs: Sequence[LogicalTensor] = (), outputs: Sequence[LogicalTensor] = ()) -> CompiledPartition:
         """Return the partition ready to be called. ``inputs`` and ``outputs`` replace the graph's descriptions by id.
 
-        Every input must be fully known then, there or in the graph; outputs may be unknown. Raises GraphError otherwise,
-        and for a partition that is not supported.
+        Every input must be fully known then, there or in the graph; outputs may be unknown. Raises GraphError
+        otherwise, and for a partition that is not supported.
 
         >>> from convgrad.graph import Graph
         >>> graph = Graph([Op(0, "BiasAddBackward", (LogicalTensor(0, "f32"),), (LogicalTensor(1),))])
