@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1] / "src" / "convgrad"
 LAYERS = (
     "errors",
     "formats",
+    "host",
     "spec",
     "descriptor",
     "notation",
@@ -23,6 +24,7 @@ LAYERS = (
     "functional",
     "verify",
     "files",
+    "bench",
     "cli",
     "__main__",
 )
