@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
 CHAINS = 12
-SAMPLE_S = 0.01  # starting threads costs some 50 us: below one percent of this
+SAMPLE_S = 0.01  # waking threads costs some 50 us: below one percent of this
+GATE_S = 10.0  # an interrupted start must not leave threads waiting for ever
 STREAMS = 8
 WIDTHS = (("avx512f", 64), ("avx", 32))  # bytes of the widest vector by feature; without any, 16
 ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
@@ -168,12 +170,20 @@ def _aligned(size: int) -> NDArray[np.uint8]:
     return memory[first : first + size]
 
 
-def _together(calls: list[Callable[[], None]]) -> float:
+def _together(calls: Sequence[Callable[[], None]]) -> float:
     """Return the seconds that calls take which start together, one a thread."""
+    gate = Barrier(len(calls) + 1)
+
+    def run(call: Callable[[], None]) -> None:
+        gate.wait(GATE_S)
+        call()
+
     with ThreadPoolExecutor(len(calls)) as pool:
-        list(pool.map(lambda _: None, calls))
+        running = [pool.submit(run, call) for call in calls]
+        gate.wait(GATE_S)
         started = time.perf_counter()
-        list(pool.map(lambda call: call(), calls))
+        for thread in running:
+            thread.result()
         return time.perf_counter() - started
 
 
