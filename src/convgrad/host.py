@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -23,6 +24,21 @@ def cpu_model() -> str:
     return cpu_fields().get("model name") or platform.processor() or "unknown"
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def usable_cores() -> tuple[int, ...]:
+    """Return the numbers of the cores this thread may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+@contextmanager
+def staying_on(cores: Collection[int]) -> Iterator[None]:
+    """Keep this thread, and threads it starts meanwhile, on these cores where the system can; none are all it had."""
+    before = usable_cores()
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, before)

@@ -1,7 +1,8 @@
 """One case timed: every contender warmed up and checked, then all of them in turns, round by round.
 
 A round takes one sample of each contender and one of the multiply-add peak, so that a slow second hurts all alike. A
-sample of a quick contender is a loop of calls; a slow contender sits out the later rounds.
+turn begins with calls that do not count, until the threads of whoever was before have stopped spinning and its own are
+spread over the cores. A sample of a quick contender is a loop of calls; a slow contender sits out the later rounds.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ from convgrad.bench.work import (
     nominal_flops,
     ours,
 )
+from convgrad.host import staying_on
 from convgrad.verify.compare import Verdict
 
 SAMPLE_S = 0.002
 BUDGET_S = 4.0  # of one contender's rounds together, as long as it had one
-WARM_S = 0.005
+SETTLE_S = 0.03
+LONG_S = 10 * SETTLE_S  # a longer call needs no turn's beginning that does not count
 
 
 @dataclass(frozen=True)
@@ -54,20 +57,24 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runner:
-    """A contender ready for its rounds."""
+    """A contender ready for its rounds: ``loops`` calls a sample, in at most ``rounds``; none where it refused."""
 
     contender: Contender
     first_ms: float
     loops: int
     rounds: int
+    settles: bool
     notes: tuple[str, ...]
 
     def sample_ms(self) -> float:
         """Return the time of a call in ms."""
-        started = time.perf_counter()
-        for _ in range(self.loops):
-            self.contender.call()
-        return 1e3 * (time.perf_counter() - started) / self.loops
+        with staying_on(self.contender.cores):
+            if self.settles:
+                _settle(self.contender.call)
+            started = time.perf_counter()
+            for _ in range(self.loops):
+                self.contender.call()
+            return 1e3 * (time.perf_counter() - started) / self.loops
 
 
 def measure(
@@ -81,76 +88,71 @@ def measure(
     work = make_work(case)
     mine, result = _warm(ours(work, threads), repeat)
     result = work.canonical(result)
-    verdict = judge(work, result, middle(work))
-    wrong = [] if verdict.ok else [verdict]
+    verdicts = [judge(work, result, middle(work))]
     magnitude = magnitudes(work) if peers else result
-    runners: dict[str, list[Runner | Series]] = {}
-    for peer in peers:
-        runners[peer.name] = []
-        for contender in contenders(peer, work, threads):
-            runner, verdict = _warm_peer(contender, work, result, magnitude, repeat)
-            runners[peer.name].append(runner)
-            if not (verdict is None or verdict.ok):
-                wrong.append(verdict)
-    del result
-    turns = [mine, *(r for entries in runners.values() for r in entries if isinstance(r, Runner))]
-    samples, peaks = _rounds(turns, _peak(work, threads), repeat, progress)
-    timed = {
-        runner.contender.name: Series(runner.contender.name, runner.first_ms, tuple(times), runner.notes)
-        for runner, times in zip(turns, samples, strict=True)
-    }
+    runners = [mine]
+    for contender in (c for peer in peers for c in contenders(peer, work, threads)):
+        runner, on_ours = _warm_peer(contender, work, result, magnitude, repeat)
+        runners.append(runner)
+        verdicts += on_ours
+    samples, peaks = _rounds(runners, FmaPeak(threads, work.problem.operand_format.accumulator.name), repeat, progress)
+    first, *others = (
+        Series(runner.contender.name, runner.first_ms, tuple(times), runner.notes)
+        for runner, times in zip(runners, samples, strict=True)
+    )
+    of_peers = iter(others)
     return Outcome(
         case,
         ENGINE,
         nominal_flops(work.conv),
         needed_flops(work.conv),
         moved_bytes(work.problem),
-        timed[mine.contender.name],
-        {
-            name: tuple(r if isinstance(r, Series) else timed[r.contender.name] for r in entries)
-            for name, entries in runners.items()
-        },
+        first,
+        {peer.name: tuple(next(of_peers) for _ in peer.layouts) for peer in peers},
         tuple(peaks),
-        not wrong,
-        tuple(f"convgrad is wrong by the oracle: {verdict}" for verdict in wrong),
+        all(verdict.ok for verdict in verdicts),
+        tuple(f"convgrad is wrong by the oracle: {verdict}" for verdict in verdicts if not verdict.ok),
     )
-
-
-def _peak(work: Work, threads: int) -> Callable[[], float]:
-    return FmaPeak(threads, work.problem.operand_format.accumulator.name)
 
 
 def _warm(contender: Contender, repeat: int) -> tuple[Runner, Any]:
     """Return a contender ready for its rounds, and what its first call returned."""
-    started = time.perf_counter()
-    result = contender.call()
-    first = time.perf_counter() - started
-    best, spent = first, 0.0
-    while spent < WARM_S and first < BUDGET_S:
+    with staying_on(contender.cores):
         started = time.perf_counter()
-        contender.call()
+        result = contender.call()
+        first = time.perf_counter() - started
+        best = first if first > BUDGET_S else _settle(contender.call)
+    rounds = max(1, min(repeat, int(BUDGET_S / best)))
+    return Runner(contender, 1e3 * first, ceil(SAMPLE_S / best), rounds, best < LONG_S, contender.notes), result
+
+
+def _settle(call: Callable[[], object]) -> float:
+    """Call for SETTLE_S, at least once; return the best time in seconds."""
+    best, spent = float("inf"), 0.0
+    while spent < SETTLE_S:
+        started = time.perf_counter()
+        call()
         taken = time.perf_counter() - started
         best, spent = min(best, taken), spent + taken
-    rounds = max(1, min(repeat, int(BUDGET_S / best)))
-    return Runner(contender, 1e3 * first, ceil(SAMPLE_S / best), rounds, contender.notes), result
+    return best
 
 
 def _warm_peer(
     contender: Contender, work: Work, mine: Array, magnitude: Array, repeat: int
-) -> tuple[Runner | Series, Verdict | None]:
-    """Return a peer's contender ready for its rounds, or its refusal; where they differ, the verdict on convgrad."""
+) -> tuple[Runner, list[Verdict]]:
+    """Return a peer's contender ready for its rounds; where it differs from convgrad, the oracle's verdict on that."""
     try:
         runner, result = _warm(contender, repeat)
     except Exception as error:  # a peer refuses what it lacks with any exception
         sentence = str(error).strip().split("\n")[0]
-        return Series(contender.name, 0.0, (), (f"{contender.name} refuses: {sentence}",)), None
+        return Runner(contender, 0.0, 0, 0, False, (f"{contender.name} refuses: {sentence}",)), []
     theirs = contender.canonical(result)
     agreement = agree(mine, theirs, magnitude, work.problem)
     if agreement.ok:
-        return runner, None
+        return runner, []
     on_ours, on_theirs = (judge(work, array, agreement.worst) for array in (mine, theirs))
     notes = () if on_theirs.ok else (f"{contender.name} errs by {on_theirs.share:.3g} of the bound",)
-    return replace(runner, notes=(*runner.notes, *notes)), on_ours
+    return replace(runner, notes=(*runner.notes, *notes)), [on_ours]
 
 
 def _rounds(
@@ -160,6 +162,7 @@ def _rounds(
     samples: list[list[float]] = [[] for _ in runners]
     peaks = []
     for number in range(repeat):
+        _settle(peak)
         peaks.append(peak())
         for runner, times in zip(runners, samples, strict=True):
             if number < runner.rounds:

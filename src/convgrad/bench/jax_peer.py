@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,16 +22,13 @@ _LAYOUTS: Mapping[Tensor, str] = {"src": "NXC", "dst": "NXC", "weights": "XIO", 
 
 
 def contenders(work: Work, threads: int) -> list[Contender]:
-    """Return JAX's one contender."""
-    os.environ.setdefault("NPROC", str(threads))  # sizes XLA's thread pools when JAX makes its first array
-    import jax  # noqa: PLC0415 - after NPROC is set
-
+    """Return JAX's one contender; its threads were set when it was imported."""
     jax.config.update("jax_enable_x64", True)
     given = [
         jax.numpy.asarray(np.ascontiguousarray(operand.transpose(np.argsort(axis_order(_LAYOUTS[t], operand.ndim)))))
         for t, operand in zip(work.problem.operands, work.operands, strict=True)
     ]
-    function = jax.jit(_function(jax, work))
+    function = jax.jit(_function(work))
     order = axis_order(_LAYOUTS[work.problem.output], len(work.problem.output_shape))
     return [Contender("jax nhwc", partial(_run, function, given), lambda out: np.asarray(out).transpose(order))]
 
@@ -40,7 +37,7 @@ def _run(function: Callable[..., Any], given: list[Any]) -> Any:
     return function(*given).block_until_ready()
 
 
-def _function(jax: Any, work: Work) -> Callable[..., Any]:
+def _function(work: Work) -> Callable[..., Any]:
     """Return the role's function of the operands given: the forward, or its transpose by one operand."""
     conv, dtype = work.conv, work.problem.operand_format.dtype
 

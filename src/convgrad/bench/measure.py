@@ -18,6 +18,8 @@ import numpy as np
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
+from convgrad.host import staying_on, usable_cores
+
 CHAINS = 12
 SAMPLE_S = 0.01  # waking threads costs some 50 us: below one percent of this
 GATE_S = 10.0  # an interrupted start must not leave threads waiting for ever
@@ -172,14 +174,15 @@ def _aligned(size: int) -> NDArray[np.uint8]:
 
 def _together(calls: Sequence[Callable[[], None]]) -> float:
     """Return the seconds that calls take which start together, one a thread."""
-    gate = Barrier(len(calls) + 1)
+    gate, cores = Barrier(len(calls) + 1), usable_cores()
 
-    def run(call: Callable[[], None]) -> None:
-        gate.wait(GATE_S)
-        call()
+    def run(number: int, call: Callable[[], None]) -> None:
+        with staying_on([cores[number % len(cores)]]):
+            gate.wait(GATE_S)
+            call()
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        running = [pool.submit(run, call) for call in calls]
+        running = [pool.submit(run, number, call) for number, call in enumerate(calls)]
         gate.wait(GATE_S)
         started = time.perf_counter()
         for thread in running:

@@ -28,12 +28,16 @@ ENGINE = engine.__name__.rpartition(".")[2]
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody's way to compute a case: ``call`` is timed, ``canonical`` makes what it returns comparable."""
+    """Somebody's way to compute a case: ``call`` is timed, ``canonical`` makes what it returns comparable.
+
+    ``cores`` are those the calling thread must keep to, as its library pinned its other threads elsewhere.
+    """
 
     name: str
     call: Callable[[], Any]
     canonical: Callable[[Any], Array]
     notes: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _bench(options: argparse.Namespace) -> list[Row]:
     """Time every case, print and write its row, then the means; return the rows."""
-    cases, peers, threads = _cases(options), find_peers(options.against), options.threads or usable_cores()
+    cases, peers, threads = _cases(options), find_peers(options.against), options.threads or len(usable_cores())
     for place in (options.output, options.plot):
         if place:
             _check_target(Path(place), options.force)
@@ -92,7 +92,7 @@ def _names() -> str:
 
 def _warn_of_blas(threads: int) -> None:
     """Say so where the NumPy engine would not run on the threads asked for, which its BLAS library decides."""
-    set_to = next((os.environ[name] for name in _BLAS_VARIABLES if name in os.environ), str(usable_cores()))
+    set_to = next((os.environ[name] for name in _BLAS_VARIABLES if name in os.environ), str(len(usable_cores())))
     if ENGINE == "numpy" and set_to != str(threads):
         advice = f"set {_BLAS_VARIABLES[0]}={threads}"
         print(f"convgrad: warning: the NumPy engine's BLAS has {set_to} threads; {advice}", file=sys.stderr)

@@ -40,7 +40,7 @@ def collect() -> dict[str, Any]:
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
-        "cores": f"{os.cpu_count()}, {usable_cores()} usable",
+        "cores": f"{os.cpu_count()}, {len(usable_cores())} usable",
         "engine": "numpy (keeps the error bound; bits may differ between machines and thread counts)",
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
