@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil
 from typing import Any
 
@@ -37,6 +38,8 @@ SAMPLE_S = 0.002
 BUDGET_S = 4.0  # of one contender's rounds together, as long as it had one
 SETTLE_S = 0.03
 LONG_S = 10 * SETTLE_S  # a longer call needs no turn's beginning that does not count
+
+_peak = cache(FmaPeak)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def measure(
         runner, on_ours = _warm_peer(contender, work, result, magnitude, repeat)
         runners.append(runner)
         verdicts += on_ours
-    samples, peaks = _rounds(runners, FmaPeak(threads, work.problem.operand_format.accumulator.name), repeat, progress)
+    samples, peaks = _rounds(runners, _peak(threads, work.problem.operand_format.accumulator.name), repeat, progress)
     first, *others = (
         Series(runner.contender.name, runner.first_ms, tuple(times), runner.notes)
         for runner, times in zip(runners, samples, strict=True)

@@ -26,7 +26,7 @@ class Peer:
     layouts: tuple[str, ...]
     packages: tuple[str, ...]
     module: str
-    environment: tuple[tuple[str, str], ...]
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 PEERS: Mapping[str, Peer] = {

@@ -31,19 +31,25 @@ def draw(path: Path, rows: Sequence[Row], roofs: Roofs, peers: Sequence[Peer]) -
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(10, 6), layout="constrained")
     intensities = [r["flops_per_byte"] for r in rows]
-    left, right = min(intensities) / 2, max(*intensities, roofs.fma_gflops / roofs.levels[-1].gbs) * 2
-    for level in roofs.levels:
-        ridge = roofs.fma_gflops / level.gbs
-        axes.plot([left, max(left, ridge)], [left * level.gbs, max(left * level.gbs, roofs.fma_gflops)], "-", c="0.6")
-        axes.annotate(f"{level.name} {level.gbs:.0f} GB/s", (left, left * level.gbs), fontsize=8, color="0.3")
-    axes.plot([left, right], [roofs.fma_gflops] * 2, "-", color="0.2")
-    axes.annotate(
-        f"multiply-add peak {roofs.fma_gflops:.0f} GFLOP/s", (right, roofs.fma_gflops), ha="right", va="bottom"
-    )
+    ridges = [roofs.fma_gflops / level.gbs for level in roofs.levels]
+    left, right = min(*intensities, *ridges) / 2, max(*intensities, *ridges) * 2
+    for level, ridge in zip(roofs.levels, ridges, strict=True):
+        axes.plot([left, ridge], [left * level.gbs, roofs.fma_gflops], color="0.6")
+        axes.annotate(f" {level.name} {level.gbs:.0f} GB/s", (left, left * level.gbs), fontsize=8, color="0.3")
+    axes.plot([ridges[0], right], [roofs.fma_gflops] * 2, color="0.3")
+    peak = f"f32 multiply-add peak {roofs.fma_gflops:.0f} GFLOP/s"
+    axes.annotate(peak, (right, roofs.fma_gflops), ha="right", va="bottom", fontsize=8, color="0.3")
     for number, suite in enumerate(dict.fromkeys(r["suite"] for r in rows)):
         members = [r for r in rows if r["suite"] == suite]
         x, colour = [r["flops_per_byte"] for r in members], f"C{number % 10}"
-        axes.plot(x, [r["gflops"] for r in members], "o", color=colour, markersize=5, label=suite)
+        axes.plot(
+            x,
+            [r["gflops"] for r in members],
+            "o",
+            color=colour,
+            markersize=5,
+            label=f"convgrad, {suite or 'command line'}",
+        )
         for peer, marker in zip(peers, _MARKERS, strict=False):
             timed = [r for r in members if f"{peer.name}_ms" in r]
             speeds = [1e3 * r["gflop"] / r[f"{peer.name}_ms"] for r in timed]
@@ -53,7 +59,7 @@ def draw(path: Path, rows: Sequence[Row], roofs: Roofs, peers: Sequence[Peer]) -
     for peer, marker in zip(peers, _MARKERS, strict=False):
         axes.plot([], [], marker, color="0.3", fillstyle="none", label=f"{peer.name}, better layout")
     axes.set(xscale="log", yscale="log", xlim=(left, right), xlabel="operations per byte, each tensor once")
-    axes.set(ylabel="GFLOP/s", title=f"convgrad (filled), {roofs.threads} threads")
+    axes.set(ylabel="GFLOP/s", title=f"convgrad and peers, threads: {roofs.threads}")
     axes.legend(fontsize=8)
     figure.savefig(path, dpi=120)
     plt.close(figure)
