@@ -173,21 +173,22 @@ def _aligned(size: int) -> NDArray[np.uint8]:
 
 
 def _together(calls: Sequence[Callable[[], None]]) -> float:
-    """Return the seconds that calls take which start together, one a thread."""
-    gate, cores = Barrier(len(calls) + 1), usable_cores()
+    """Return the seconds from the first start to the last end of calls that start together, one a thread.
 
-    def run(number: int, call: Callable[[], None]) -> None:
+    The threads take the time: this one may sleep on while they have begun.
+    """
+    gate, cores = Barrier(len(calls)), usable_cores()
+
+    def run(number: int) -> tuple[float, float]:
         with staying_on([cores[number % len(cores)]]):
             gate.wait(GATE_S)
-            call()
+            started = time.perf_counter()
+            calls[number]()
+            return started, time.perf_counter()
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        running = [pool.submit(run, number, call) for number, call in enumerate(calls)]
-        gate.wait(GATE_S)
-        started = time.perf_counter()
-        for thread in running:
-            thread.result()
-        return time.perf_counter() - started
+        starts, ends = zip(*pool.map(run, range(len(calls))), strict=True)
+    return float(max(ends) - min(starts))
 
 
 def _enough(timed: Callable[[int], float]) -> int:
