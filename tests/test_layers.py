@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1] / "src" / "convgrad"
 LAYERS = (
     "errors",
     "formats",
+    "host",
     "spec",
     "descriptor",
     "notation",
@@ -24,6 +25,7 @@ LAYERS = (
     "graph",
     "verify",
     "files",
+    "bench",
     "cli",
     "__main__",
 )

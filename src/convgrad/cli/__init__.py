@@ -18,6 +18,16 @@ def _seed(text: str) -> int:
     return int(text)
 
 
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a positive integer is wanted; got {text!r}")
+    return int(text)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the first words; each command parses the rest itself."""
     root = argparse.ArgumentParser(
@@ -92,6 +102,33 @@ def _add_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)
 
 
+def bench_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``convgrad bench``."""
+    bench = argparse.ArgumentParser(
+        prog="convgrad bench",
+        description="Time problems side by side with other libraries, checked first, against the machine's own peak.",
+        epilog=EXIT_CODES,
+    )
+    lines = "a quoted problem line: [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] and benchdnn's descriptor"
+    bench.add_argument("problems", metavar="PROBLEM", nargs="*", help=lines)
+    suites = "suites that ship with convgrad, or all; an unknown name lists them"
+    bench.add_argument("--suite", metavar="NAME,...", type=_words, default=[], help=suites)
+    bench.add_argument("--shapes", metavar="FILE", help="a file of problem lines, with comments from #")
+    for name, example in (("direction", "FWD_D,BWD_D,BWD_W"), ("type", "f32,bf16,f16"), ("layout", "NXC,NCX")):
+        instead = f"instead of each line's own {name}: one or more, such as {example}"
+        bench.add_argument(f"--{name}", metavar=f"{name.upper()},...", type=_words, default=[], help=instead)
+    against = "libraries to compare with: torch, jax"
+    bench.add_argument("--against", metavar="PEER,...", type=_words, default=[], help=against)
+    bench.add_argument("--threads", type=_positive, help="threads of everybody (default: all usable cores)")
+    bench.add_argument("--repeat", type=_positive, default=7, help="rounds of measurement (default 7)")
+    bench.add_argument(
+        "-o", "--output", metavar="FILE.csv", help="write a row of all figures for each problem as it goes"
+    )
+    bench.add_argument("--plot", metavar="FILE.png", help="draw speed over intensity under the measured roofs")
+    bench.add_argument("--force", action="store_true", help="replace output files that exist")
+    return bench
+
+
 def info_parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad info``."""
     info = argparse.ArgumentParser(
@@ -101,7 +138,7 @@ def info_parser() -> argparse.ArgumentParser:
     return info
 
 
-COMMANDS = {"run": run_parser, "explain": explain_parser, "info": info_parser}
+COMMANDS = {"run": run_parser, "explain": explain_parser, "bench": bench_parser, "info": info_parser}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

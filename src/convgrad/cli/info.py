@@ -6,13 +6,13 @@ import argparse
 import json
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 import convgrad
+from convgrad.host import cpu_fields, cpu_model, usable_cores
 
 _VARIABLES = ("CONVGRAD_NUM_THREADS", "CONVGRAD_MAX_ISA", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -40,24 +40,14 @@ def collect() -> dict[str, Any]:
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
-        "cores": _cores(),
+        "cores": f"{os.cpu_count()}, {len(usable_cores())} usable",
         "engine": "numpy (keeps the error bound; bits may differ between machines and thread counts)",
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
 
 
 def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    found = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
-    fields = {name.strip(): value.strip() for name, value in found.items()}
+    fields = cpu_fields()
     features = set(fields.get("flags", fields.get("Features", "")).split())
     wanted = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd")
-    return " ".join([fields.get("model name", "unknown"), *(name for name in wanted if name in features)])
-
-
-def _cores() -> str:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{os.cpu_count()}, {usable} usable"
+    return " ".join([cpu_model(), *(name for name in wanted if name in features)])

@@ -114,9 +114,10 @@ def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, 
 
 
 def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    pairs = [(p * axis.stride + k * axis.dilation - axis.pad_begin, p) for p in range(axis.dst)]
-    existing = [(i, p) for i, p in pairs if 0 <= i < axis.src]
-    return np.array([i for i, _ in existing], np.intp), np.array([p for _, p in existing], np.intp)
+    p = np.arange(axis.dst)
+    i = p * axis.stride + k * axis.dilation - axis.pad_begin
+    existing = (i >= 0) & (i < axis.src)
+    return i[existing], p[existing]
 
 
 def _grouped(array: F64Array, groups: int, channel_axis: int) -> F64Array:

@@ -1,0 +1,108 @@
+"""Whether two implementations agree: everywhere by a proved bound; where not, the oracle judges the channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.bench.work import Work
+from convgrad.spec import oracle
+from convgrad.spec.bound import error_bound
+from convgrad.spec.geometry import Conv
+from convgrad.spec.operators import Tensor
+from convgrad.spec.order import last_additions, order_of
+from convgrad.spec.problem import Problem
+from convgrad.verify.compare import Verdict, compare
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The largest difference of two results over what two correct ones may differ by, and its canonical place."""
+
+    share: float
+    worst: tuple[int, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether both can be correct."""
+        return self.share <= 1
+
+
+def terms(problem: Problem) -> int:
+    """Return the longest sum: the height of a result summed in an order nobody knows."""
+    return order_of(problem).terms + last_additions(problem)
+
+
+def agree(first: Array, second: Array, magnitude: Array, problem: Problem) -> Agreement:
+    """Compare two canonical results; ``magnitude`` is sum |x||y| as convgrad computes it.
+
+    Each may err by gamma_h sum |x||y| with h the number of terms, and by the rounding of its output. The magnitudes are
+    sums too and may be too small by the same share.
+    """
+    accumulator, fmt, h = problem.operand_format.accumulator, problem.output_format, terms(problem)
+    with np.errstate(all="ignore"):
+        a, b, total = (values.astype(np.float64) for values in (first, second, magnitude))
+        total *= 1 + 2 * h * accumulator.unit
+        sums = error_bound(h, h, total, accumulator)
+        roundings = np.maximum(fmt.unit * (np.maximum(np.abs(a), np.abs(b)) + sums), fmt.tiny)
+        share = np.nan_to_num(np.abs(a - b) / (2 * (sums + roundings)), nan=np.inf)
+        share[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
+    if share.size == 0:
+        return Agreement(0.0, ())
+    worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    return Agreement(float(share[worst]), tuple(map(int, worst)))
+
+
+def judge(work: Work, result: Array, place: Sequence[int]) -> Verdict:
+    """Return the oracle's verdict on a canonical result's channel at ``place``: the slice that shares its two leading
+    indices, which are (image, channel), or (destination channel, source channel of its group) of weights.
+    """
+    problem, operands = _channel(work, *place[:2])
+    answer = oracle.evaluate(problem, operands)
+    return compare(result[_one(place[0]), _one(place[1])], answer, problem, terms(problem))
+
+
+def middle(work: Work) -> tuple[int, ...]:
+    """Return the canonical place in the middle of the result."""
+    return tuple(extent // 2 for extent in work.canonical(np.empty(work.problem.output_shape, np.bool_)).shape)
+
+
+def _one(index: int) -> slice:
+    return slice(index, index + 1)
+
+
+def _channel(work: Work, first: int, second: int) -> tuple[Problem, list[Array]]:
+    """Return the problem of one channel of the result, of one group, with its operands."""
+    conv, solves_for = work.conv, work.problem.solves_for
+    inputs, outputs = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
+    group = {"dst": second // outputs, "src": second // inputs, "weights": first // outputs}[solves_for]
+    sources, destinations = slice(group * inputs, (group + 1) * inputs), slice(group * outputs, (group + 1) * outputs)
+    within = slice(0, inputs)
+    batch, image = conv.batch, slice(None)
+    if solves_for == "weights":
+        sources, destinations, within = _one(group * inputs + second), _one(first), _one(second)
+    else:
+        batch, image = 1, _one(first)
+    if solves_for == "dst":
+        destinations = _one(second)
+    if solves_for == "src":
+        sources, within = _one(second), _one(second % inputs)
+    parts: dict[Tensor, tuple[slice, ...]] = {
+        "src": (image, sources),
+        "dst": (image, destinations),
+        "weights": (destinations, within),
+        "bias": (_one(second),),
+    }
+    operands = [operand[parts[t]] for t, operand in zip(work.problem.operands, work.operands, strict=True)]
+    geometry = Conv(batch, 1, _length(sources), _length(destinations), conv.axes)
+    return replace(work.problem, geometry=geometry), operands
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)

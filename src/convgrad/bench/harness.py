@@ -1,0 +1,174 @@
+"""One case timed: every contender warmed up and checked, then all of them in turns, round by round.
+
+A round takes one sample of each contender and one of the multiply-add peak, so that a slow second hurts all alike. A
+turn begins with calls that do not count, until the threads of whoever was before have stopped spinning and its own are
+spread over the cores. A sample of a quick contender is a loop of calls; a slow contender sits out the later rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil
+from typing import Any
+
+from convgrad.bench.agreement import agree, judge, middle
+from convgrad.bench.figures import Series
+from convgrad.bench.measure import FmaPeak
+from convgrad.bench.peers import Peer, contenders
+from convgrad.bench.suites import Case
+from convgrad.bench.work import (
+    ENGINE,
+    Array,
+    Contender,
+    Work,
+    magnitudes,
+    make_work,
+    moved_bytes,
+    needed_flops,
+    nominal_flops,
+    ours,
+)
+from convgrad.host import staying_on
+from convgrad.verify.compare import Verdict
+
+SAMPLE_S = 0.002
+BUDGET_S = 4.0  # of one contender's rounds together, as long as it had one
+SETTLE_S = 0.03
+LONG_S = 10 * SETTLE_S  # a longer call needs no turn's beginning that does not count
+
+_peak = cache(FmaPeak)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case: its cost, everybody's times, the peak's samples in GFLOP/s, whether convgrad is right."""
+
+    case: Case
+    engine: str
+    nominal_flops: int
+    needed_flops: int
+    bytes: int
+    ours: Series
+    peers: dict[str, tuple[Series, ...]]
+    peaks: tuple[float, ...]
+    right: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A contender ready for its rounds: ``loops`` calls a sample, in at most ``rounds``; none where it refused."""
+
+    contender: Contender
+    first_ms: float
+    loops: int
+    rounds: int
+    settles: bool
+    notes: tuple[str, ...]
+
+    def sample_ms(self) -> float:
+        """Return the time of a call in ms."""
+        with staying_on(self.contender.cores):
+            if self.settles:
+                _settle(self.contender.call)
+            started = time.perf_counter()
+            for _ in range(self.loops):
+                self.contender.call()
+            return 1e3 * (time.perf_counter() - started) / self.loops
+
+
+def measure(
+    case: Case,
+    peers: Sequence[Peer],
+    threads: int,
+    repeat: int,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Outcome:
+    """Check and time one case."""
+    work = make_work(case)
+    mine, result = _warm(ours(work, threads), repeat)
+    result = work.canonical(result)
+    verdicts = [judge(work, result, middle(work))]
+    magnitude = magnitudes(work) if peers else result
+    runners = [mine]
+    for contender in (c for peer in peers for c in contenders(peer, work, threads)):
+        runner, on_ours = _warm_peer(contender, work, result, magnitude, repeat)
+        runners.append(runner)
+        verdicts += on_ours
+    samples, peaks = _rounds(runners, _peak(threads, work.problem.operand_format.accumulator.name), repeat, progress)
+    first, *others = (
+        Series(runner.contender.name, runner.first_ms, tuple(times), runner.notes)
+        for runner, times in zip(runners, samples, strict=True)
+    )
+    of_peers = iter(others)
+    return Outcome(
+        case,
+        ENGINE,
+        nominal_flops(work.conv),
+        needed_flops(work.conv),
+        moved_bytes(work.problem),
+        first,
+        {peer.name: tuple(next(of_peers) for _ in peer.layouts) for peer in peers},
+        tuple(peaks),
+        all(verdict.ok for verdict in verdicts),
+        tuple(f"convgrad is wrong by the oracle: {verdict}" for verdict in verdicts if not verdict.ok),
+    )
+
+
+def _warm(contender: Contender, repeat: int) -> tuple[Runner, Any]:
+    """Return a contender ready for its rounds, and what its first call returned."""
+    with staying_on(contender.cores):
+        started = time.perf_counter()
+        result = contender.call()
+        first = time.perf_counter() - started
+        best = first if first > BUDGET_S else _settle(contender.call)
+    rounds = max(1, min(repeat, int(BUDGET_S / best)))
+    return Runner(contender, 1e3 * first, ceil(SAMPLE_S / best), rounds, best < LONG_S, contender.notes), result
+
+
+def _settle(call: Callable[[], object]) -> float:
+    """Call for SETTLE_S, at least once; return the best time in seconds."""
+    best, spent = float("inf"), 0.0
+    while spent < SETTLE_S:
+        started = time.perf_counter()
+        call()
+        taken = time.perf_counter() - started
+        best, spent = min(best, taken), spent + taken
+    return best
+
+
+def _warm_peer(
+    contender: Contender, work: Work, mine: Array, magnitude: Array, repeat: int
+) -> tuple[Runner, list[Verdict]]:
+    """Return a peer's contender ready for its rounds; where it differs from convgrad, the oracle's verdict on that."""
+    try:
+        runner, result = _warm(contender, repeat)
+    except Exception as error:  # a peer refuses what it lacks with any exception
+        sentence = str(error).strip().split("\n")[0]
+        return Runner(contender, 0.0, 0, 0, False, (f"{contender.name} refuses: {sentence}",)), []
+    theirs = contender.canonical(result)
+    agreement = agree(mine, theirs, magnitude, work.problem)
+    if agreement.ok:
+        return runner, []
+    on_ours, on_theirs = (judge(work, array, agreement.worst) for array in (mine, theirs))
+    notes = () if on_theirs.ok else (f"{contender.name} errs by {on_theirs.share:.3g} of the bound",)
+    return replace(runner, notes=(*runner.notes, *notes)), [on_ours]
+
+
+def _rounds(
+    runners: Sequence[Runner], peak: Callable[[], float], repeat: int, progress: Callable[[float], None]
+) -> tuple[list[list[float]], list[float]]:
+    """Return the samples of every runner, and of the peak: one a round in turn, for as many rounds as each has."""
+    samples: list[list[float]] = [[] for _ in runners]
+    peaks = []
+    for number in range(repeat):
+        _settle(peak)
+        peaks.append(peak())
+        for runner, times in zip(runners, samples, strict=True):
+            if number < runner.rounds:
+                times.append(runner.sample_ms())
+        progress((number + 1) / repeat)
+    return samples, peaks

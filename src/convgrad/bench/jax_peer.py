@@ -1,0 +1,77 @@
+"""JAX as a peer: the jitted vjp of conv_general_dilated on channels-last arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.bench.work import Contender, Work
+from convgrad.spec.geometry import Axis
+from convgrad.spec.layouts import axis_order, from_canonical
+from convgrad.spec.operators import Tensor
+from convgrad.spec.problem import canonical_shape
+
+Array = NDArray[Any]
+
+_LAYOUTS: Mapping[Tensor, str] = {"src": "NXC", "dst": "NXC", "weights": "XIO", "bias": "NCX"}
+
+
+def contenders(work: Work, threads: int) -> list[Contender]:
+    """Return JAX's one contender; its threads were set when it was imported."""
+    jax.config.update("jax_enable_x64", True)
+    given = [
+        jax.numpy.asarray(np.ascontiguousarray(operand.transpose(np.argsort(axis_order(_LAYOUTS[t], operand.ndim)))))
+        for t, operand in zip(work.problem.operands, work.operands, strict=True)
+    ]
+    function = jax.jit(_function(work))
+    order = axis_order(_LAYOUTS[work.problem.output], len(work.problem.output_shape))
+    return [Contender("jax nhwc", partial(_run, function, given), lambda out: np.asarray(out).transpose(order))]
+
+
+def _run(function: Callable[..., Any], given: list[Any]) -> Any:
+    return function(*given).block_until_ready()
+
+
+def _function(work: Work) -> Callable[..., Any]:
+    """Return the role's function of the operands given: the forward, or its transpose by one operand."""
+    conv, dtype = work.conv, work.problem.operand_format.dtype
+
+    def forward(src: Any, weights: Any) -> Any:
+        letters = "DHW"[-len(conv.axes) :]
+        return jax.lax.conv_general_dilated(
+            src,
+            weights,
+            [a.stride for a in conv.axes],
+            [_pads(a) for a in conv.axes],
+            rhs_dilation=[a.dilation for a in conv.axes],
+            dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
+            feature_group_count=conv.groups,
+        )
+
+    def transposed(name: Tensor, function: Callable[[Any], Any], dst: Any) -> Any:
+        zeros = jax.numpy.zeros(from_canonical(canonical_shape(conv, name), _LAYOUTS[name]), dtype)
+        return jax.vjp(function, zeros)[1](dst)[0]
+
+    roles: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "dst": lambda t: forward(t["src"], t["weights"]),
+        "src": lambda t: transposed("src", lambda src: forward(src, t["weights"]), t["dst"]),
+        "weights": lambda t: transposed("weights", lambda weights: forward(t["src"], weights), t["dst"]),
+    }
+
+    def function(*given: Any) -> Any:
+        tensors = dict(zip(work.problem.operands, given, strict=True))
+        result = roles[work.problem.solves_for](tensors)
+        return result + tensors["bias"] if "bias" in tensors else result
+
+    return function
+
+
+def _pads(axis: Axis) -> tuple[int, int]:
+    """Return the pads that make the extents fit exactly: the end's may be negative."""
+    needed = (axis.dst - 1) * axis.stride + axis.effective_kernel - axis.src
+    return axis.pad_begin, needed - axis.pad_begin

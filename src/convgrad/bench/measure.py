@@ -1,0 +1,199 @@
+"""The machine's own speed: loops generated as LLVM IR that only multiply-add, or only read.
+
+Multiply-adds run in CHAINS independent chains of registers, so that their latency is hidden; reads go over a working
+set again and again. Threads are Python's, as ctypes releases the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+from llvmlite import binding as llvm
+from numpy.typing import NDArray
+
+from convgrad.host import staying_on, usable_cores
+
+CHAINS = 12
+SAMPLE_S = 0.01  # waking threads costs some 50 us: below one percent of this
+GATE_S = 10.0  # an interrupted start must not leave threads waiting for ever
+STREAMS = 8
+WIDTHS = (("avx512f", 64), ("avx", 32))  # bytes of the widest vector by feature; without any, 16
+ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
+
+
+@cache
+def vector_bytes() -> int:
+    """Return the bytes of the host's widest vector register."""
+    features = llvm.get_host_cpu_features()
+    return next((width for feature, width in WIDTHS if features.get(feature)), 16)
+
+
+def fma_ir(element: str) -> str:
+    """Return the IR of fma(passes, x): CHAINS chains a = a*x[0] + x[1] in registers; their sum ends in x[0]."""
+    scalar, size = ELEMENTS[element]
+    lanes = vector_bytes() // size
+    vector, intrinsic = f"<{lanes} x {scalar}>", f"@llvm.fma.v{lanes}{element}"
+    chains = range(CHAINS)
+    phis = [f"  %a{i} = phi {vector} [zeroinitializer, %entry], [%b{i}, %loop]" for i in chains]
+    steps = [f"  %b{i} = call {vector} {intrinsic}({vector} %a{i}, {vector} %scale, {vector} %shift)" for i in chains]
+    sums = [f"  %s{i + 1} = fadd {vector} {'%b0' if i == 0 else f'%s{i}'}, %b{i + 1}" for i in chains[:-1]]
+    return "\n".join(
+        [
+            f"declare {vector} {intrinsic}({vector}, {vector}, {vector})",
+            "define void @fma(i64 %passes, ptr %x) {",
+            "entry:",
+            f"  %second = getelementptr {vector}, ptr %x, i64 1",
+            f"  %scale = load {vector}, ptr %x, align {size}",
+            f"  %shift = load {vector}, ptr %second, align {size}",
+            "  br label %loop",
+            "loop:",
+            "  %n = phi i64 [%passes, %entry], [%left, %loop]",
+            *phis,
+            *steps,
+            "  %left = sub i64 %n, 1",
+            "  %more = icmp ne i64 %left, 0",
+            "  br i1 %more, label %loop, label %end",
+            "end:",
+            *sums,
+            f"  store {vector} %s{CHAINS - 1}, ptr %x, align {size}",
+            "  ret void",
+            "}",
+        ]
+    )
+
+
+def read_ir() -> str:
+    """Return the IR of read(passes, x, bytes): every byte read ``passes`` times; the bits met end in x[0]."""
+    width = vector_bytes()
+    vector = f"<{width // 8} x i64>"
+    streams = range(STREAMS)
+    phis = [f"  %a{i} = phi {vector} [zeroinitializer, %pass], [%b{i}, %loop]" for i in streams]
+    body = [
+        line
+        for i in streams
+        for line in (
+            f"  %o{i} = add i64 %at, {i * width}",
+            f"  %p{i} = getelementptr i8, ptr %x, i64 %o{i}",
+            f"  %v{i} = load {vector}, ptr %p{i}, align {width}",
+            f"  %b{i} = or {vector} %a{i}, %v{i}",
+        )
+    ]
+    joins = [f"  %s{i + 1} = or {vector} {'%b0' if i == 0 else f'%s{i}'}, %b{i + 1}" for i in streams[:-1]]
+    return "\n".join(
+        [
+            "define void @read(i64 %passes, ptr %x, i64 %bytes) {",
+            "entry:",
+            "  br label %pass",
+            "pass:",
+            "  %n = phi i64 [%passes, %entry], [%left, %next]",
+            "  br label %loop",
+            "loop:",
+            "  %at = phi i64 [0, %pass], [%after, %loop]",
+            *phis,
+            *body,
+            f"  %after = add i64 %at, {STREAMS * width}",
+            "  %inside = icmp ult i64 %after, %bytes",
+            "  br i1 %inside, label %loop, label %next",
+            "next:",
+            *joins,
+            f"  store {vector} %s{STREAMS - 1}, ptr %x, align {width}",
+            "  %left = sub i64 %n, 1",
+            "  %more = icmp ne i64 %left, 0",
+            "  br i1 %more, label %pass, label %end",
+            "end:",
+            "  ret void",
+            "}",
+        ]
+    )
+
+
+@cache
+def _compiler() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    host = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
+    )
+    return llvm.create_lljit_compiler(host)
+
+
+@cache
+def _compiled(name: str, ir: str) -> tuple[Any, int]:
+    """Return the compiled function's owner, which must live as long as it is called, and its address."""
+    library = f"measure.{name}.{hash(ir)}"
+    tracker = llvm.JITLibraryBuilder().add_ir(ir).export_symbol(name).link(_compiler(), library)
+    return tracker, tracker[name]
+
+
+class FmaPeak:
+    """Samples the multiply-add peak of some threads in GFLOP/s: ``FmaPeak(2, "f32")()``."""
+
+    def __init__(self, threads: int, element: str) -> None:
+        size = ELEMENTS[element][1]
+        self._run = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(_compiled("fma", fma_ir(element))[1])
+        self._lanes = vector_bytes() // size
+        self._threads, self._dtype = threads, np.dtype(f"f{size}")
+        self._flops_per_pass = 2 * CHAINS * self._lanes
+        self._passes = _enough(self._timed)
+
+    def __call__(self) -> float:
+        """Return one sample."""
+        return self._passes * self._flops_per_pass * self._threads / self._timed(self._passes) / 1e9
+
+    def _timed(self, passes: int) -> float:
+        operands = [np.repeat(np.array([0.5, 1.0], self._dtype), self._lanes) for _ in range(self._threads)]
+        return _together([partial(self._run, passes, x.ctypes.data) for x in operands])
+
+
+def read_bandwidth(threads: int, bytes_per_thread: int) -> float:
+    """Return in GB/s how fast so many threads read, each over and over a working set of its own; the best of five."""
+    run = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(_compiled("read", read_ir())[1])
+    step = STREAMS * vector_bytes()
+    size = max(step, bytes_per_thread // step * step)
+    sets = [_aligned(size) for _ in range(threads)]
+
+    def timed(passes: int) -> float:
+        return _together([partial(run, passes, x.ctypes.data, size) for x in sets])
+
+    passes = _enough(timed)
+    return passes * size * threads / min(timed(passes) for _ in range(5)) / 1e9
+
+
+def _aligned(size: int) -> NDArray[np.uint8]:
+    memory = np.ones(size + 64, np.uint8)  # zeros would all share one page
+    first = -memory.ctypes.data % 64
+    return memory[first : first + size]
+
+
+def _together(calls: Sequence[Callable[[], None]]) -> float:
+    """Return the seconds from the first start to the last end of calls that start together, one a thread.
+
+    The threads take the time: this one may sleep on while they have begun.
+    """
+    gate, cores = Barrier(len(calls)), usable_cores()
+
+    def run(number: int) -> tuple[float, float]:
+        with staying_on([cores[number % len(cores)]]):
+            gate.wait(GATE_S)
+            started = time.perf_counter()
+            calls[number]()
+            return started, time.perf_counter()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        starts, ends = zip(*pool.map(run, range(len(calls))), strict=True)
+    return float(max(ends) - min(starts))
+
+
+def _enough(timed: Callable[[int], float]) -> int:
+    """Return how many passes take SAMPLE_S, by the best of three: one alone may have been interrupted."""
+    passes = 1
+    while (taken := min(timed(passes) for _ in range(3))) < SAMPLE_S / 2:
+        passes = max(2 * passes, int(passes * SAMPLE_S / max(taken, 1e-6)) // 2)
+    return max(1, int(passes * SAMPLE_S / taken))

@@ -1,0 +1,67 @@
+"""The peers convgrad is timed against, as a table; each is imported when first asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from convgrad.bench.work import Contender, Work
+from convgrad.errors import UnsupportedError
+from convgrad.host import staying_on
+
+Contenders = Callable[[Work, int], list[Contender]]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One peer: what to install, and the layouts it is timed in; ``module`` of this package knows how to call it.
+
+    ``environment`` is set before the import, where the user did not, with {threads} filled in.
+    """
+
+    name: str
+    layouts: tuple[str, ...]
+    packages: tuple[str, ...]
+    module: str
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+PEERS: Mapping[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "torch",
+            ("nchw", "nhwc"),
+            ("torch",),
+            "convgrad.bench.torch_peer",
+            # Unpinned, two spinning threads may share a core for seconds while another idles: 28 ms instead of 1.
+            (("OMP_PROC_BIND", "true"), ("OMP_PLACES", "cores")),
+        ),
+        # NPROC sizes XLA's thread pools.
+        Peer("jax", ("nhwc",), ("jax", "jaxlib"), "convgrad.bench.jax_peer", (("NPROC", "{threads}"),)),
+    )
+}
+
+
+def find_peers(names: Sequence[str]) -> tuple[Peer, ...]:
+    """Return the peers of these names, or say which are not known or not installed."""
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise UnsupportedError(f"peers must be of {', '.join(PEERS)}; got {', '.join(unknown)}")
+    peers = tuple(PEERS[name] for name in dict.fromkeys(names))
+    for peer in peers:
+        if importlib.util.find_spec(peer.packages[0]) is None:
+            raise UnsupportedError(f"{peer.name} is not installed: pip install {' '.join(peer.packages)}")
+    return peers
+
+
+def contenders(peer: Peer, work: Work, threads: int) -> list[Contender]:
+    """Return the peer's ways to compute a case, one a layout, in the order of ``peer.layouts``."""
+    for name, value in peer.environment:
+        os.environ.setdefault(name, value.format(threads=threads))
+    with staying_on(()):  # an import may pin this thread
+        make: Contenders = importlib.import_module(peer.module).contenders
+        return make(work, threads)

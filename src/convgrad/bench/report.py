@@ -1,0 +1,144 @@
+"""What a run says: a row of figures for each case, as a line of text and as CSV, and the means at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from statistics import median
+from typing import Any
+
+from convgrad.bench.figures import fastest, geometric_mean, ratio
+from convgrad.bench.harness import Outcome
+from convgrad.bench.peers import PEERS, Peer
+from convgrad.bench.roofs import Roofs
+from convgrad.host import cpu_model
+
+Row = Mapping[str, Any]
+
+LEVELS = ("L1", "L2", "L3", "memory")
+VERSIONS = ("convgrad", "numpy", "llvmlite", *PEERS)
+_PER_CASE = (
+    *("suite", "name", "problem", "direction", "type", "layout", "engine", "right"),
+    *("gflop", "mbytes", "flops_per_byte", "convgrad_first_ms", "convgrad_ms", "gflops"),
+    *("peak_gflops", "share_of_peak", "level", "floor_ms", "share_of_floor"),
+)
+_PER_RUN = ("threads", "repeat", "fma_gflops", *(f"{level}_gbs" for level in LEVELS), "machine", "date")
+COLUMNS = (
+    *_PER_CASE,
+    *(f"{p.name}_{column}" for p in PEERS.values() for column in ("ms", "layout", "ratio")),
+    *(f"{p.name}_{layout}_{column}" for p in PEERS.values() for layout in p.layouts for column in ("ms", "first_ms")),
+    "note",
+    *_PER_RUN,
+    *(f"{name}_version" for name in VERSIONS),
+)
+_NAME_WIDTH = 28
+
+
+def conditions(roofs: Roofs, repeat: int, peers: Sequence[Peer]) -> Row:
+    """Return what all rows of a run have in common."""
+    used = {peer.name for peer in peers}
+    return {
+        "threads": roofs.threads,
+        "repeat": repeat,
+        "fma_gflops": roofs.fma_gflops,
+        **{f"{level.name}_gbs": level.gbs for level in roofs.levels},
+        "machine": cpu_model(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **{f"{name}_version": metadata.version(name) for name in VERSIONS if name not in PEERS or name in used},
+    }
+
+
+def row(outcome: Outcome, roofs: Roofs) -> Row:
+    """Return the figures of a case."""
+    case, mine, peak = outcome.case, outcome.ours, median(outcome.peaks)
+    gflop, floor_ms = outcome.nominal_flops / 1e9, roofs.floor_ms(outcome.needed_flops, outcome.bytes, peak)
+    shares = [1e3 * gflop / ms / at for ms, at in zip(mine.rounds_ms, outcome.peaks, strict=False)]
+    figures: dict[str, Any] = {
+        "suite": case.suite,
+        "name": case.name,
+        "problem": case.text,
+        "direction": case.line.direction,
+        "type": case.line.format.name,
+        "layout": case.line.data_format,
+        "engine": outcome.engine,
+        "right": "yes" if outcome.right else "no",
+        "gflop": gflop,
+        "mbytes": outcome.bytes / 1e6,
+        "flops_per_byte": outcome.nominal_flops / outcome.bytes,
+        "convgrad_first_ms": mine.first_ms,
+        "convgrad_ms": mine.median_ms,
+        "gflops": 1e3 * gflop / mine.median_ms,
+        "peak_gflops": peak,
+        "share_of_peak": median(shares),
+        "level": roofs.level(outcome.bytes).name,
+        "floor_ms": floor_ms,
+        "share_of_floor": floor_ms / mine.median_ms,
+    }
+    notes = list(outcome.notes)
+    for name, series in outcome.peers.items():
+        for layout, one in zip(PEERS[name].layouts, series, strict=True):
+            notes += one.notes
+            if one.rounds_ms:
+                figures |= {f"{name}_{layout}_ms": one.median_ms, f"{name}_{layout}_first_ms": one.first_ms}
+        best = fastest(series)
+        if best and outcome.right:  # no ratio to a wrong result
+            layout = PEERS[name].layouts[series.index(best)]
+            figures |= {f"{name}_ms": best.median_ms, f"{name}_layout": layout, f"{name}_ratio": ratio(mine, best)}
+    figures["note"] = "; ".join(dict.fromkeys(notes))
+    return figures
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+def heading(roofs: Roofs) -> str:
+    """Return the machine's roofs as a line."""
+    levels = ", ".join(f"{level.name} {level.gbs:.0f}" for level in roofs.levels)
+    threads = f"{roofs.threads} thread{'s' * (roofs.threads > 1)}"
+    return f"{cpu_model()}, {threads}: f32 multiply-add peak {roofs.fma_gflops:.0f} GFLOP/s; reading, GB/s: {levels}"
+
+
+def head_line(peers: Sequence[Peer]) -> str:
+    """Return the headings of the table."""
+    ratios = "".join(f"{f'to {peer.name}':>15}" for peer in peers)
+    speed = f"{'GFLOP/s':>8} {'ms':>9}{ratios} {'of peak':>8} {'of floor':>8}"
+    return f"{'problem':{_NAME_WIDTH}} {'dir':5} type layout {speed}  engine"
+
+
+def line(figures: Row, peers: Sequence[Peer]) -> str:
+    """Return a row as a line of the table, and its note, if any, as another."""
+    text = f"{_short(figures['name']):{_NAME_WIDTH}} {figures['direction']:5} {figures['type']:4} {figures['layout']:6}"
+    text += f" {figures['gflops']:8.4g} {figures['convgrad_ms']:9.4g}"
+    for peer in peers:
+        text += f"{_ratio_words(figures, peer):>15}"
+    text += f" {figures['share_of_peak']:8.1%} {figures['share_of_floor']:8.1%}  {figures['engine']}"
+    return text + (f"\n    {figures['note']}" if figures["note"] else "")
+
+
+def summary(rows: Sequence[Row], peers: Sequence[Peer]) -> Iterator[str]:
+    """Return the geometric means of every suite, type, layout and direction, with the worst layer, as lines."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for figures in rows:
+        groups.setdefault(tuple(figures[key] for key in ("suite", "direction", "type", "layout")), []).append(figures)
+    for key, members in groups.items():
+        of_peak, of_floor = (geometric_mean(m[f"share_of_{what}"] for m in members) for what in ("peak", "floor"))
+        means = f"geometric means {of_peak:.1%} of peak, {of_floor:.1%} of floor"
+        yield f"{' '.join(filter(None, key))}: {len(members)} problem{'s' * (len(members) > 1)}, {means}"
+        for peer in peers:
+            column = f"{peer.name}_ratio"
+            timed = [m for m in members if column in m]
+            mean = geometric_mean(m[column] for m in timed)
+            if mean is not None:
+                worst = min(timed, key=lambda m: m[column])
+                yield f"    {mean:.2f} to {peer.name} over {len(timed)}; worst {worst[column]:.2f}, {worst['name']}"
+
+
+def _ratio_words(figures: Row, peer: Peer) -> str:
+    if f"{peer.name}_ratio" not in figures:
+        return "-"
+    return f"{figures[f'{peer.name}_ratio']:.2f} {figures[f'{peer.name}_layout']}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."

@@ -1,0 +1,77 @@
+"""What the machine allows: its multiply-add peak, the bandwidth of every memory level, a problem's least time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isqrt
+from pathlib import Path
+
+from convgrad.bench.measure import FmaPeak, read_bandwidth
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_USUAL_BYTES = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}  # where the system does not tell
+_FIRST_SHARED = 3
+_LARGEST_SET = 1 << 30
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of memory: what it holds for all threads together (None: everything), and how fast it is read."""
+
+    name: str
+    capacity_bytes: int | None
+    gbs: float
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """The roofs of some threads: multiply-adds in GFLOP/s, reading by level, the fastest level first."""
+
+    threads: int
+    fma_gflops: float
+    levels: tuple[Level, ...]
+
+    def level(self, size: int) -> Level:
+        """Return the fastest level that holds so many bytes."""
+        return next(lv for lv in self.levels if lv.capacity_bytes is None or size <= lv.capacity_bytes)
+
+    def floor_ms(self, flops: int, size: int, fma_gflops: float | None = None) -> float:
+        """Return the least time in ms: of the operations, or of touching each of ``size`` bytes once.
+
+        >>> roofs = Roofs(1, 100.0, (Level("L2", 1000, 50.0), Level("memory", None, 10.0)))
+        >>> roofs.floor_ms(10**8, 10**6), roofs.floor_ms(10**8, 10**8)
+        (1.0, 10.0)
+        """
+        compute_s = flops / (fma_gflops or self.fma_gflops) / 1e9
+        return 1e3 * max(compute_s, size / self.level(size).gbs / 1e9)
+
+
+def measure_roofs(threads: int) -> Roofs:
+    """Measure the roofs of so many threads; about half a second.
+
+    A level is read with a working set between its own size and the size below it, both geometrically far.
+    """
+    levels, below = [], 0
+    for number, size in sorted(cache_bytes().items()):
+        capacity = size if number >= _FIRST_SHARED else size * threads
+        working_set = isqrt(below * capacity) if below else capacity // 2
+        levels.append(Level(f"L{number}", capacity, read_bandwidth(threads, working_set // threads)))
+        below = capacity
+    in_memory = min(4 * below, _LARGEST_SET)
+    levels.append(Level("memory", None, read_bandwidth(threads, in_memory // threads)))
+    peak = FmaPeak(threads, "f32")
+    return Roofs(threads, max(peak() for _ in range(5)), tuple(levels))
+
+
+def cache_bytes() -> Mapping[int, int]:
+    """Return the sizes of one core's data caches by level."""
+    sizes: dict[int, int] = {}
+    for index in sorted(_CACHES.glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction" and size.endswith("K") and size[:-1].isdecimal():
+            sizes[int(level)] = int(size[:-1]) << 10
+    return sizes or _USUAL_BYTES

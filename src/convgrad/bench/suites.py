@@ -1,0 +1,98 @@
+"""Where problems come from: suites that ship with the package, files of problem lines, the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import product
+from pathlib import Path
+
+from convgrad import notation
+from convgrad.errors import FileError
+from convgrad.spec.problem import Problem
+
+_SUITES = resources.files("convgrad.bench") / "suites"
+ENDING = ".txt"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem to time: the suite it belongs to, its line, and the line read."""
+
+    suite: str
+    text: str
+    line: notation.Line
+
+    @property
+    def name(self) -> str:
+        """The name the line ends in, without the suite's; a line without a name is its own."""
+        return self.line.descriptor.name.removeprefix(f"{self.suite}:") or self.text.split()[-1]
+
+    @property
+    def problem(self) -> Problem:
+        """The problem."""
+        return notation.problem(self.text)
+
+
+def names() -> tuple[str, ...]:
+    """Return the suites that ship with the package.
+
+    >>> names()
+    ('dense', 'depthwise', 'grouped', 'off_path', 'one_d', 'resnet50', 'thin', 'three_d')
+    """
+    return tuple(sorted(p.name.removesuffix(ENDING) for p in _SUITES.iterdir() if p.name.endswith(ENDING)))
+
+
+def suite(name: str) -> list[str]:
+    """Return the problem lines of a suite.
+
+    >>> suite("resnet50")[0]
+    'BWD_W f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3nresnet50:stem'
+    """
+    if name not in names():
+        raise FileError(f"there is no suite {name}; the suites are {', '.join(names())}")
+    return _lines((_SUITES / f"{name}{ENDING}").read_text(encoding="utf-8"))
+
+
+def shapes_file(path: Path) -> list[str]:
+    """Return the problem lines of a file: one a line, with comments from # to the end of the line."""
+    try:
+        lines = _lines(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read: {error}") from error
+    if not lines:
+        raise FileError(f"{path}: has no problem line; one is like {suite('resnet50')[0]!r}")
+    return lines
+
+
+def cases(
+    origin: str,
+    lines: Iterable[str],
+    directions: Sequence[str] = (),
+    types: Sequence[str] = (),
+    layouts: Sequence[str] = (),
+) -> list[Case]:
+    """Return the cases of some lines, each once for every direction, type and layout asked for.
+
+    Without any the line's own counts. A line that cannot be timed is refused: of two operators, or of a shape that its
+    operator does not take.
+
+    >>> [c.text for c in cases("", ["BWD_W f32 NXC mb1ic8iw9oc8ow9kw3pw1"], types=["bf16"], layouts=["NCX", "NXC:OIX"])]
+    ['BWD_W bf16 NCX mb1ic8iw9oc8ow9kw3pw1', 'BWD_W bf16 NXC:OIX mb1ic8iw9oc8ow9kw3pw1']
+    """
+    made = []
+    for line in lines:
+        words = line.split(None, 3 + notation.read(line).transposed)
+        *start, direction, type_name, layout, descriptor = words
+        choices = (directions or [direction], types or [type_name], layouts or [layout])
+        for chosen in product(*choices):
+            text = " ".join([*start, *chosen, descriptor])
+            notation.problem(text)
+            made.append(Case(origin, text, notation.read(text)))
+    return made
+
+
+def _lines(text: str) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return [line for line in lines if line]

@@ -1,0 +1,112 @@
+"""One case made ready to run: its operands, what it costs at least, and convgrad's own call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import notation
+from convgrad.bench.suites import Case
+from convgrad.engines import numpy as engine
+from convgrad.functional.run import run
+from convgrad.spec.geometry import Conv
+from convgrad.spec.layouts import axis_order
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.verify.fill import fill
+
+Array = NDArray[Any]
+
+ENGINE = engine.__name__.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody's way to compute a case: ``call`` is timed, ``canonical`` makes what it returns comparable.
+
+    ``cores`` are those the calling thread must keep to, as its library pinned its other threads elsewhere.
+    """
+
+    name: str
+    call: Callable[[], Any]
+    canonical: Callable[[Any], Array]
+    notes: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Work:
+    """A case with operands: ``inputs`` as convgrad.run takes them, shape operands too; ``operands`` canonical views."""
+
+    case: Case
+    call: notation.OperatorCall
+    problem: Problem
+    inputs: tuple[object, ...]
+    operands: tuple[Array, ...]
+
+    @property
+    def conv(self) -> Conv:
+        """The problem's geometry."""
+        assert isinstance(self.problem.geometry, Conv)
+        return self.problem.geometry
+
+    def run(self, threads: int | None = None, inputs: tuple[object, ...] = (), dtype: str | None = None) -> Array:
+        """Run convgrad, end to end from plain arrays, on these inputs instead of its own if there are any."""
+        attributes: dict[str, Any] = dict(self.call.attributes)
+        return run(self.call.operator, *(inputs or self.inputs), dtype=dtype, threads=threads, **attributes)
+
+    def canonical(self, result: Array) -> Array:
+        """Return the canonical view of a result of ``run``."""
+        return result.transpose(self.problem.output_order)
+
+
+def make_work(case: Case, seed: int = 0) -> Work:
+    """Make operands of normal numbers for a case."""
+    (call,) = notation.calls(case.line)
+    problem, ports = case.problem, find(call.operator).operands[: len(call.shapes)]
+    shapes = [shape for port, shape in zip(ports, call.shapes, strict=True) if not port.is_shape]
+    arrays = fill(problem, shapes, "normal", seed)
+    made = iter(arrays)
+    inputs = tuple(shape if port.is_shape else next(made) for port, shape in zip(ports, call.shapes, strict=True))
+    views = (a.transpose(axis_order(layout, a.ndim)) for a, layout in zip(arrays, problem.layouts, strict=False))
+    return Work(case, call, problem, inputs, tuple(views))
+
+
+def ours(work: Work, threads: int) -> Contender:
+    """Return convgrad as a contender."""
+    return Contender("convgrad", partial(work.run, threads), work.canonical)
+
+
+def nominal_flops(conv: Conv) -> int:
+    """Return the operations everybody counts: taps on padding too."""
+    return 2 * conv.multiply_adds
+
+
+def needed_flops(conv: Conv) -> int:
+    """Return the operations of the taps that exist.
+
+    >>> conv = notation.problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1").geometry
+    >>> nominal_flops(conv), needed_flops(conv)
+    (18, 14)
+    """
+    per_axis = (sum(len(a.existing(k, range(a.src), range(a.dst))) for k in range(a.kernel)) for a in conv.axes)
+    return 2 * conv.batch * prod(per_axis) * conv.dst_channels * (conv.src_channels // conv.groups)
+
+
+def moved_bytes(problem: Problem) -> int:
+    """Return the bytes of the operands and of the result, each once."""
+    elements = sum(prod(canonical_shape(problem.geometry, t)) for t in problem.operands if t != "bias")
+    outputs = prod(canonical_shape(problem.geometry, problem.output))
+    return elements * problem.operand_format.dtype.itemsize + outputs * problem.output_format.dtype.itemsize
+
+
+def magnitudes(work: Work) -> Array:
+    """Return sum |x||y| of every result, canonical, in the accumulator's format: convgrad run on absolute values."""
+    inputs = tuple(np.abs(value) if isinstance(value, np.ndarray) else value for value in work.inputs)
+    return work.canonical(work.run(inputs=inputs, dtype=work.problem.operand_format.accumulator.name))
