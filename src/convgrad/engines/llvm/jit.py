@@ -1,0 +1,103 @@
+"""Compiling: one target machine and one linker a process, a kernel once, and the instruction set of the host."""
+
+from __future__ import annotations
+
+import ctypes
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from convgrad.plan.machine import ISAS, Isa, Machine
+
+if TYPE_CHECKING:
+    from convgrad.plan.recipe import KernelSpec
+
+CAPACITY = 256  # kernels kept
+Kernel = Callable[[int, int], None]
+
+
+@cache
+def llvm() -> Any:
+    """Return LLVM's binding, set up; loaded at the first kernel only."""
+    import llvmlite.binding as binding  # noqa: PLC0415 - importing convgrad must stay light
+
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    return binding
+
+
+def target_machine(isa: Isa, cpu: str = "", jit: bool = False) -> Any:
+    """Return the machine that code is made for; ``cpu`` only tunes."""
+    target = llvm().Target.from_triple(isa.triple)
+    features = ",".join(f"+{name}" for name in isa.features)
+    if isa.triple.startswith("x86"):
+        features += ",+prefer-256-bit" if isa.lanes == 8 else ",-prefer-256-bit"
+    return target.create_target_machine(cpu=cpu, features=features, opt=2, jit=jit, reloc="pic")
+
+
+def assembly(ir: str, isa: Isa, cpu: str = "") -> str:
+    """Return the assembly text of a module."""
+    binding = llvm()
+    module = binding.parse_assembly(ir)
+    module.verify()
+    text: str = target_machine(isa, cpu).emit_assembly(module)
+    return text
+
+
+class _Linker:
+    """The process's compiler: kernels by specification, the longest unused leave first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.kernels: OrderedDict[KernelSpec, tuple[Kernel, Any]] = OrderedDict()
+        self.busy: dict[KernelSpec, threading.Event] = {}
+        self.jits: dict[str, Any] = {}
+        self.number = 0
+
+    def kernel(self, spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
+        while True:
+            with self.lock:
+                if spec in self.kernels:
+                    self.kernels.move_to_end(spec)
+                    return self.kernels[spec][0]
+                waiting = self.busy.get(spec)
+                if waiting is None:
+                    done = self.busy[spec] = threading.Event()
+                    break
+            waiting.wait()
+        try:
+            ir = generate(spec)
+            with self.lock:
+                made = self._compile(ir, spec)
+                self.kernels[spec] = made
+                if len(self.kernels) > CAPACITY:
+                    self.kernels.popitem(last=False)
+                return made[0]
+        finally:
+            with self.lock:
+                del self.busy[spec]
+            done.set()
+
+    def _compile(self, ir: str, spec: KernelSpec) -> tuple[Kernel, Any]:
+        binding = llvm()
+        if spec.isa.name not in self.jits:
+            machine = target_machine(spec.isa, jit=True)
+            self.jits[spec.isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
+        self.number += 1
+        library = binding.JITLibraryBuilder().add_ir(ir).export_symbol("driver")
+        tracker = library.link(self.jits[spec.isa.name], f"kernel{self.number}")
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+        function: Any = prototype(tracker["driver"])
+        function.tracker = tracker  # the code lives as long as somebody may call it
+        return function, tracker
+
+
+_linker = _Linker()
+
+
+def compile(spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
+    """Return the compiled driver of a specification: a function of the addresses of its arguments and scratch."""
+    return _linker.kernel(spec, generate)

@@ -1,0 +1,101 @@
+"""Packs and unpacks: panels of channels, converted to f32, in the order the tile reads; finished sums, rounded."""
+
+from __future__ import annotations
+
+from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.tile import F32_BYTES
+from convgrad.plan.recipe import CHANNELS, POSITIONS, KernelSpec
+
+# A pack writes ``count`` positions of a panel: to[position][channel] = from[position * step + channel * channel_step].
+# It reads ``channels`` channels and no byte else; lanes beyond them become zero.
+_PARAMETERS = {"to": "ptr", "source": "ptr", "count": "i64", "step": "i64", "channel_step": "i64", "channels": "i64"}
+
+
+def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
+    """Emit a pack of panels of ``width`` channels from one layout."""
+    f = module.function(name, **_PARAMETERS)
+    _PACKS[layout](f, spec, width)
+    f.done()
+
+
+def _from_channels(f: Function, spec: KernelSpec, width: int) -> None:
+    """Channels are neighbours: copy them in pieces of a power of two, the last overlapping the one before."""
+    piece = min(spec.isa.lanes, 1 << (width.bit_length() - 1))
+    starts = [*range(0, width - piece + 1, piece)]
+    if starts[-1] + piece < width:
+        starts.append(width - piece)
+    full = f.compare("eq", f.channels, width)
+    with f.when(full), f.loop(f.count, source=f.source, to=f.to) as position:
+        for c in starts:
+            raw = f.load(stored(spec.operand, piece), position.source, c * BYTES[spec.operand])
+            f.store(widen(f, spec.operand, raw), position.to, c * F32_BYTES)
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, width * F32_BYTES))
+    with f.otherwise():
+        _one_by_one(f, spec, width)
+
+
+def _one_by_one(f: Function, spec: KernelSpec, width: int) -> None:
+    """Any layout, channel by channel; the rest of the panel is zero."""
+    with f.loop(f.count, source=f.source, to=f.to) as position:
+        with f.loop(f.channels, source=position.source, to=position.to) as channel:
+            f.store(widen(f, spec.operand, f.load(stored(spec.operand), channel.source)), channel.to)
+            channel.next(source=f.at(channel.source, f.channel_step), to=f.at(channel.to, F32_BYTES))
+        with f.loop(f.value(width) - f.channels, to=channel.to) as rest:
+            f.store(f.zeros("float"), rest.to)
+            rest.next(to=f.at(rest.to, F32_BYTES))
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, width * F32_BYTES))
+
+
+_PACKS = {CHANNELS: _from_channels, POSITIONS: _one_by_one}
+
+
+def finish(module: Module, spec: KernelSpec) -> None:
+    """Emit ``finish``: out = round(sum + 0 [+ old]) for the rows from ``skip`` on and the first ``channels`` lanes."""
+    f = module.function(
+        "finish",
+        sums="ptr", out="ptr", skip="i64", channels="i64", row_step="i64", lane_step="i64", accumulate="i64",
+    )  # fmt: skip
+    tile, lanes, size = spec.tile, spec.isa.lanes, BYTES[spec.output]
+    pitch = spec.width * F32_BYTES
+    old, together = f.compare("ne", f.accumulate, 0), f.compare("eq", f.lane_step, size)
+    sums, out = f.at(f.sums, f.skip * pitch), f.at(f.out, f.skip * f.row_step)
+    with f.loop(f.value(tile.rows) - f.skip, sums=sums, out=out) as row:
+        with f.when(together):
+            for v in range(tile.vectors):
+                left = f.channels - v * lanes
+                sum_ = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
+                _finish_vector(f, spec, sum_, f.at(row.out, v * lanes * size), left, old)
+        with f.otherwise(), f.loop(f.channels, sums=row.sums, out=row.out) as lane:
+            _finish_values(f, spec, f.load("float", lane.sums), lane.out, old)
+            lane.next(sums=f.at(lane.sums, F32_BYTES), out=f.at(lane.out, f.lane_step))
+        row.next(sums=f.at(row.sums, pitch), out=f.at(row.out, f.row_step))
+    f.done()
+
+
+def _finish_vector(f: Function, spec: KernelSpec, sums: Value, out: Value, left: Value, old: Value) -> None:
+    with f.when(left >= spec.isa.lanes):
+        _finish_values(f, spec, sums, out, old)
+    with f.otherwise():
+        _finish_values(f, spec, sums, out, old, f.mask(left, spec.isa.lanes))
+
+
+def _finish_values(
+    f: Function, spec: KernelSpec, sums: Value, out: Value, old: Value, mask: Value | None = None
+) -> None:
+    """Add 0, which turns -0 into +0; add the old value where asked; round; store."""
+    kind = stored(spec.output, spec.isa.lanes if sums.type[0] == "<" else 0)
+
+    def put(value: Value) -> None:
+        rounded = narrow(f, spec.output, value)
+        if mask is None:
+            f.store(rounded, out)
+        else:
+            f.masked_store(rounded, out, mask)
+
+    finished = f.add(sums, f.zeros(sums.type))
+    with f.when(old):
+        before = f.load(kind, out) if mask is None else f.masked_load(kind, out, mask)
+        put(f.add(finished, widen(f, spec.output, before)))
+    with f.otherwise():
+        put(finished)
