@@ -49,9 +49,7 @@ def plans(problem: Problem, view: View, machine: Machine, threads: int) -> list[
     return sorted(found, key=lambda plan: plan.time_ms)
 
 
-def _specs(
-    problem: Problem, view: View, machine: Machine, rows: str, most_rows: int, vectors: int
-) -> list[KernelSpec]:
+def _specs(problem: Problem, view: View, machine: Machine, rows: str, most_rows: int, vectors: int) -> list[KernelSpec]:
     conv = view.conv
     lanes = "dst" if rows == "src" else "src"
     shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
@@ -96,9 +94,7 @@ def _cost(problem: Problem, view: View, machine: Machine, rows: str, spec: Kerne
         "src": conv.batch * conv.src_channels * min(_sources(view), conv.positions * conv.taps),
         "dst": conv.batch * conv.dst_channels * conv.positions,
     }
-    return _Cost(
-        compute, PACK_NS[spec.row_layout] * elements[rows], PACK_NS[spec.lane_layout] * elements[lanes]
-    )
+    return _Cost(compute, PACK_NS[spec.row_layout] * elements[rows], PACK_NS[spec.lane_layout] * elements[lanes])
 
 
 def _sources(view: View) -> int:
@@ -164,11 +160,7 @@ def _chunk(
     everything = conv.batch * conv.positions
     levels = max(1, levels_of(cutting.blocks) + levels_of(-(-conv.batch // cutting.images_a_block)))
     tile_bytes = levels * spec.tile.rows * spec.width * F32_BYTES
-    if (
-        cutting.blocks == 1
-        and pair * everything <= machine.l2_bytes // 2
-        and both * everything <= 8 << 20
-    ):
+    if cutting.blocks == 1 and pair * everything <= machine.l2_bytes // 2 and both * everything <= 8 << 20:
         return 0, conv.batch, int(both * everything) + tile_bytes
     sums = tile_bytes * row_panels * lane_panels * conv.taps
     budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)

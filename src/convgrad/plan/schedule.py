@@ -91,9 +91,9 @@ def joins(blocks: int, units: int) -> tuple[Ints, int]:
     return np.stack([firsts.ravel(), np.minimum(carries, levels - 1).ravel()], 1), levels
 
 
-def schedule(view: View, plan: Plan, out_strides: Strides, accumulate: bool) -> Schedule:
+def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
-    conv, spec, rows = view.conv, plan.spec, plan.rows
+    conv, spec, rows, out_strides = view.conv, plan.spec, plan.rows, view.weights_strides
     tile = spec.tile
     cutting = pieces(view)
     per_group = {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
@@ -219,10 +219,10 @@ def _slices(view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], i
     *outer, inner = conv.axes
     if view.pointwise:
         met = np.zeros((1, 1), np.int64)
-        src_row = dst_row = conv.positions
+        src_row = conv.positions
     else:
         met = source_rows(tuple(outer))
-        src_row, dst_row = inner.src, inner.dst
+        src_row = inner.src
     at = {
         "src": offsets(tuple(a.src for a in outer), view.src_strides[2:-1]),
         "dst": offsets(tuple(a.dst for a in outer), view.dst_strides[2:-1]),
@@ -244,9 +244,9 @@ def _slices(view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], i
         width = max(0, min(src_row, i1) - i0)
         src_step, dst_step = _inner(view, "src"), _inner(view, "dst")
         if view.pointwise:
-            count = int(p1[-1] - p0[0])
-            src = rows_of(at["src"], i0, count, inner.src, view.src_strides[-1])
-            dst = rows_of(at["dst"], i0, count, inner.dst, view.dst_strides[-1])
+            flat = int(p1[-1] - p0[0])
+            src = rows_of(at["src"], i0, flat, inner.src, view.src_strides[-1])
+            dst = rows_of(at["dst"], i0, flat, inner.dst, view.dst_strides[-1])
         else:
             present = slots[missing:]
             src = np.stack([at["src"][present] + i0 * src_step, np.full(len(present), width)], 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -22,6 +23,7 @@ class View:
     conv: Conv
     src_strides: Strides
     dst_strides: Strides
+    weights_strides: Strides
     src_offset: int = 0
 
     @property
@@ -34,7 +36,7 @@ class View:
         return self.src_strides if tensor == "src" else self.dst_strides
 
 
-def view(conv: Conv, src_strides: Strides, dst_strides: Strides) -> View:
+def view(conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides: Strides) -> View:
     """Return the view of a convolution; an axis with one tap becomes one of stride 1 over the positions that exist."""
     axes, offset = [], 0
     strides = list(src_strides)
@@ -49,7 +51,7 @@ def view(conv: Conv, src_strides: Strides, dst_strides: Strides) -> View:
         offset += (met.start * axis.stride - axis.pad_begin) * strides[2 + at]
         strides[2 + at] *= axis.stride
         axes.append(Axis(len(met), axis.dst, 1, pad_begin=met.start))
-    return View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, offset)
+    return View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, weights_strides, offset)
 
 
 def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
@@ -57,7 +59,7 @@ def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
     real = [(n, s) for n, s in zip(extents, strides, strict=True) if n > 1]
     if not real:
         return strides[-1]
-    fits = all(outer == inner * n for (_, outer), (n, inner) in zip(real, real[1:], strict=False))
+    fits = all(outer == inner * n for (_, outer), (n, inner) in pairwise(real))
     return real[-1][1] if fits else None
 
 
@@ -139,8 +141,3 @@ def merged(entries: Ints, step: int) -> Ints:
         return entries
     starts = np.r_[True, entries[1:, 0] != entries[:-1, 0] + entries[:-1, 1] * step]
     return np.stack([entries[starts, 0], np.add.reduceat(entries[:, 1], np.flatnonzero(starts))], 1)
-
-
-def rows_extent(conv: Conv) -> int:
-    """Return how many rows a destination image has."""
-    return prod(a.dst for a in conv.axes[:-1])

@@ -6,6 +6,7 @@ import os
 import platform
 from functools import cache
 
+from convgrad.errors import InvalidAttributeError
 from convgrad.plan.machine import ISAS, Isa, Machine
 
 CAPS = ("avx512", "avx2", "neon", "numpy")
@@ -31,7 +32,7 @@ def max_isa() -> str | None:
     """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
     cap = os.environ.get("CONVGRAD_MAX_ISA")
     if cap is not None and cap not in CAPS:
-        raise ValueError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {cap!r}")
+        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {cap!r}")
     return cap
 
 
@@ -57,3 +58,10 @@ def _cache_bytes(level: int, otherwise: int) -> int:
     name = "SC_LEVEL1_DCACHE_SIZE" if level == 1 else f"SC_LEVEL{level}_CACHE_SIZE"
     known = getattr(os, "sysconf_names", {})
     return (os.sysconf(name) if name in known else 0) or otherwise
+
+
+def why_none() -> str:
+    """Return why there is no instruction set to use."""
+    names = ", ".join(one.name for one in host_isas()) or "none of " + ", ".join(ISAS)
+    cap = max_isa()
+    return f"CONVGRAD_MAX_ISA={cap}, and this machine has {names}" if cap else f"this machine has {names}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from convgrad.plan.machine import ISAS, Isa, Machine
+from convgrad.plan.machine import Isa
 
 if TYPE_CHECKING:
     from convgrad.plan.recipe import KernelSpec
@@ -96,6 +96,10 @@ class _Linker:
 
 
 _linker = _Linker()
+if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread it does not have is holding
+    os.register_at_fork(
+        before=_linker.lock.acquire, after_in_parent=_linker.lock.release, after_in_child=_linker.lock.release
+    )
 
 
 def compile(spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:

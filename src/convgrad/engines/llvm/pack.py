@@ -5,16 +5,15 @@ from __future__ import annotations
 from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.tile import F32_BYTES
-from convgrad.plan.recipe import CHANNELS, POSITIONS, KernelSpec
+from convgrad.plan.recipe import CHANNELS, POSITIONS, STRIDED, KernelSpec
 
 # A pack writes ``count`` positions of a panel: to[position][channel] = from[position * step + channel * channel_step].
 # It reads ``channels`` channels and no byte else; lanes beyond them become zero.
-_PARAMETERS = {"to": "ptr", "source": "ptr", "count": "i64", "step": "i64", "channel_step": "i64", "channels": "i64"}
 
 
 def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
     """Emit a pack of panels of ``width`` channels from one layout."""
-    f = module.function(name, **_PARAMETERS)
+    f = module.function(name, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
     _PACKS[layout](f, spec, width)
     f.done()
 
@@ -47,7 +46,7 @@ def _one_by_one(f: Function, spec: KernelSpec, width: int) -> None:
         position.next(source=f.at(position.source, f.step), to=f.at(position.to, width * F32_BYTES))
 
 
-_PACKS = {CHANNELS: _from_channels, POSITIONS: _one_by_one}
+_PACKS = {CHANNELS: _from_channels, POSITIONS: _one_by_one, STRIDED: _one_by_one}
 
 
 def finish(module: Module, spec: KernelSpec) -> None:

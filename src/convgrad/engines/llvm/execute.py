@@ -1,0 +1,94 @@
+"""Running a plan: tables, arguments and compiled driver of one kind of call, kept so that the next call costs little."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines import threads as pool
+from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.driver import weights_module
+from convgrad.plan.dense import plans
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import Plan
+from convgrad.plan.schedule import FIELDS, Schedule, schedule
+from convgrad.plan.view import view
+from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem
+
+CAPACITY = 256  # prepared calls kept
+Array = NDArray[Any]
+_AT = {name: at for at, name in enumerate(FIELDS)}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan for arrays of certain strides, ready to run: all of the driver's arguments but addresses."""
+
+    plan: Plan
+    schedule: Schedule
+    kernel: jit.Kernel
+    arguments: NDArray[np.int64]
+    row_operand: int  # which operand the tile's rows come from
+    lane_operand: int
+
+    def execute(self, operands: Sequence[Array], out: Array) -> None:
+        """Compute into ``out``, canonical, from canonical operands."""
+        counter, stop = np.zeros(1, np.int64), np.zeros(1, np.int32)
+        arguments = self.arguments.copy()
+        rows, lanes = operands[self.row_operand], operands[self.lane_operand]
+        arguments[_AT["rows"]] = rows.ctypes.data + self.schedule.row_offset
+        arguments[_AT["lanes"]] = lanes.ctypes.data + self.schedule.lane_offset
+        arguments[_AT["out"]] = out.ctypes.data
+        arguments[_AT["counter"]] = counter.ctypes.data
+        arguments[_AT["stop"]] = stop.ctypes.data
+        pool.run(self.kernel, arguments, stop, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms)
+
+
+def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
+    """Return the prepared call of a problem for arrays of these strides; made once."""
+    key = (problem, *(a.strides for a in operands), out.strides, machine, threads)
+    with _lock:
+        known = _prepared.get(key)
+        if known is not None:
+            _prepared.move_to_end(key)
+            return known
+    made = _prepare(problem, operands, out, machine, threads)
+    with _lock:
+        _prepared[key] = made
+        if len(_prepared) > CAPACITY:
+            _prepared.popitem(last=False)
+    return made
+
+
+_lock = threading.Lock()
+_prepared: OrderedDict[Any, Prepared] = OrderedDict()
+
+
+def _prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
+    src, dst = (problem.operands.index(t) for t in ("src", "dst"))
+    assert isinstance(problem.geometry, Conv)
+    seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
+    return prepare_plan(plans(problem, seen, machine, threads)[0], problem, operands, out)
+
+
+def prepare_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Prepared:
+    """Return the prepared call of one plan."""
+    src, dst = (problem.operands.index(t) for t in ("src", "dst"))
+    assert isinstance(problem.geometry, Conv)
+    seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
+    tables = schedule(seen, plan, problem.accumulate)
+    arguments = np.zeros(len(FIELDS), np.int64)
+    for name, number in tables.numbers.items():
+        arguments[_AT[name]] = number
+    for name, table in tables.tables.items():
+        arguments[_AT[name]] = table.ctypes.data
+    kernel = jit.compile(plan.spec, weights_module)
+    by_tensor = {"src": src, "dst": dst}
+    return Prepared(plan, tables, kernel, arguments, by_tensor[plan.rows], by_tensor[plan.lanes])
