@@ -16,7 +16,7 @@ from convgrad.spec.problem import Problem
 NAME = "dense weights"
 SCRATCH_BYTES = 64 << 20  # of all threads
 PACK_NS = {CHANNELS: 0.16, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
-TASK_MS = 50.0
+FINISH_NS = {True: 0.3, False: 3.0}  # a weight: its lanes next to each other in the output, or not
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,13 @@ class _Cost:
     """A tile on one problem: time of its arithmetic and of its packs."""
 
     compute_ns: float
+    finish_ns: float
     row_pack_ns: float
     lane_pack_ns: float
 
     def of(self, row_parts: int, lane_parts: int, threads: int) -> float:
         """Return the time when the weights are cut in parts: each part of the rows packs all lanes again."""
-        total = self.compute_ns + self.row_pack_ns * lane_parts + self.lane_pack_ns * row_parts
+        total = self.compute_ns + self.finish_ns + self.row_pack_ns * lane_parts + self.lane_pack_ns * row_parts
         return total / threads
 
 
@@ -42,10 +43,11 @@ def layout(strides: tuple[int, ...], extents: tuple[int, ...], size: int) -> str
 
 def plans(problem: Problem, view: View, machine: Machine, threads: int) -> list[Plan]:
     """Return the plans of a dense weight gradient, the cheapest first."""
-    found = []
-    for rows, (most_rows, vectors) in product(("src", "dst"), machine.isa.tiles):
-        for spec in _specs(problem, view, machine, rows, most_rows, vectors):
-            found.append(_plan(problem, view, machine, threads, rows, spec))
+    found = [
+        _plan(problem, view, machine, threads, rows, spec)
+        for rows, (most_rows, vectors) in product(("src", "dst"), machine.isa.tiles)
+        for spec in _specs(problem, view, machine, rows, most_rows, vectors)
+    ]
     return sorted(found, key=lambda plan: plan.time_ms)
 
 
@@ -69,7 +71,7 @@ def _specs(problem: Problem, view: View, machine: Machine, rows: str, most_rows:
 
 
 def _readable_in_place(problem: Problem, view: View, rows: str, lies: str) -> bool:
-    """A tile can read rows where they are: f32 channels next to each other, and all positions of a row one step apart."""
+    """Tiles can read rows where they are if f32 channels are neighbours and positions of a row one step apart."""
     if problem.operand_format.name != "f32" or lies != CHANNELS:
         return False
     extents = tuple(a.dst for a in view.conv.axes)
@@ -85,7 +87,7 @@ def _cost(problem: Problem, view: View, machine: Machine, rows: str, spec: Kerne
     widths = [(full, tile.vectors)]
     if rest:
         widths.append((1, min(1 << (ceil(rest / isa.lanes) - 1).bit_length(), tile.vectors)))
-    cycles = sum(n * _tile_cycles(tile.rows, v) for n, v in widths)
+    cycles = sum(n * _tile_cycles(tile.rows, v, isa.lanes, conv.taps) for n, v in widths)
     if spec.row_layout == IN_PLACE and conv.taps > 1 and per_group[rows] > 64:
         cycles *= 1.15  # strided lines crowd the sets of a cache
     terms = conv.batch * conv.positions * conv.taps * conv.groups
@@ -94,7 +96,12 @@ def _cost(problem: Problem, view: View, machine: Machine, rows: str, spec: Kerne
         "src": conv.batch * conv.src_channels * min(_sources(view), conv.positions * conv.taps),
         "dst": conv.batch * conv.dst_channels * conv.positions,
     }
-    return _Cost(compute, PACK_NS[spec.row_layout] * elements[rows], PACK_NS[spec.lane_layout] * elements[lanes])
+    contiguous = view.weights_strides[0 if lanes == "dst" else 1] == problem.output_format.dtype.itemsize
+    weights = conv.dst_channels * per_group["src"] * conv.taps
+    finish = FINISH_NS[contiguous] * weights
+    return _Cost(
+        compute, finish, PACK_NS[spec.row_layout] * elements[rows], PACK_NS[spec.lane_layout] * elements[lanes]
+    )
 
 
 def _sources(view: View) -> int:
@@ -104,9 +111,13 @@ def _sources(view: View) -> int:
     return positions
 
 
-def _tile_cycles(rows: int, vectors: int) -> float:
-    """Return cycles a position: two FMAs, two loads each cycle, and each sum's own latency of four."""
-    return max(rows * vectors / 2, (rows + 2 * vectors) / 2, 4.0) + 0.3
+def _tile_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
+    """Return cycles a position: two FMAs or loads each cycle, a sum's own latency of four, and lines from L2.
+
+    The constants are fitted to measurements; a single tap reads each line once, more taps find it in L1 again.
+    """
+    lines = (rows + vectors * lanes) * F32_BYTES / 64
+    return max(rows * vectors / 2, 0.58 * (rows + 2 * vectors), 4.0) + 0.3 + 1.2 * lines / min(taps, 8)
 
 
 def _plan(problem: Problem, view: View, machine: Machine, threads: int, rows: str, spec: KernelSpec) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -141,7 +141,8 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "row_group": group_step[rows], "lane_group": group_step[plan.lanes],
         "out_group": per_group["dst"] * out_strides[0],
         "row_n": view.strides(rows)[0], "row_c": view.strides(rows)[1], "row_i": _inner(view, rows),
-        "lane_n": view.strides(plan.lanes)[0], "lane_c": view.strides(plan.lanes)[1], "lane_i": _inner(view, plan.lanes),
+        "lane_n": view.strides(plan.lanes)[0], "lane_c": view.strides(plan.lanes)[1],
+        "lane_i": _inner(view, plan.lanes),
         "row_channels": per_group[rows], "lane_channels": per_group[plan.lanes],
         "row_panel": panel_bytes[rows], "lane_panel": panel_bytes[plan.lanes],
         "row_image": image_bytes[rows], "lane_image": image_bytes[plan.lanes],
@@ -167,7 +168,7 @@ def parts(count: int, into: int) -> list[tuple[int, int]]:
     """
     size, rest = divmod(count, into)
     ends = [size * i + min(i, rest) for i in range(into + 1)]
-    return [(a, b) for a, b in zip(ends, ends[1:], strict=False) if b > a]
+    return [(a, b) for a, b in pairwise(ends) if b > a]
 
 
 def _inner(view: View, tensor: str) -> int:
@@ -215,61 +216,66 @@ def _chunks(
 
 
 def _slices(view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], in_place: str | None) -> _Slices:
-    conv = view.conv
-    *outer, inner = conv.axes
-    if view.pointwise:
-        met = np.zeros((1, 1), np.int64)
-        src_row = conv.positions
-    else:
-        met = source_rows(tuple(outer))
-        src_row = inner.src
-    at = {
-        "src": offsets(tuple(a.src for a in outer), view.src_strides[2:-1]),
-        "dst": offsets(tuple(a.dst for a in outer), view.dst_strides[2:-1]),
-    }
-    step = plan.slice_blocks or cutting.blocks
-    ranges = tuple((b, min(b + step, cutting.blocks)) for b in range(0, cutting.blocks, step))
-    piece_start = np.searchsorted(cutting.block, [r[0] for r in ranges])
-    piece_end = np.searchsorted(cutting.block, [r[1] for r in ranges])
-    src_entries, dst_entries, runs, counts = [], [], [], []
-    src_positions = dst_positions = 0
-    for (b0, b1), first, end in zip(ranges, piece_start, piece_end, strict=True):
-        row, p0, p1 = (a[first:end] for a in (cutting.row, cutting.first, cutting.end))
-        used = met[:, row]
-        slots, where = np.unique(used, return_inverse=True)
-        missing = int(slots[0] < 0) if len(slots) else 0
-        slot = where.reshape(used.shape) - missing
-        i0 = max(0, int(p0.min()) * inner.stride - inner.pad_begin)
-        i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
-        width = max(0, min(src_row, i1) - i0)
-        src_step, dst_step = _inner(view, "src"), _inner(view, "dst")
-        if view.pointwise:
-            flat = int(p1[-1] - p0[0])
-            src = rows_of(at["src"], i0, flat, inner.src, view.src_strides[-1])
-            dst = rows_of(at["dst"], i0, flat, inner.dst, view.dst_strides[-1])
-        else:
-            present = slots[missing:]
-            src = np.stack([at["src"][present] + i0 * src_step, np.full(len(present), width)], 1)
-            dst = np.stack([at["dst"][row] + p0 * dst_step, p1 - p0], 1)
-        starts = np.cumsum(np.r_[0, (p1 - p0)[:-1]])
-        x = (slot * width - i0 - inner.pad_begin) * steps["src"]
-        y = (starts - p0) * steps["dst"]
-        if in_place == "src":
-            x = at["src"][used] - inner.pad_begin * src_step
-        if in_place == "dst":
-            y = at["dst"][row]
-        exists = (used >= 0) & (width > 0)
-        key = np.where(exists, (cutting.block[first:end] - b0)[None, :] * len(met) + np.arange(len(met))[:, None], -1)
-        order = np.argsort(key, axis=None, kind="stable")[np.count_nonzero(key < 0) :]
-        table = np.stack([x, *(np.broadcast_to(a, x.shape) for a in (y, p0, p1))], -1).reshape(-1, 4)
-        runs.append(table[order])
-        counts.append(np.bincount(key[key >= 0], minlength=(b1 - b0) * len(met)))
-        src_entries.append(merged(src, src_step))
-        dst_entries.append(merged(dst, dst_step))
-        src_positions = max(src_positions, int(src[:, 1].sum()))
-        dst_positions = max(dst_positions, int(dst[:, 1].sum()))
-    count = np.concatenate(counts)
-    index = np.stack([np.cumsum(count) - count, count], 1)
-    return _Slices(
-        ranges, tuple(src_entries), tuple(dst_entries), np.concatenate(runs), index, src_positions, dst_positions
+    """Return the tables of what is packed at a time: ranges of an image's blocks, small enough for a cache."""
+    outer = view.conv.axes[:-1]
+    met = np.zeros((1, 1), np.int64) if view.pointwise else source_rows(outer)
+    at = (
+        offsets(tuple(a.src for a in outer), view.src_strides[2:-1]),
+        offsets(tuple(a.dst for a in outer), view.dst_strides[2:-1]),
     )
+    step = plan.slice_blocks or cutting.blocks
+    ranges = [(b, min(b + step, cutting.blocks)) for b in range(0, cutting.blocks, step)]
+    ends = np.searchsorted(cutting.block, [0, *(end for _, end in ranges)])
+    made = [
+        _slice(view, cutting, slice(first, end), blocks, met, at, steps, in_place)
+        for (first, end), blocks in zip(pairwise(ends), ranges, strict=True)
+    ]
+    src, dst, runs, counts = ([one[i] for one in made] for i in range(4))
+    count = np.concatenate(counts)
+    return _Slices(
+        tuple(ranges),
+        tuple(src),
+        tuple(dst),
+        np.concatenate(runs),
+        np.stack([np.cumsum(count) - count, count], 1),
+        max(int(entries[:, 1].sum()) for entries in src),
+        max(int(entries[:, 1].sum()) for entries in dst),
+    )
+
+
+def _slice(
+    view: View, cutting: Pieces, part: slice, blocks: tuple[int, int], met: Ints, at: tuple[Ints, Ints],
+    steps: Mapping[str, int], in_place: str | None,
+) -> tuple[Ints, Ints, Ints, Ints]:  # fmt: skip
+    """Return src entries, dst entries, runs (src bytes, dst bytes, first, end), and their number by block and tap.
+
+    ``met`` is the source row of every outer tap and destination row; ``at`` are the rows' byte offsets in an image.
+    """
+    inner, src_step, dst_step = view.conv.axes[-1], _inner(view, "src"), _inner(view, "dst")
+    row, p0, p1 = (a[part] for a in (cutting.row, cutting.first, cutting.end))
+    used = met[:, row]
+    slots, where = np.unique(used, return_inverse=True)
+    missing = int(slots[0] < 0)
+    slot = where.reshape(used.shape) - missing
+    i0 = max(0, int(p0.min()) * inner.stride - inner.pad_begin)
+    i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
+    width = max(0, min(view.conv.positions if view.pointwise else inner.src, i1) - i0)
+    if view.pointwise:
+        src = rows_of(at[0], i0, width, inner.src, view.src_strides[-1])
+        dst = rows_of(at[1], i0, width, inner.dst, view.dst_strides[-1])
+    else:
+        present = slots[missing:]
+        src = np.stack([at[0][present] + i0 * src_step, np.full(len(present), width)], 1)
+        dst = np.stack([at[1][row] + p0 * dst_step, p1 - p0], 1)
+    x = (slot * width - i0 - inner.pad_begin) * steps["src"]
+    y = (np.cumsum(p1 - p0) - p1) * steps["dst"]
+    if in_place == "src":
+        x = at[0][used] - inner.pad_begin * src_step
+    if in_place == "dst":
+        y = at[1][row]
+    exists = (used >= 0) & (width > 0)
+    key = np.where(exists, (cutting.block[part] - blocks[0]) * len(met) + np.arange(len(met))[:, None], -1)
+    order = np.argsort(key, axis=None, kind="stable")[np.count_nonzero(key < 0) :]
+    runs = np.stack([x, *(np.broadcast_to(a, x.shape) for a in (y, p0, p1))], -1).reshape(-1, 4)[order]
+    counts = np.bincount(key[key >= 0], minlength=(blocks[1] - blocks[0]) * len(met))
+    return merged(src, src_step), merged(dst, dst_step), runs, counts

@@ -43,7 +43,7 @@ class Value:
 
 
 class Loop:
-    """A loop being emitted: its index and carried values are attributes; ``next`` says what the next round starts with."""
+    """A loop being emitted: its index and carried values are attributes; ``next`` sets what the next round gets."""
 
     def __init__(self, index: Value, carried: dict[str, Value]) -> None:
         self.index = index

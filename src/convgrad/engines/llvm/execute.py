@@ -1,4 +1,4 @@
-"""Running a plan: tables, arguments and compiled driver of one kind of call, kept so that the next call costs little."""
+"""Running a plan: tables, arguments and driver of one kind of call, kept so that the next one costs little."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Kernel = Callable[[int, int], None]
 @cache
 def llvm() -> Any:
     """Return LLVM's binding, set up; loaded at the first kernel only."""
-    import llvmlite.binding as binding  # noqa: PLC0415 - importing convgrad must stay light
+    from llvmlite import binding  # noqa: PLC0415 - importing convgrad must stay light
 
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()

@@ -7,12 +7,12 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.tile import F32_BYTES
 from convgrad.plan.recipe import CHANNELS, POSITIONS, STRIDED, KernelSpec
 
-# A pack writes ``count`` positions of a panel: to[position][channel] = from[position * step + channel * channel_step].
-# It reads ``channels`` channels and no byte else; lanes beyond them become zero.
-
 
 def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
-    """Emit a pack of panels of ``width`` channels from one layout."""
+    """Emit a pack of panels: to[position][channel] = source[position * step + channel * channel_step], in f32.
+
+    It reads ``channels`` channels of ``count`` positions and no byte else; the panel's other lanes become zero.
+    """
     f = module.function(name, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
     _PACKS[layout](f, spec, width)
     f.done()
