@@ -21,7 +21,6 @@ FIELDS = (
     "row_at", "lane_at", "sums_at", "sums_step", "top", "block_images", "block_step", "index_step",
     "out_row", "out_lane", "accumulate",
 )  # fmt: skip
-SLACK_BYTES = 64  # a pack may write one vector beyond its panel
 F32_BYTES = 4
 
 
@@ -120,8 +119,8 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     most_rows, most_lanes = max(t[2] for t in tasks), max(t[4] for t in tasks)
     tile_bytes = tile.rows * spec.width * F32_BYTES
     tiles = most_rows * most_lanes * conv.taps if len(chunks) > 1 else 1
-    row_bytes = 0 if in_place else most_rows * panel_bytes[rows] + SLACK_BYTES
-    lane_bytes = most_lanes * panel_bytes[plan.lanes] + SLACK_BYTES
+    row_bytes = 0 if in_place else most_rows * panel_bytes[rows]
+    lane_bytes = most_lanes * panel_bytes[plan.lanes]
     channel_step = {"dst": out_strides[0], "src": out_strides[1]}
     group_step = {t: per_group[t] * view.strides(t)[1] for t in ("src", "dst")}
     packs = cutting.blocks == 1

@@ -205,6 +205,15 @@ class Function:
         """Store the lanes of a mask; the others are never touched."""
         self.intrinsic("void", f"llvm.masked.store.{_suffix(value.type)}.p0", value, pointer, "i32 1", mask)
 
+    def store_first(self, value: Value, count: int, pointer: Value, offset: int = 0) -> None:
+        """Store the first ``count`` lanes of a vector."""
+        lanes = int(value.type[1:].split(" x ")[0])
+        if count == lanes:
+            self.store(value, pointer, offset)
+            return
+        bits = ", ".join(f"i1 {int(i < count)}" for i in range(lanes))
+        self.masked_store(value, self.at(pointer, offset), Value(self, f"<{lanes} x i1>", f"<{bits}>"))
+
     # -- control --
 
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -91,4 +91,5 @@ def prepare_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: A
         arguments[_AT[name]] = table.ctypes.data
     kernel = jit.compile(plan.spec, weights_module)
     by_tensor = {"src": src, "dst": dst}
+    plan = replace(plan, scratch_bytes=tables.scratch_bytes)
     return Prepared(plan, tables, kernel, arguments, by_tensor[plan.rows], by_tensor[plan.lanes])
