@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
+from math import ceil, prod
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import CHANNELS, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Plan, Tile
 from convgrad.plan.schedule import F32_BYTES, levels_of
-from convgrad.plan.view import View, collapsed, pieces
+from convgrad.plan.view import View, blocks_of, collapsed
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
 NAME = "dense weights"
 SCRATCH_BYTES = 64 << 20  # of all threads
 PACK_NS = {CHANNELS: 0.16, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
+ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
+WAKE_NS = 15_000.0
+UNEVEN = 0.15
 FINISH_NS = {True: 0.3, False: 3.0}  # a weight: its lanes next to each other in the output, or not
 
 
@@ -28,10 +31,10 @@ class _Cost:
     row_pack_ns: float
     lane_pack_ns: float
 
-    def of(self, row_parts: int, lane_parts: int, threads: int) -> float:
-        """Return the time when the weights are cut in parts: each part of the rows packs all lanes again."""
-        total = self.compute_ns + self.finish_ns + self.row_pack_ns * lane_parts + self.lane_pack_ns * row_parts
-        return total / threads
+    def of(self, parts: tuple[int, int, int]) -> float:
+        """Return one thread's time when rows, lanes and taps are cut: each part of the rows packs all lanes again."""
+        rows, lanes, taps = parts
+        return self.compute_ns + self.finish_ns + taps * (self.row_pack_ns * lanes + self.lane_pack_ns * rows)
 
 
 def layout(strides: tuple[int, ...], extents: tuple[int, ...], size: int) -> str:
@@ -53,7 +56,7 @@ def plans(problem: Problem, view: View, machine: Machine, threads: int) -> list[
 
 def _specs(problem: Problem, view: View, machine: Machine, rows: str, most_rows: int, vectors: int) -> list[KernelSpec]:
     conv = view.conv
-    lanes = "dst" if rows == "src" else "src"
+    lanes = _other(rows)
     shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
     size = problem.operand_format.dtype.itemsize
     lies = {t: layout(view.strides(t), shapes[t], size) for t in shapes}
@@ -80,8 +83,7 @@ def _readable_in_place(problem: Problem, view: View, rows: str, lies: str) -> bo
 
 def _cost(problem: Problem, view: View, machine: Machine, rows: str, spec: KernelSpec) -> _Cost:
     conv, isa, tile = view.conv, machine.isa, spec.tile
-    per_group = {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
-    lanes = "dst" if rows == "src" else "src"
+    per_group, lanes = _per_group(view), _other(rows)
     cycle_ns = 2 * isa.lanes / machine.fma_per_ns
     full, rest = divmod(per_group[lanes], spec.width)
     widths = [(full, tile.vectors)]
@@ -104,6 +106,15 @@ def _cost(problem: Problem, view: View, machine: Machine, rows: str, spec: Kerne
     )
 
 
+def _per_group(view: View) -> dict[str, int]:
+    conv = view.conv
+    return {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
+
+
+def _other(tensor: str) -> str:
+    return "dst" if tensor == "src" else "src"
+
+
 def _sources(view: View) -> int:
     positions = 1
     for axis in view.conv.axes:
@@ -121,66 +132,70 @@ def _tile_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
 
 
 def _plan(problem: Problem, view: View, machine: Machine, threads: int, rows: str, spec: KernelSpec) -> Plan:
-    conv = view.conv
-    lanes = "dst" if rows == "src" else "src"
-    per_group = {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
-    row_panels, lane_panels = ceil(per_group[rows] / spec.tile.rows), ceil(per_group[lanes] / spec.width)
+    """Return the plan of one kernel: the cheapest of one thread and all, over the ways to cut the weights."""
+    groups, per_group = view.conv.groups, _per_group(view)
+    row_panels = ceil(per_group[rows] / spec.tile.rows)
+    lane_panels = ceil(per_group[_other(rows)] / spec.width)
+    whole = (row_panels, lane_panels, view.conv.taps)
     cost = _cost(problem, view, machine, rows, spec)
-    best = None
-    for row_parts, lane_parts in _splits(row_panels, lane_panels, conv.groups, threads):
-        tasks = conv.groups * row_parts * lane_parts
-        most = ceil(row_panels / row_parts) * ceil(lane_panels / lane_parts)
-        rounds = ceil(tasks / threads) * most / (row_panels * lane_panels * conv.groups)
-        shape = _chunk(view, machine, rows, spec, ceil(row_panels / row_parts), ceil(lane_panels / lane_parts))
-        time = cost.of(row_parts, lane_parts, 1) * rounds + 2000.0 * (threads > 1)
-        time *= 1 + 10 * (shape[2] * threads > SCRATCH_BYTES)
-        if best is None or time < best[0]:
-            best = (time, row_parts, lane_parts, shape)
-    assert best is not None
-    time, row_parts, lane_parts, (slice_blocks, chunk_images, scratch) = best
+    found = []
+    for used in {1, threads}:
+        for parts in _splits(whole, groups, used):
+            tasks = groups * prod(parts)
+            largest = tuple(map(ceil, (n / p for n, p in zip(whole, parts, strict=True))))
+            chunk = _chunk(view, machine, rows, spec, largest)
+            time = cost.of(parts) * ceil(tasks / used) * prod(largest) / (prod(whole) * groups)
+            if used > 1:  # threads take time to wake, and seldom run alike
+                time = time * (1 + UNEVEN * used / tasks) + WAKE_NS
+            if chunk.scratch_bytes * used > SCRATCH_BYTES:
+                time *= 10
+            found.append((time, used, parts, chunk))
+    time, used, parts, chunk = min(found, key=lambda one: one[0])
     return Plan(
-        NAME, spec, rows, slice_blocks, chunk_images, row_parts, lane_parts, conv.groups, threads, scratch,
+        NAME, spec, rows, chunk.blocks, chunk.images, groups, parts, used, chunk.scratch_bytes,
         height_of(problem), time / 1e6,
     )  # fmt: skip
 
 
-def _splits(row_panels: int, lane_panels: int, groups: int, threads: int) -> list[tuple[int, int]]:
-    """Return the ways to cut the weights that keep threads busy; more than two tasks a thread are not needed."""
-    counts = [1] if threads == 1 else [n for n in range(1, 4 * threads + 1) if n * groups <= max(4 * threads, groups)]
-    counts += [8, 16, 32, 64]
-    return [
-        (r, lanes)
-        for r in counts
-        for lanes in counts
-        if r <= row_panels and lanes <= lane_panels and (r * lanes <= max(64, 4 * threads))
-    ]
+def _splits(whole: tuple[int, int, int], groups: int, threads: int) -> list[tuple[int, int, int]]:
+    """Return the ways to cut the weights of a group: some for threads, more to bound the scratch of a task."""
+    enough = max(1, ceil(4 * threads / groups)) if threads > 1 else 1
+    counts = sorted({*range(1, min(enough, 16) + 1), enough})
+    cuts = [c for c in product(counts, repeat=3) if prod(c) <= enough]
+    cuts += [(16, 16, 1), (64, 64, 1)]
+    return [c for c in cuts if c == (1, 1, 1) or all(p <= n for p, n in zip(c, whole, strict=True))]
 
 
-def _chunk(
-    view: View, machine: Machine, rows: str, spec: KernelSpec, row_panels: int, lane_panels: int
-) -> tuple[int, int, int]:
-    """Return (blocks a slice or 0 for whole images, images a chunk, scratch bytes) of a part of the weights."""
-    conv = view.conv
-    cutting = pieces(view)
-    packed_rows = 0 if spec.row_layout == IN_PLACE else spec.tile.rows
-    inner = conv.axes[-1]
+@dataclass(frozen=True)
+class _Chunk:
+    """What a task packs at a time: blocks of one image, or, where ``blocks`` is 0, whole images."""
+
+    blocks: int
+    images: int
+    scratch_bytes: int
+
+
+def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tuple[int, ...]) -> _Chunk:
+    """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums."""
+    conv, (row_panels, lane_panels, taps) = view.conv, part
+    blocks, together = blocks_of(conv)
     stretch = {"src": _sources(view) / conv.positions, "dst": 1.0}  # source positions a destination position
-    lanes = "dst" if rows == "src" else "src"
-    pair = (spec.tile.rows * stretch[rows] + spec.width * stretch[lanes]) * F32_BYTES
-    both = (packed_rows * row_panels * stretch[rows] + spec.width * lane_panels * stretch[lanes]) * F32_BYTES
+    row_bytes = spec.tile.rows * stretch[rows] * F32_BYTES  # a position of a panel
+    lane_bytes = spec.width * stretch[_other(rows)] * F32_BYTES
+    packed = (0 if spec.row_layout == IN_PLACE else row_bytes * row_panels) + lane_bytes * lane_panels
     everything = conv.batch * conv.positions
-    levels = max(1, levels_of(cutting.blocks) + levels_of(-(-conv.batch // cutting.images_a_block)))
+    levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
     tile_bytes = levels * spec.tile.rows * spec.width * F32_BYTES
-    if cutting.blocks == 1 and pair * everything <= machine.l2_bytes // 2 and both * everything <= 8 << 20:
-        return 0, conv.batch, int(both * everything) + tile_bytes
-    sums = tile_bytes * row_panels * lane_panels * conv.taps
+    fits = (row_bytes + lane_bytes) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
+    if blocks == 1 and fits:
+        return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes)
+    sums = tile_bytes * row_panels * lane_panels * taps
     budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
-    room = budget / max(1.0, (spec.tile.rows * row_panels * stretch[rows] + spec.width * lane_panels) * F32_BYTES)
-    if cutting.blocks == 1:
-        images = max(1, int(room / conv.positions) // cutting.images_a_block) * cutting.images_a_block
-        images = min(images, -(-conv.batch // cutting.images_a_block) * cutting.images_a_block)
-        return 0, images, int(both * images * conv.positions) + sums
-    block = conv.positions / cutting.blocks
-    halo = inner.kernel * inner.dilation
-    blocks = max(1, min(int(room / block), cutting.blocks))
-    return blocks, 1, int(both * (blocks * block + halo)) + sums
+    room = budget / max(1.0, row_bytes * row_panels + lane_bytes * lane_panels)  # positions
+    if blocks == 1:
+        images = max(1, int(room / conv.positions) // together) * together
+        images = min(images, -(-conv.batch // together) * together)
+        return _Chunk(0, images, int(packed * images * conv.positions) + sums)
+    block = conv.positions / blocks
+    taken = max(1, min(int(room / block), blocks))
+    return _Chunk(taken, 1, int(packed * taken * block) + sums)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from convgrad.plan.machine import Isa
 
@@ -59,9 +60,8 @@ class Plan:
     rows: str  # the tensor whose channels are the tile's rows: src or dst
     slice_blocks: int
     chunk_images: int
-    row_parts: int
-    lane_parts: int
     groups: int
+    parts: tuple[int, int, int]  # of a group's rows, lanes and taps: a task is one of each
     threads: int
     scratch_bytes: int  # of one thread
     error_height: int
@@ -71,7 +71,7 @@ class Plan:
     @property
     def tasks(self) -> int:
         """Independent parts of the output."""
-        return self.groups * self.row_parts * self.lane_parts
+        return self.groups * prod(self.parts)
 
     @property
     def lanes(self) -> str:
@@ -84,8 +84,8 @@ class Plan:
         lines = [
             f"{self.strategy}: {spec}, rows from {self.rows} ({spec.row_layout}), lanes from {self.lanes} "
             f"({spec.lane_layout})",
-            f"  {self.tasks} tasks on {self.threads} threads: {self.groups} groups x {self.row_parts} x "
-            f"{self.lane_parts} parts of the weights, {packed} packed at a time",
+            f"  {self.tasks} tasks on {self.threads} threads: {self.groups} groups x "
+            f"{' x '.join(map(str, self.parts))} parts of rows, lanes, taps; {packed} packed at a time",
             f"  scratch {self.scratch_bytes / 1024:.0f} KiB a thread, error height {self.error_height}, "
             f"about {self.time_ms:.3g} ms",
         ]

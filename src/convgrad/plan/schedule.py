@@ -15,7 +15,7 @@ from convgrad.spec.order import FAN_IN
 TABLES = ("tasks", "chunks", "row_entries", "lane_entries", "taps", "run_index", "runs", "joins")
 FIELDS = (
     "counter", "stop", "rows", "lanes", "out", *TABLES,
-    "task_count", "chunk_count", "tap_count", "row_group", "lane_group", "out_group",
+    "task_count", "chunk_count", "row_group", "lane_group", "out_group",
     "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
     "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step",
     "row_at", "lane_at", "sums_at", "sums_step", "top", "block_images", "block_step", "index_step",
@@ -111,14 +111,14 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     join_table, levels = joins(cutting.blocks, -(-conv.batch // cutting.images_a_block))
     row_panels, lane_panels = -(-per_group[rows] // tile.rows), -(-per_group[plan.lanes] // spec.width)
     tasks = [
-        (g, r0, r1 - r0, l0, l1 - l0)
-        for g, (r0, r1), (l0, l1) in product(
-            range(conv.groups), parts(row_panels, plan.row_parts), parts(lane_panels, plan.lane_parts)
+        (g, r0, r1 - r0, l0, l1 - l0, k0, k1 - k0)
+        for g, (r0, r1), (l0, l1), (k0, k1) in product(
+            range(conv.groups), *map(parts, (row_panels, lane_panels, conv.taps), plan.parts)
         )
     ]
-    most_rows, most_lanes = max(t[2] for t in tasks), max(t[4] for t in tasks)
+    most_rows, most_lanes, most_taps = (max(t[i] for t in tasks) for i in (2, 4, 6))
     tile_bytes = tile.rows * spec.width * F32_BYTES
-    tiles = most_rows * most_lanes * conv.taps if len(chunks) > 1 else 1
+    tiles = most_rows * most_lanes * most_taps if len(chunks) > 1 else 1
     row_bytes = 0 if in_place else most_rows * panel_bytes[rows]
     lane_bytes = most_lanes * panel_bytes[plan.lanes]
     channel_step = {"dst": out_strides[0], "src": out_strides[1]}
@@ -136,7 +136,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     }
     stride = conv.axes[-1].stride
     numbers = {
-        "task_count": len(tasks), "chunk_count": len(chunks), "tap_count": conv.taps,
+        "task_count": len(tasks), "chunk_count": len(chunks),
         "row_group": group_step[rows], "lane_group": group_step[plan.lanes],
         "out_group": per_group["dst"] * out_strides[0],
         "row_n": view.strides(rows)[0], "row_c": view.strides(rows)[1], "row_i": _inner(view, rows),

@@ -74,6 +74,16 @@ class Pieces:
     images_a_block: int  # more than 1 where small images are packed
 
 
+def blocks_of(conv: Conv) -> tuple[int, int]:
+    """Return how many blocks an image has, and how many images a block: one of the two is 1."""
+    row = conv.axes[-1].dst
+    if conv.positions <= BLOCK:
+        return 1, BLOCK // conv.positions
+    if row > BLOCK:
+        return len(cut(row)) * (conv.positions // row), 1
+    return len(cut(conv.positions, BLOCK // row * row)), 1
+
+
 def pieces(view: View) -> Pieces:
     """Cut an image's positions as the order of sums has them; a pointwise image is one row."""
     conv = view.conv

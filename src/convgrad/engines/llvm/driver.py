@@ -56,23 +56,23 @@ def _driver(module: Module, spec: KernelSpec) -> None:
     with f.loop(a.task_count):
         task = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
         with f.when(task < a.task_count):
-            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * 40))
+            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * 56))
     leave(f, saved)
     f.done()
 
 
 def _task(module: Module, spec: KernelSpec) -> None:
-    """A task is a group, a range of row panels and one of lane panels; it looks at ``stop`` before each chunk."""
+    """A task is a group, ranges of row panels, lane panels and taps; it looks at ``stop`` before each chunk."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a = _Arguments(f)
-    group, row0, rows, lane0, lanes = (f.load("i64", f.task, 8 * i) for i in range(5))
+    group, row0, rows, lane0, lanes, tap0, taps = (f.load("i64", f.task, 8 * i) for i in range(7))
     x = f.at(a.rows, group * a.row_group)
     y = f.at(a.lanes, group * a.lane_group)
     out = f.at(a.out, group * a.out_group)
     with f.loop(a.chunk_count, chunk=a.chunks) as chunk:
         stopped = f.op("i32", f"load atomic i32, {a.stop} monotonic, align 4")
         with f.when(f.op("i1", f"icmp eq {stopped}, 0")):
-            _chunk(f, spec, a, chunk.chunk, x, y, out, row0, rows, lane0, lanes)
+            _chunk(f, spec, a, chunk.chunk, x, y, out, row0, rows, lane0, lanes, tap0, taps)
         chunk.next(chunk=f.at(chunk.chunk, 8 * len(CHUNK)))
     f.done()
 
@@ -82,7 +82,7 @@ CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries
 
 def _chunk(
     f: Function, spec: KernelSpec, a: _Arguments, chunk: Value, x: Value, y: Value, out: Value,
-    row0: Value, rows: Value, lane0: Value, lanes: Value,
+    row0: Value, rows: Value, lane0: Value, lanes: Value, tap0: Value, taps: Value,
 ) -> None:  # fmt: skip
     c = {name: f.load("i64", chunk, 8 * i) for i, name in enumerate(CHUNK)}
     r_from, l_from = f.at(x, c["image"] * a.row_n), f.at(y, c["image"] * a.lane_n)
@@ -118,7 +118,7 @@ def _chunk(
             else:
                 x_panel = f.at(row_base, row.index * a.row_panel)
             out_panel = f.at(f.at(out, lane_first * a.out_lane), row_first * a.out_row)
-            with f.loop(a.tap_count, sums=row.sums, tap=a.taps) as tap:
+            with f.loop(taps, sums=row.sums, tap=f.at(a.taps, tap0 * 48)) as tap:
                 _blocks(f, spec, a, c, tap.tap, tap.sums, x_panel, lane.y, left)
                 with f.when(f.compare("ne", c["last"], 0)):
                     target = f.at(out_panel, f.load("i64", tap.tap, 40))
