@@ -18,6 +18,7 @@ LAYERS = (
     "spec",
     "descriptor",
     "notation",
+    "plan",
     "engines",
     "arrays",
     "functional",

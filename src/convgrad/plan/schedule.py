@@ -113,7 +113,10 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     tasks = [
         (g, r0, r1 - r0, l0, l1 - l0, k0, k1 - k0)
         for g, (r0, r1), (l0, l1), (k0, k1) in product(
-            range(conv.groups), *map(parts, (row_panels, lane_panels, conv.taps), plan.parts)
+            range(conv.groups),
+            parts(row_panels, plan.parts[0]),
+            parts(lane_panels, plan.parts[1]),
+            parts(conv.taps, plan.parts[2]),
         )
     ]
     most_rows, most_lanes, most_taps = (max(t[i] for t in tasks) for i in (2, 4, 6))
