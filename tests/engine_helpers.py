@@ -60,7 +60,7 @@ def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
         prepared = prepare(case.op.name, operands_of(case, kind, seed), case.attributes, case.dtype)  # type: ignore[arg-type]
         conv = prepared.problem.geometry
         assert isinstance(conv, Conv)
-        if 0 < conv.batch * conv.positions and conv.multiply_adds < SMALL:
+        if conv.batch * conv.positions > 0 and conv.multiply_adds < SMALL:
             return case, prepared
 
 

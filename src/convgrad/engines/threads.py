@@ -129,6 +129,11 @@ def _current() -> _Pool:
     return _pool
 
 
+def size() -> int:
+    """Return how many threads this process's pool has."""
+    return _current().size
+
+
 def run(
     kernel: Kernel,
     arguments: NDArray[np.int64],

@@ -25,6 +25,7 @@ from convgrad.spec.problem import Problem
 CAPACITY = 256  # prepared calls kept
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
+_ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # counter, stop, rows, lanes, out
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,22 @@ class Prepared:
     row_operand: int  # which operand the tile's rows come from
     lane_operand: int
 
-    def execute(self, operands: Sequence[Array], out: Array) -> None:
-        """Compute into ``out``, canonical, from canonical operands."""
+    def bound(self, operands: Sequence[Array], out: Array) -> tuple[NDArray[np.int64], NDArray[np.int32], object]:
+        """Return the driver's arguments for these arrays, the flag that stops it, and what they point to."""
         counter, stop = np.zeros(1, np.int64), np.zeros(1, np.int32)
         arguments = self.arguments.copy()
-        rows, lanes = operands[self.row_operand], operands[self.lane_operand]
-        arguments[_AT["rows"]] = rows.ctypes.data + self.schedule.row_offset
-        arguments[_AT["lanes"]] = lanes.ctypes.data + self.schedule.lane_offset
-        arguments[_AT["out"]] = out.ctypes.data
-        arguments[_AT["counter"]] = counter.ctypes.data
-        arguments[_AT["stop"]] = stop.ctypes.data
+        arguments[_ADDRESSES] = (
+            counter.ctypes.data,
+            stop.ctypes.data,
+            operands[self.row_operand].ctypes.data + self.schedule.row_offset,
+            operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
+            out.ctypes.data,
+        )
+        return arguments, stop, counter
+
+    def execute(self, operands: Sequence[Array], out: Array) -> None:
+        """Compute into ``out``, canonical, from canonical operands."""
+        arguments, stop, _counter = self.bound(operands, out)
         pool.run(self.kernel, arguments, stop, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms)
 
 
