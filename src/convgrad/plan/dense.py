@@ -44,13 +44,15 @@ def layout(strides: tuple[int, ...], extents: tuple[int, ...], size: int) -> str
     return POSITIONS if strides[-1] == size else STRIDED
 
 
-def plans(problem: Problem, view: View, machine: Machine, threads: int) -> list[Plan]:
-    """Return the plans of a dense weight gradient, the cheapest first."""
-    found = [
-        _plan(problem, view, machine, threads, rows, spec)
+def plans(problem: Problem, view: View, machine: Machine, threads: int, most: int | None = None) -> list[Plan]:
+    """Return the plans of a dense weight gradient, the cheapest first: of ``most`` kernels, or of all there are."""
+    kernels = [
+        (_cost(problem, view, machine, rows, spec), rows, spec)
         for rows, (most_rows, vectors) in product(("src", "dst"), machine.isa.tiles)
         for spec in _specs(problem, view, machine, rows, most_rows, vectors)
     ]
+    kernels.sort(key=lambda one: one[0].of((1, 1, 1)))
+    found = [_plan(problem, view, machine, threads, *one) for one in kernels[:most]]
     return sorted(found, key=lambda plan: plan.time_ms)
 
 
@@ -131,13 +133,14 @@ def _tile_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
     return max(rows * vectors / 2, 0.58 * (rows + 2 * vectors), 4.0) + 0.3 + 1.2 * lines / min(taps, 8)
 
 
-def _plan(problem: Problem, view: View, machine: Machine, threads: int, rows: str, spec: KernelSpec) -> Plan:
+def _plan(
+    problem: Problem, view: View, machine: Machine, threads: int, cost: _Cost, rows: str, spec: KernelSpec
+) -> Plan:
     """Return the plan of one kernel: the cheapest of one thread and all, over the ways to cut the weights."""
     groups, per_group = view.conv.groups, _per_group(view)
     row_panels = ceil(per_group[rows] / spec.tile.rows)
     lane_panels = ceil(per_group[_other(rows)] / spec.width)
     whole = (row_panels, lane_panels, view.conv.taps)
-    cost = _cost(problem, view, machine, rows, spec)
     found = []
     for used in {1, threads}:
         for parts in _splits(whole, groups, used):
@@ -149,10 +152,10 @@ def _plan(problem: Problem, view: View, machine: Machine, threads: int, rows: st
                 time = time * (1 + UNEVEN * used / tasks) + WAKE_NS
             if chunk.scratch_bytes * used > SCRATCH_BYTES:
                 time *= 10
-            found.append((time, used, parts, chunk))
-    time, used, parts, chunk = min(found, key=lambda one: one[0])
+            found.append((time, used, parts, tasks, chunk))
+    time, used, parts, tasks, chunk = min(found, key=lambda one: one[0])
     return Plan(
-        NAME, spec, rows, chunk.blocks, chunk.images, groups, parts, used, chunk.scratch_bytes,
+        NAME, spec, rows, chunk.blocks, chunk.images, groups, parts, min(used, tasks), chunk.scratch_bytes,
         height_of(problem), time / 1e6,
     )  # fmt: skip
 
@@ -160,7 +163,7 @@ def _plan(problem: Problem, view: View, machine: Machine, threads: int, rows: st
 def _splits(whole: tuple[int, int, int], groups: int, threads: int) -> list[tuple[int, int, int]]:
     """Return the ways to cut the weights of a group: some for threads, more to bound the scratch of a task."""
     enough = max(1, ceil(4 * threads / groups)) if threads > 1 else 1
-    counts = sorted({*range(1, min(enough, 16) + 1), enough})
+    counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n <= enough]
     cuts = [c for c in product(counts, repeat=3) if prod(c) <= enough]
     cuts += [(16, 16, 1), (64, 64, 1)]
     return [c for c in cuts if c == (1, 1, 1) or all(p <= n for p, n in zip(c, whole, strict=True))]

@@ -23,6 +23,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
 CAPACITY = 256  # prepared calls kept
+KERNELS = 4  # the most promising ones are planned in full
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
 _ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # counter, stop, rows, lanes, out
@@ -82,7 +83,7 @@ def _prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: M
     src, dst = (problem.operands.index(t) for t in ("src", "dst"))
     assert isinstance(problem.geometry, Conv)
     seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
-    return prepare_plan(plans(problem, seen, machine, threads)[0], problem, operands, out)
+    return prepare_plan(plans(problem, seen, machine, threads, KERNELS)[0], problem, operands, out)
 
 
 def prepare_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Prepared:
