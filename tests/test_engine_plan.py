@@ -15,7 +15,7 @@ from convgrad.plan.recipe import IN_PLACE, Plan
 from convgrad.plan.schedule import joins, levels_of, schedule
 from convgrad.plan.view import View, blocks_of, pieces, view
 from convgrad.spec.geometry import Conv
-from convgrad.spec.order import height_of, over_positions
+from convgrad.spec.order import Order, height_of, over_positions
 from convgrad.spec.ordered import sum_in_order
 from engine_helpers import empty
 
@@ -80,11 +80,7 @@ def test_joins_make_the_tree_of_the_order(blocks: int, units: int) -> None:
         for level in range(carries + 1):
             sums[level] = value if firsts >> level & 1 else sums[level] + value
             value = sums[level]
-    order = over_positions(units, (blocks * 256,)) if blocks > 1 else over_positions(units * 256, (1,))
-    ones = np.zeros((len(leaves), 256), np.float32)
-    ones[:, 0] = 1
-    terms = np.repeat(leaves, 256).reshape(-1, 256) * ones
-    expected = sum_in_order(terms.reshape(1, -1), np.ones((1, terms.size), np.float32), order)
+    expected = sum_in_order(leaves[None], np.ones((1, len(leaves)), np.float32), Order((1,) * blocks, units))
     assert sums[-1] == expected[0]
     assert levels == max(1, levels_of(blocks) + levels_of(units))
 

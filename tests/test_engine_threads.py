@@ -124,12 +124,14 @@ def test_an_error_on_a_thread_reaches_the_caller(time_ms: float) -> None:
 
 
 def test_ctrl_c_ends_a_long_call() -> None:
-    one, operands = call_of("BWD_W f32 NXC mb64ic256ih64oc512oh64kh3ph1")  # seconds
-    out = empty(one)  # type: ignore[arg-type]
+    one = problem("BWD_W f32 NXC mb64ic256ih64oc512oh64kh3ph1")  # seconds
+    assert isinstance(one.geometry, Conv)
+    operands = [np.broadcast_to(np.float32(1), s) for s in (one.geometry.src_shape, one.geometry.dst_shape)]
+    out = empty(one)
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     begin = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
-        engines.execute(one, operands, out, 2)  # type: ignore[arg-type]
+        engines.execute(one, operands, out, 2)
     assert time.perf_counter() - begin < 5
 
 

@@ -164,7 +164,7 @@ def _splits(whole: tuple[int, int, int], groups: int, threads: int) -> list[tupl
     """Return the ways to cut the weights of a group: some for threads, more to bound the scratch of a task."""
     enough = max(1, ceil(4 * threads / groups)) if threads > 1 else 1
     counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n <= enough]
-    cuts = [c for c in product(counts, repeat=3) if prod(c) <= enough]
+    cuts = [(r, c, k) for r in counts for c in counts for k in counts if r * c * k <= enough]
     cuts += [(16, 16, 1), (64, 64, 1)]
     return [c for c in cuts if c == (1, 1, 1) or all(p <= n for p, n in zip(c, whole, strict=True))]
 
