@@ -40,7 +40,7 @@ def plans_for(
     assert isinstance(problem.geometry, Conv)
     src, dst = (operands[problem.operands.index(t)] for t in ("src", "dst"))
     seen = view(problem.geometry, src.strides, dst.strides, out.strides)
-    return plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads)
+    return plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads, None)
 
 
 def run_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Array:

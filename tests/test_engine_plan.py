@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.dense import plans
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.recipe import IN_PLACE, Plan
 from convgrad.plan.schedule import joins, levels_of, schedule
+from convgrad.plan.strategies import plan
 from convgrad.plan.view import View, blocks_of, pieces, view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import Order, height_of, over_positions
@@ -35,33 +35,34 @@ def best(line: str, machine: Machine = AVX512, threads: int = 1) -> tuple[Plan, 
             steps[axis], step = step, step * shape[axis]
         strides.append(tuple(steps))
     seen = view(conv, strides[0], strides[1], empty(one).strides)
-    return plans(one, seen, machine, threads)[0], seen
+    return plan(one, seen, machine, threads), seen
 
 
 def test_a_plan_is_a_value_that_explains_itself() -> None:
     line = "BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1"
-    plan, _ = best(line)
-    assert plan == best(line)[0]
-    assert hash(plan.spec) == hash(best("BWD_W f32 NXC mb4ic64ih28oc64oh28kh3ph1")[0].spec)
-    text = str(plan)
+    one, _ = best(line)
+    assert one == best(line)[0]
+    assert hash(one.spec) == hash(best("BWD_W f32 NXC mb4ic64ih28oc64oh28kh3ph1")[0].spec)
+    text = str(one)
     assert text.startswith("dense weights: f32 to f32, tile 13x2 of avx512")
+    assert "not dense weights: f32 to f32, tile" in text
     assert f"error height {height_of(problem(line))}" in text
 
 
 def test_rows_are_the_wider_operand_of_a_pointwise_layer() -> None:
     for shape, rows in (("ic256ih56oc64oh56", "src"), ("ic64ih56oc256oh56", "dst")):
-        plan, _ = best(f"BWD_W f32 NXC mb8{shape}kh1ph0")
-        assert (plan.rows, plan.spec.row_layout) == (rows, IN_PLACE)
+        one, _ = best(f"BWD_W f32 NXC mb8{shape}kh1ph0")
+        assert (one.rows, one.spec.row_layout) == (rows, IN_PLACE)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 64])
 @pytest.mark.parametrize("machine", [AVX512, AVX2, Machine(ISAS["neon"], l2_bytes=1 << 18)])
 def test_scratch_is_bounded_and_threads_have_tasks(threads: int, machine: Machine) -> None:
     for line in ("mb8ic64ih56oc64oh56kh3ph1", "mb8ic512ih7oc2048oh7kh1ph0", "mb1ic1024ih128oc1024oh128kh3ph1"):
-        plan, seen = best(f"BWD_W f32 NXC {line}", machine, threads)
-        assert plan.threads <= threads
-        assert plan.tasks >= plan.threads
-        assert plan.threads * schedule(seen, plan, False).scratch_bytes <= 64 << 20
+        one, seen = best(f"BWD_W f32 NXC {line}", machine, threads)
+        assert one.threads <= threads
+        assert one.tasks >= one.threads
+        assert one.threads * schedule(seen, one, False).scratch_bytes <= 64 << 20
 
 
 def test_a_small_call_stays_on_one_thread() -> None:

@@ -14,10 +14,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from convgrad import files, formats, notation
+from convgrad import engines, files, formats, notation
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import as_text, report, shape_words
-from convgrad.engines import numpy as engine
 from convgrad.errors import ConvgradError, FileError
 from convgrad.functional.call import Prepared, check_options, prepare, problem_from_shapes
 from convgrad.spec import oracle
@@ -181,7 +180,7 @@ def _compare(
     if options.check is None and recorded is None:
         return {}
     problem, got = prepared.problem, prepared.canonical_output(result)
-    height = engine.height(problem)
+    height = engines.height(problem)
     with Progress("oracle:", options.json) as progress:
         answer = oracle.evaluate(problem, prepared.operands, progress=progress)
     verdicts = {}

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.threads import count
-from convgrad.formats import F64
 from convgrad.plan.machine import Isa
+from convgrad.plan.strategies import as_weights, why_none
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
@@ -33,24 +34,13 @@ class Choice:
 
 def choose(problem: Problem) -> Choice:
     """Return the engine for a problem on this machine."""
-    reason = _not_generated(problem)
-    if reason:
-        return Choice("numpy", reason, None)
+    reasons = why_none(problem)
+    if reasons:
+        return Choice("numpy", "; ".join(f"not {r.strategy}: {r.reason}" for r in reasons), None)
     from convgrad.engines.llvm import host  # noqa: PLC0415 - LLVM is loaded at the first kernel, not before
 
     isa = host.isa()
     return Choice("numpy", host.why_none(), None) if isa is None else Choice("generated", "", isa)
-
-
-def _not_generated(problem: Problem) -> str:
-    geometry = problem.geometry
-    if problem.solves_for != "weights" or not isinstance(geometry, Conv):
-        return f"no generated kernel solves for {problem.solves_for}"
-    if problem.operand_format is F64:
-        return "generated kernels keep sums in f32; got f64"
-    if geometry.batch * geometry.positions == 0:
-        return "there is nothing to sum"
-    return ""
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
@@ -62,8 +52,19 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: in
     from convgrad.engines.llvm import host  # noqa: PLC0415
     from convgrad.engines.llvm.execute import prepare  # noqa: PLC0415
 
+    if problem.solves_for == "bias":
+        problem, operands, out = _bias_as_weights(problem, operands, out)
     prepare(problem, operands, out, host.machine(choice.isa), count(threads)).execute(operands, out)
     return choice
+
+
+def _bias_as_weights(problem: Problem, operands: Sequence[Array], out: Array) -> tuple[Problem, list[Array], Array]:
+    """Return a bias gradient as a weight gradient: src is a single one, seen everywhere."""
+    weights = as_weights(problem)
+    assert isinstance(weights.geometry, Conv)
+    (dst,) = operands
+    one = np.broadcast_to(np.ones(1, dst.dtype), weights.geometry.src_shape)
+    return weights, [one, dst.reshape(dst.shape + (1,) * (one.ndim - dst.ndim))], out.reshape(-1, *[1] * (one.ndim - 1))
 
 
 def height(problem: Problem) -> int:

@@ -44,7 +44,7 @@ def layout(strides: tuple[int, ...], extents: tuple[int, ...], size: int) -> str
     return POSITIONS if strides[-1] == size else STRIDED
 
 
-def plans(problem: Problem, view: View, machine: Machine, threads: int, most: int | None = None) -> list[Plan]:
+def plans(problem: Problem, view: View, machine: Machine, threads: int, most: int | None) -> list[Plan]:
     """Return the plans of a dense weight gradient, the cheapest first: of ``most`` kernels, or of all there are."""
     kernels = [
         (_cost(problem, view, machine, rows, spec), rows, spec)

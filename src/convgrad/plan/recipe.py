@@ -78,12 +78,19 @@ class Plan:
         """The tensor whose channels are the tile's lanes."""
         return "dst" if self.rows == "src" else "src"
 
-    def __str__(self) -> str:
+    @property
+    def words(self) -> str:
+        """Strategy, kernel and layouts in one line."""
         spec = self.spec
+        return (
+            f"{self.strategy}: {spec}, rows from {self.rows} ({spec.row_layout}), "
+            f"lanes from {self.lanes} ({spec.lane_layout})"
+        )
+
+    def __str__(self) -> str:
         packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
         lines = [
-            f"{self.strategy}: {spec}, rows from {self.rows} ({spec.row_layout}), lanes from {self.lanes} "
-            f"({spec.lane_layout})",
+            self.words,
             f"  {self.tasks} tasks on {self.threads} threads: {self.groups} groups x "
             f"{' x '.join(map(str, self.parts))} parts of rows, lanes, taps; {packed} packed at a time",
             f"  scratch {self.scratch_bytes / 1024:.0f} KiB a thread, error height {self.error_height}, "

@@ -17,7 +17,7 @@ FIELDS = (
     "counter", "stop", "rows", "lanes", "out", *TABLES,
     "task_count", "chunk_count", "row_group", "lane_group", "out_group",
     "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
-    "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step",
+    "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",
     "row_at", "lane_at", "sums_at", "sums_step", "top", "block_images", "block_step", "index_step",
     "out_row", "out_lane", "accumulate",
 )  # fmt: skip
@@ -150,6 +150,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "row_image": image_bytes[rows], "lane_image": image_bytes[plan.lanes],
         "row_step": steps[rows] * (stride if rows == "src" else 1),
         "lane_step": steps[plan.lanes] * (stride if rows == "dst" else 1),
+        "row_next": _advance(entries[rows], view.strides(rows)[0] * images),
         "row_at": 0, "lane_at": row_bytes, "sums_at": row_bytes + lane_bytes,
         "sums_step": levels * tile_bytes if len(chunks) > 1 else 0, "top": (levels - 1) * tile_bytes,
         "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
@@ -171,6 +172,11 @@ def parts(count: int, into: int) -> list[tuple[int, int]]:
     size, rest = divmod(count, into)
     ends = [size * i + min(i, rest) for i in range(into + 1)]
     return [(a, b) for a, b in pairwise(ends) if b > a]
+
+
+def _advance(entries: tuple[Ints, ...], images: int) -> int:
+    """Return the bytes from a chunk's data to the next one's: a slice's, or, of whole images, theirs."""
+    return int(entries[1][0, 0] - entries[0][0, 0]) if len(entries) > 1 and all(map(len, entries[:2])) else images
 
 
 def _inner(view: View, tensor: str) -> int:

@@ -158,7 +158,7 @@ def _blocks(
         firsts, carries = f.load("i64", block.joins), f.load("i64", block.joins, 8)
         images = f.least(block.images, a.block_images)
         _by_width(f, spec, left, (sums, _bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image,
-                                  runs, run_count, low, high, a.row_step, a.lane_step))  # fmt: skip
+                                  runs, run_count, low, high, a.row_step, a.lane_step, a.row_next))  # fmt: skip
         with f.loop(carries, child=sums, firsts=firsts) as join:
             above, parent = join.firsts >> 1, f.at(join.child, level)
             f.call("carry", join.child, parent, _bit(f, above))

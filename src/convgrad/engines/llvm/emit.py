@@ -157,9 +157,9 @@ class Function:
         """Store to any address."""
         self.say(f"store {value}, {self.at(pointer, offset)}, align 1")
 
-    def prefetch(self, pointer: Value, write: bool = False) -> None:
-        """Ask for a cache line; never faults."""
-        self.intrinsic("void", "llvm.prefetch.p0", pointer, f"i32 {int(write)}", "i32 3", "i32 1")
+    def prefetch(self, pointer: Value, locality: int = 3) -> None:
+        """Ask for a cache line, in L1 or, of locality 2, in L2; never faults."""
+        self.intrinsic("void", "llvm.prefetch.p0", pointer, "i32 0", f"i32 {locality}", "i32 1")
 
     def pointer(self, value: Value) -> Value:
         """Return an integer as an address."""

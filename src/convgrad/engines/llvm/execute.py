@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from convgrad.engines import threads as pool
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import weights_module
-from convgrad.plan.dense import plans
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Plan
 from convgrad.plan.schedule import FIELDS, Schedule, schedule
+from convgrad.plan.strategies import plan
 from convgrad.plan.view import view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
 CAPACITY = 256  # prepared calls kept
-KERNELS = 4  # the most promising ones are planned in full
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
 _ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # counter, stop, rows, lanes, out
@@ -83,21 +82,21 @@ def _prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: M
     src, dst = (problem.operands.index(t) for t in ("src", "dst"))
     assert isinstance(problem.geometry, Conv)
     seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
-    return prepare_plan(plans(problem, seen, machine, threads, KERNELS)[0], problem, operands, out)
+    return prepare_plan(plan(problem, seen, machine, threads), problem, operands, out)
 
 
-def prepare_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Prepared:
+def prepare_plan(chosen: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Prepared:
     """Return the prepared call of one plan."""
     src, dst = (problem.operands.index(t) for t in ("src", "dst"))
     assert isinstance(problem.geometry, Conv)
     seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
-    tables = schedule(seen, plan, problem.accumulate)
+    tables = schedule(seen, chosen, problem.accumulate)
     arguments = np.zeros(len(FIELDS), np.int64)
     for name, number in tables.numbers.items():
         arguments[_AT[name]] = number
     for name, table in tables.tables.items():
         arguments[_AT[name]] = table.ctypes.data
-    kernel = jit.compile(plan.spec, weights_module)
+    kernel = jit.compile(chosen.spec, weights_module)
     by_tensor = {"src": src, "dst": dst}
-    plan = replace(plan, scratch_bytes=tables.scratch_bytes)
-    return Prepared(plan, tables, kernel, arguments, by_tensor[plan.rows], by_tensor[plan.lanes])
+    exact = replace(chosen, scratch_bytes=tables.scratch_bytes)
+    return Prepared(exact, tables, kernel, arguments, by_tensor[exact.rows], by_tensor[exact.lanes])

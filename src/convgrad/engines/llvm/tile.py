@@ -21,7 +21,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
     f = module.function(
         f"tile{vectors}",
         partial="ptr", first="i1", x="ptr", y="ptr", images="i64", x_image="i64", y_image="i64",
-        runs="ptr", run_count="i64", low="i64", high="i64", x_step="i64", y_step="i64",
+        runs="ptr", run_count="i64", low="i64", high="i64", x_step="i64", y_step="i64", x_next="i64",
     )  # fmt: skip
     names = [f"sum{r}_{v}" for r in range(rows) for v in range(vectors)]
     sums = {name: f.zeros(vector) for name in names}
@@ -51,6 +51,7 @@ def _position(f: Function, spec: KernelSpec, x: Value, y: Value, vectors: int, l
         f.prefetch(f.at(y, f.y_step * AHEAD + line))
     if spec.row_layout == IN_PLACE:
         f.prefetch(f.at(x, f.x_step * AHEAD))
+        f.prefetch(f.at(x, f.x_next), locality=2)  # what the next chunk will read here
     for r in range(spec.tile.rows):
         row = f.splat(f.load("float", x, r * F32_BYTES), lanes)
         for v in range(vectors):
