@@ -19,7 +19,7 @@ PACK_NS = {CHANNELS: 0.16, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an el
 ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
 WAKE_NS = 15_000.0
 UNEVEN = 0.15
-FINISH_NS = {True: 0.3, False: 3.0}  # a weight: its lanes next to each other in the output, or not
+FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     tile_bytes = levels * spec.tile.rows * spec.width * F32_BYTES
     fits = (row_bytes + lane_bytes) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
     if blocks == 1 and fits:
-        return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes)
+        return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes * taps)
     sums = tile_bytes * row_panels * lane_panels * taps
     budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
     room = budget / max(1.0, row_bytes * row_panels + lane_bytes * lane_panels)  # positions

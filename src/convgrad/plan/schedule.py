@@ -18,7 +18,7 @@ FIELDS = (
     "task_count", "chunk_count", "row_group", "lane_group", "out_group",
     "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
     "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",
-    "row_at", "lane_at", "sums_at", "sums_step", "top", "block_images", "block_step", "index_step",
+    "row_at", "lane_at", "sums_at", "sums_step", "panel_sums", "top", "block_images", "block_step", "index_step",
     "out_row", "out_lane", "accumulate",
 )  # fmt: skip
 F32_BYTES = 4
@@ -121,7 +121,8 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     ]
     most_rows, most_lanes, most_taps = (max(t[i] for t in tasks) for i in (2, 4, 6))
     tile_bytes = tile.rows * spec.width * F32_BYTES
-    tiles = most_rows * most_lanes * most_taps if len(chunks) > 1 else 1
+    kept = len(chunks) > 1  # sums of all panels wait for the next chunk
+    tiles = (most_rows * most_lanes if kept else 1) * most_taps
     row_bytes = 0 if in_place else most_rows * panel_bytes[rows]
     lane_bytes = most_lanes * panel_bytes[plan.lanes]
     channel_step = {"dst": out_strides[0], "src": out_strides[1]}
@@ -152,7 +153,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "lane_step": steps[plan.lanes] * (stride if rows == "dst" else 1),
         "row_next": _advance(entries[rows], view.strides(rows)[0] * images),
         "row_at": 0, "lane_at": row_bytes, "sums_at": row_bytes + lane_bytes,
-        "sums_step": levels * tile_bytes if len(chunks) > 1 else 0, "top": (levels - 1) * tile_bytes,
+        "sums_step": levels * tile_bytes, "panel_sums": levels * tile_bytes * kept, "top": (levels - 1) * tile_bytes,
         "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
         "index_step": 0 if packs else 16 * (len(slices.run_index) // cutting.blocks),
         "out_row": channel_step[rows], "out_lane": channel_step[plan.lanes], "accumulate": int(accumulate),

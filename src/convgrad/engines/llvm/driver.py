@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.pack import finish, pack
+from convgrad.engines.llvm.finish import TAP_BYTES, finish
+from convgrad.engines.llvm.pack import pack
 from convgrad.engines.llvm.tile import F32_BYTES, carry, tile
 from convgrad.plan.recipe import IN_PLACE, KernelSpec
 from convgrad.plan.schedule import FIELDS, TABLES
@@ -118,14 +119,14 @@ def _chunk(
             else:
                 x_panel = f.at(row_base, row.index * a.row_panel)
             out_panel = f.at(f.at(out, lane_first * a.out_lane), row_first * a.out_row)
-            with f.loop(taps, sums=row.sums, tap=f.at(a.taps, tap0 * 48)) as tap:
+            first_tap = f.at(a.taps, tap0 * TAP_BYTES)
+            with f.loop(taps, sums=row.sums, tap=first_tap) as tap:
                 _blocks(f, spec, a, c, tap.tap, tap.sums, x_panel, lane.y, left)
-                with f.when(f.compare("ne", c["last"], 0)):
-                    target = f.at(out_panel, f.load("i64", tap.tap, 40))
-                    f.call("finish", f.at(tap.sums, a.top), target, wanted - row_first, left, a.out_row, a.out_lane,
-                           a.accumulate)  # fmt: skip
-                tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, 48))
-            row.next(sums=tap.sums)
+                tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
+            with f.when(f.compare("ne", c["last"], 0)):
+                f.call("finish", f.at(row.sums, a.top), a.sums_step, first_tap, taps, out_panel, wanted - row_first,
+                       left, a.out_row, a.out_lane, a.accumulate)  # fmt: skip
+            row.next(sums=f.at(row.sums, taps * a.panel_sums))
         lane.next(sums=row.sums, y=f.at(lane.y, a.lane_panel))
 
 

@@ -133,6 +133,10 @@ class Function:
         """Compare integers."""
         return self.op("i1", f"icmp {how} {a}, {b.name if isinstance(b, Value) else b}")
 
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        """Return a where the condition holds, else b."""
+        return self.op(a.type, f"select {condition}, {a}, {b}")
+
     def least(self, a: Value, b: Value | int) -> Value:
         """Return the smaller of two signed integers."""
         return self.intrinsic("i64", "llvm.smin.i64", a, self.value(b))

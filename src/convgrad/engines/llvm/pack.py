@@ -1,8 +1,8 @@
-"""Packs and unpacks: panels of channels, converted to f32, in the order the tile reads; finished sums, rounded."""
+"""Packs: panels of channels, converted to f32, in the order the tile reads them."""
 
 from __future__ import annotations
 
-from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
+from convgrad.engines.llvm.convert import BYTES, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.tile import F32_BYTES
 from convgrad.plan.recipe import CHANNELS, POSITIONS, STRIDED, KernelSpec
@@ -99,54 +99,3 @@ def _one_by_one(f: Function, spec: KernelSpec, width: int) -> None:
 
 
 _PACKS = {CHANNELS: _from_channels, POSITIONS: _from_positions, STRIDED: _one_by_one}
-
-
-def finish(module: Module, spec: KernelSpec) -> None:
-    """Emit ``finish``: out = round(sum + 0 [+ old]) for the rows from ``skip`` on and the first ``channels`` lanes."""
-    f = module.function(
-        "finish",
-        sums="ptr", out="ptr", skip="i64", channels="i64", row_step="i64", lane_step="i64", accumulate="i64",
-    )  # fmt: skip
-    tile, lanes, size = spec.tile, spec.isa.lanes, BYTES[spec.output]
-    pitch = spec.width * F32_BYTES
-    old, together = f.compare("ne", f.accumulate, 0), f.compare("eq", f.lane_step, size)
-    sums, out = f.at(f.sums, f.skip * pitch), f.at(f.out, f.skip * f.row_step)
-    with f.loop(f.value(tile.rows) - f.skip, sums=sums, out=out) as row:
-        with f.when(together):
-            for v in range(tile.vectors):
-                left = f.channels - v * lanes
-                sum_ = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
-                _finish_vector(f, spec, sum_, f.at(row.out, v * lanes * size), left, old)
-        with f.otherwise(), f.loop(f.channels, sums=row.sums, out=row.out) as lane:
-            _finish_values(f, spec, f.load("float", lane.sums), lane.out, old)
-            lane.next(sums=f.at(lane.sums, F32_BYTES), out=f.at(lane.out, f.lane_step))
-        row.next(sums=f.at(row.sums, pitch), out=f.at(row.out, f.row_step))
-    f.done()
-
-
-def _finish_vector(f: Function, spec: KernelSpec, sums: Value, out: Value, left: Value, old: Value) -> None:
-    with f.when(left >= spec.isa.lanes):
-        _finish_values(f, spec, sums, out, old)
-    with f.otherwise():
-        _finish_values(f, spec, sums, out, old, f.mask(left, spec.isa.lanes))
-
-
-def _finish_values(
-    f: Function, spec: KernelSpec, sums: Value, out: Value, old: Value, mask: Value | None = None
-) -> None:
-    """Add 0, which turns -0 into +0; add the old value where asked; round; store."""
-    kind = stored(spec.output, spec.isa.lanes if sums.type[0] == "<" else 0)
-
-    def put(value: Value) -> None:
-        rounded = narrow(f, spec.output, value)
-        if mask is None:
-            f.store(rounded, out)
-        else:
-            f.masked_store(rounded, out, mask)
-
-    finished = f.add(sums, f.zeros(sums.type))
-    with f.when(old):
-        before = f.load(kind, out) if mask is None else f.masked_load(kind, out, mask)
-        put(f.add(finished, widen(f, spec.output, before)))
-    with f.otherwise():
-        put(finished)
