@@ -151,6 +151,6 @@ def test_sizes_around_the_lanes(fmt: str, data_format: str, isa: str) -> None:
         line = f"BWD_W {fmt} {data_format} mb2ic{channels}iw{others}oc{others}ow{others}kw3pw1"
         one, operands = operands_for(line)
         expected = evaluate_in_order(one, operands)  # type: ignore[arg-type]
-        for plan in plans_for(one, operands, empty(one), ISAS[isa])[:20:6]:  # type: ignore[arg-type]
+        for plan in plans_for(one, operands, empty(one), ISAS[isa])[:12:6]:  # type: ignore[arg-type]
             got = run_plan(plan, one, operands, empty(one))  # type: ignore[arg-type]
             assert_same_bits(got, expected, (line, str(plan)))

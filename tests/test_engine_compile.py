@@ -27,7 +27,7 @@ def spec_of(
 
 def test_golden_loop() -> None:
     """A dot product in the emitter's words."""
-    module = Module("any")
+    module = Module()
     f = module.function("dot", public=True, x="ptr", y="ptr", n="i64", to="ptr")
     with f.loop(f.n, x=f.x, sum=f.zeros("<4 x float>")) as loop:
         loop.next(x=f.at(loop.x, 16), sum=f.fma(f.load("<4 x float>", loop.x), f.load("<4 x float>", f.y), loop.sum))
@@ -40,7 +40,7 @@ def test_golden_loop() -> None:
 
 
 def test_golden_tile() -> None:
-    module = Module("any")
+    module = Module()
     tile(module, spec_of("neon", 2, 1), 1)
     assert str(module) == (GOLDEN / "tile.ll").read_text()
 

@@ -87,12 +87,12 @@ def test_flush_to_zero_outside_changes_nothing(isa: str) -> None:
 def mxcsr(value: int) -> Iterator[object]:
     """Set the floating-point control register of this thread, and put it back."""
     isa = ISAS["avx2"]
-    module = Module(isa.triple)
+    module = Module()
     for name, intrinsic in (("get", "llvm.x86.sse.stmxcsr"), ("set", "llvm.x86.sse.ldmxcsr")):
         f = module.function(name, public=True, place="ptr")
         f.intrinsic("void", intrinsic, f.place)
         f.done()
-    linker = jit.llvm().create_lljit_compiler(jit.target_machine(isa, jit=True))
+    linker = jit.llvm().create_lljit_compiler(jit.target_machine(isa, triple=jit.llvm().get_process_triple()))
     builder = jit.llvm().JITLibraryBuilder().add_ir(str(module)).export_symbol("get").export_symbol("set")
     tracker = builder.link(linker, "mxcsr")
     get, put = (ctypes.CFUNCTYPE(None, ctypes.c_void_p)(tracker[n]) for n in ("get", "set"))

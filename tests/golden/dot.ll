@@ -1,5 +1,3 @@
-target triple = "any"
-
 define void @dot(ptr %x, ptr %y, i64 %n, ptr %to) #0 {
 entry:
   br label %loop1

@@ -1,5 +1,3 @@
-target triple = "any"
-
 define internal void @tile1(ptr %partial, i1 %first, ptr %x, ptr %y, i64 %images, i64 %x_image, i64 %y_image, ptr %runs, i64 %run_count, i64 %low, i64 %high, i64 %x_step, i64 %y_step, i64 %x_next) #0 {
 entry:
   br label %loop1

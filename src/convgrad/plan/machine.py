@@ -20,6 +20,11 @@ class Isa:
     registers: int
     tiles: tuple[tuple[int, int], ...]
 
+    @property
+    def architecture(self) -> str:
+        """The family of processors: x86_64, aarch64."""
+        return self.triple.split("-")[0]
+
     def __str__(self) -> str:
         return self.name
 

@@ -14,7 +14,7 @@ _FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
 
 def weights_module(spec: KernelSpec) -> str:
     """Return the IR of ``driver(arguments, scratch)`` for dense weight gradients, and of all it calls."""
-    module = Module(spec.isa.triple)
+    module = Module()
     if spec.row_layout != IN_PLACE:
         pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
     if spec.lane_layout != IN_PLACE:
@@ -52,7 +52,7 @@ def _driver(module: Module, spec: KernelSpec) -> None:
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = _Arguments(f)
     saved = f.op("ptr", "alloca i64, align 8")
-    enter, leave = _FLOATING_POINT[spec.isa.triple.split("-")[0]]
+    enter, leave = _FLOATING_POINT[spec.isa.architecture]
     enter(f, saved)
     with f.loop(a.task_count):
         task = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
@@ -63,7 +63,7 @@ def _driver(module: Module, spec: KernelSpec) -> None:
 
 
 def _task(module: Module, spec: KernelSpec) -> None:
-    """A task is a group, ranges of row panels, lane panels and taps; it looks at ``stop`` before each chunk."""
+    """A task is a group, ranges of row panels, lane panels and taps; it is done chunk by chunk."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a = _Arguments(f)
     group, row0, rows, lane0, lanes, tap0, taps = (f.load("i64", f.task, 8 * i) for i in range(7))
@@ -71,11 +71,15 @@ def _task(module: Module, spec: KernelSpec) -> None:
     y = f.at(a.lanes, group * a.lane_group)
     out = f.at(a.out, group * a.out_group)
     with f.loop(a.chunk_count, chunk=a.chunks) as chunk:
-        stopped = f.op("i32", f"load atomic i32, {a.stop} monotonic, align 4")
-        with f.when(f.op("i1", f"icmp eq {stopped}, 0")):
+        with f.when(_going(f, a)):
             _chunk(f, spec, a, chunk.chunk, x, y, out, row0, rows, lane0, lanes, tap0, taps)
         chunk.next(chunk=f.at(chunk.chunk, 8 * len(CHUNK)))
     f.done()
+
+
+def _going(f: Function, a: _Arguments) -> Value:
+    """Tell whether nobody has raised the stop flag: a call that is interrupted ends within milliseconds."""
+    return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")
 
 
 CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
@@ -109,25 +113,31 @@ def _chunk(
     row_base = r_from if spec.row_layout == IN_PLACE else f.at(f.scratch, a.row_at)
     lane_base = f.at(f.scratch, a.lane_at)
     with f.loop(lanes, sums=f.at(f.scratch, a.sums_at), y=lane_base) as lane:
-        lane_first = (lane0 + lane.index) * spec.width
-        left = f.least(a.lane_channels - lane_first, spec.width)
-        with f.loop(rows, sums=lane.sums) as row:
-            wanted = (row0 + row.index) * spec.tile.rows
-            row_first = f.least(wanted, a.row_channels - spec.tile.rows)
-            if spec.row_layout == IN_PLACE:
-                x_panel = f.at(row_base, row_first * F32_BYTES)
-            else:
-                x_panel = f.at(row_base, row.index * a.row_panel)
+        with f.when(_going(f, a)):
+            _lane_panel(f, spec, a, c, lane0 + lane.index, lane.sums, row_base, lane.y, out, row0, rows, tap0, taps)
+        lane.next(sums=f.at(lane.sums, rows * taps * a.panel_sums), y=f.at(lane.y, a.lane_panel))
+
+
+def _lane_panel(
+    f: Function, spec: KernelSpec, a: _Arguments, c: dict[str, Value], lane: Value, sums: Value, row_base: Value,
+    y: Value, out: Value, row0: Value, rows: Value, tap0: Value, taps: Value,
+) -> None:  # fmt: skip
+    """All rows and taps of a task under one panel of lanes; in the last chunk their sums are finished."""
+    lane_first, first_tap = lane * spec.width, f.at(a.taps, tap0 * TAP_BYTES)
+    left = f.least(a.lane_channels - lane_first, spec.width)
+    with f.loop(rows, sums=sums) as row:
+        wanted = (row0 + row.index) * spec.tile.rows
+        row_first = f.least(wanted, a.row_channels - spec.tile.rows)
+        in_place = spec.row_layout == IN_PLACE
+        x = f.at(row_base, row_first * F32_BYTES if in_place else row.index * a.row_panel)
+        with f.loop(taps, sums=row.sums, tap=first_tap) as tap:
+            _blocks(f, spec, a, c, tap.tap, tap.sums, x, y, left)
+            tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
+        with f.when(f.compare("ne", c["last"], 0)):
             out_panel = f.at(f.at(out, lane_first * a.out_lane), row_first * a.out_row)
-            first_tap = f.at(a.taps, tap0 * TAP_BYTES)
-            with f.loop(taps, sums=row.sums, tap=first_tap) as tap:
-                _blocks(f, spec, a, c, tap.tap, tap.sums, x_panel, lane.y, left)
-                tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
-            with f.when(f.compare("ne", c["last"], 0)):
-                f.call("finish", f.at(row.sums, a.top), a.sums_step, first_tap, taps, out_panel, wanted - row_first,
-                       left, a.out_row, a.out_lane, a.accumulate)  # fmt: skip
-            row.next(sums=f.at(row.sums, taps * a.panel_sums))
-        lane.next(sums=row.sums, y=f.at(lane.y, a.lane_panel))
+            f.call("finish", f.at(row.sums, a.top), a.sums_step, first_tap, taps, out_panel, wanted - row_first,
+                   left, a.out_row, a.out_lane, a.accumulate)  # fmt: skip
+        row.next(sums=f.at(row.sums, taps * a.panel_sums))
 
 
 def _pack_panel(

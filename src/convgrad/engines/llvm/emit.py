@@ -278,8 +278,7 @@ class Function:
 class Module:
     """One module being emitted: functions and the intrinsics they use, no other symbol."""
 
-    def __init__(self, triple: str) -> None:
-        self.triple = triple
+    def __init__(self) -> None:
         self.functions: list[Function] = []
         self.declared: dict[str, None] = {}
 
@@ -294,8 +293,7 @@ class Module:
 
     def __str__(self) -> str:
         attributes = "attributes #0 = { nounwind }"
-        head = f'target triple = "{self.triple}"'
-        return "\n\n".join([head, *map(str, self.functions), "\n".join(self.declared), attributes, ""])
+        return "\n\n".join([*map(str, self.functions), "\n".join(self.declared), attributes, ""])
 
 
 def _suffix(kind: str) -> str:

@@ -22,9 +22,7 @@ def host_isas() -> tuple[Isa, ...]:
     present = {name for name, has in llvm().get_host_cpu_features().items() if has}
     wanted = {isa.name: set(isa.features) - {"evex512"} for isa in ISAS.values()}
     return tuple(
-        isa
-        for isa in ISAS.values()
-        if isa.triple.split("-")[0] == ours and (ours == "aarch64" or wanted[isa.name] <= present)
+        isa for isa in ISAS.values() if isa.architecture == ours and (ours == "aarch64" or wanted[isa.name] <= present)
     )
 
 

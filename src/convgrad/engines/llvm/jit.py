@@ -29,19 +29,18 @@ def llvm() -> Any:
     return binding
 
 
-def target_machine(isa: Isa, cpu: str = "", jit: bool = False) -> Any:
-    """Return the machine that code is made for; ``cpu`` only tunes."""
-    target = llvm().Target.from_triple(isa.triple)
+def target_machine(isa: Isa, cpu: str = "", triple: str = "") -> Any:
+    """Return what makes code for an instruction set; ``cpu`` tunes, ``triple`` is the system, Linux without one."""
     features = ",".join(f"+{name}" for name in isa.features)
-    if isa.triple.startswith("x86"):
-        features += ",+prefer-256-bit" if isa.lanes == 8 else ",-prefer-256-bit"
-    return target.create_target_machine(cpu=cpu, features=features, opt=2, jit=jit, reloc="pic")
+    if isa.architecture == "x86_64":
+        features += ",-prefer-256-bit" if isa.lanes == 16 else ",+prefer-256-bit"
+    target = llvm().Target.from_triple(triple or isa.triple)
+    return target.create_target_machine(cpu=cpu, features=features, opt=2, jit=bool(triple), reloc="pic")
 
 
 def assembly(ir: str, isa: Isa, cpu: str = "") -> str:
-    """Return the assembly text of a module."""
-    binding = llvm()
-    module = binding.parse_assembly(ir)
+    """Return the assembly text of a module for Linux."""
+    module = llvm().parse_assembly(f'target triple = "{isa.triple}"\n{ir}')
     module.verify()
     text: str = target_machine(isa, cpu).emit_assembly(module)
     return text
@@ -83,11 +82,12 @@ class _Linker:
 
     def _compile(self, ir: str, spec: KernelSpec) -> tuple[Kernel, Any]:
         binding = llvm()
+        triple = binding.get_process_triple()
         if spec.isa.name not in self.jits:
-            machine = target_machine(spec.isa, jit=True)
+            machine = target_machine(spec.isa, triple=triple)
             self.jits[spec.isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
         self.number += 1
-        library = binding.JITLibraryBuilder().add_ir(ir).export_symbol("driver")
+        library = binding.JITLibraryBuilder().add_ir(f'target triple = "{triple}"\n{ir}').export_symbol("driver")
         tracker = library.link(self.jits[spec.isa.name], f"kernel{self.number}")
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         function: Any = prototype(tracker["driver"])
