@@ -18,7 +18,7 @@ SCRATCH_BYTES = 64 << 20  # of all threads
 PACK_NS = {CHANNELS: 0.16, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
 ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
 WAKE_NS = 15_000.0
-UNEVEN = 0.15
+UNEVEN = 0.1
 FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
 
 
@@ -103,9 +103,9 @@ def _cost(problem: Problem, view: View, machine: Machine, rows: str, spec: Kerne
     contiguous = view.weights_strides[0 if lanes == "dst" else 1] == problem.output_format.dtype.itemsize
     weights = conv.dst_channels * per_group["src"] * conv.taps
     finish = FINISH_NS[contiguous] * weights
-    return _Cost(
-        compute, finish, PACK_NS[spec.row_layout] * elements[rows], PACK_NS[spec.lane_layout] * elements[lanes]
-    )
+    read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
+    row_pack, lane_pack = PACK_NS[spec.row_layout] + read_ns, PACK_NS[spec.lane_layout] + read_ns
+    return _Cost(compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
 
 
 def _per_group(view: View) -> dict[str, int]:
