@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from convgrad.engines import numpy as engine
+from convgrad import engines
 from convgrad.formats import FORMATS, Format
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec import oracle
@@ -85,7 +85,7 @@ def assert_exact(case: Case, seed: int) -> None:
 def assert_bounded(case: Case, seed: int) -> Verdict:
     """Assert that a case on normal numbers keeps its bound."""
     prepared, got, answer = run_case(case, operands_of(case, "normal", seed))
-    verdict = compare(got, answer, prepared.problem, engine.height(prepared.problem))
+    verdict = compare(got, answer, prepared.problem, engines.height(prepared.problem))
     assert verdict.ok, f"{case} seed {seed}: {verdict}"
     return verdict
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from convgrad.engines.numpy import height
+from convgrad.engines import height
 from convgrad.graph import Execution, read, to_json
 from convgrad.spec.oracle import evaluate
 from convgrad.verify.compare import compare, compare_recorded

@@ -19,6 +19,7 @@ LAYERS = (
     "spec",
     "descriptor",
     "notation",
+    "plan",
     "engines",
     "arrays",
     "functional",

@@ -20,7 +20,6 @@ from convgrad.bench.measure import FmaPeak
 from convgrad.bench.peers import Peer, contenders
 from convgrad.bench.suites import Case
 from convgrad.bench.work import (
-    ENGINE,
     Array,
     Contender,
     Work,
@@ -106,7 +105,7 @@ def measure(
     of_peers = iter(others)
     return Outcome(
         case,
-        ENGINE,
+        work.engine,
         nominal_flops(work.conv),
         needed_flops(work.conv),
         moved_bytes(work.problem),

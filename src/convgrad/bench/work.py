@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import notation
+from convgrad import engines, notation
 from convgrad.bench.suites import Case
-from convgrad.engines import numpy as engine
 from convgrad.functional.run import run
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order
@@ -22,8 +21,6 @@ from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.fill import fill
 
 Array = NDArray[Any]
-
-ENGINE = engine.__name__.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,11 @@ class Work:
     problem: Problem
     inputs: tuple[object, ...]
     operands: tuple[Array, ...]
+
+    @property
+    def engine(self) -> str:
+        """The engine that computes it here."""
+        return engines.choose(self.problem).engine
 
     @property
     def conv(self) -> Conv:

@@ -17,7 +17,6 @@ from convgrad.bench.peers import Peer, find_peers
 from convgrad.bench.report import Row
 from convgrad.bench.roofs import Roofs, measure_roofs
 from convgrad.bench.suites import Case
-from convgrad.bench.work import ENGINE
 from convgrad.cli.progress import Progress
 from convgrad.errors import ConvgradError, FileError
 from convgrad.host import usable_cores
@@ -50,7 +49,6 @@ def _bench(options: argparse.Namespace) -> list[Row]:
             _check_target(Path(place), options.force)
     if options.plot:
         plot.pyplot()
-    _warn_of_blas(threads)
     with Progress("measuring the machine:"):
         roofs = measure_roofs(threads)
     print(report.heading(roofs), report.head_line(peers), sep="\n", flush=True)
@@ -60,6 +58,8 @@ def _bench(options: argparse.Namespace) -> list[Row]:
             rows.append(_row(case, f"{number}/{len(cases)}", peers, roofs, options.repeat))
             write(rows[-1])
             print(report.line(rows[-1], peers), flush=True)
+    if any(row["engine"] == "numpy" for row in rows):
+        _warn_of_blas(threads)
     print(*report.summary(rows, peers), sep="\n")
     if options.plot:
         plot.draw(Path(options.plot), rows, roofs, peers)
@@ -91,11 +91,11 @@ def _names() -> str:
 
 
 def _warn_of_blas(threads: int) -> None:
-    """Say so where the NumPy engine would not run on the threads asked for, which its BLAS library decides."""
+    """Say so where the NumPy engine did not run on the threads asked for, which its BLAS library decides."""
     set_to = next((os.environ[name] for name in _BLAS_VARIABLES if name in os.environ), str(len(usable_cores())))
-    if ENGINE == "numpy" and set_to != str(threads):
+    if set_to != str(threads):
         advice = f"set {_BLAS_VARIABLES[0]}={threads}"
-        print(f"convgrad: warning: the NumPy engine's BLAS has {set_to} threads; {advice}", file=sys.stderr)
+        print(f"convgrad: warning: the NumPy engine's BLAS had {set_to} threads; {advice}", file=sys.stderr)
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from convgrad import formats
+from convgrad import engines, formats
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import shape_words
-from convgrad.engines import numpy as engine
 from convgrad.errors import FileError
 from convgrad.functional.call import Prepared
 from convgrad.spec import oracle
@@ -35,7 +34,7 @@ def verdicts_on(
     if not recorded and not oracle_too:
         return {}
     problem, got = prepared.problem, prepared.canonical_output(result)
-    height = engine.height(problem)
+    height = engines.height(problem)
     with Progress("oracle:", silent) as progress:
         answer = oracle.evaluate(problem, prepared.operands, progress=progress)
     verdicts = {"oracle": compare(got, answer, problem, height)} if oracle_too else {}

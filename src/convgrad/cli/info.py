@@ -41,7 +41,7 @@ def collect() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": f"{os.cpu_count()}, {len(usable_cores())} usable",
-        "engine": "numpy (keeps the error bound; bits may differ between machines and thread counts)",
+        "engine": "generated for weight gradients (same bits everywhere); numpy elsewhere (keeps the error bound)",
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import numpy as engine
+from convgrad import engines
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
 from convgrad.verify.compare import Verdict
@@ -38,8 +38,8 @@ def report(
         },
         "result": {"name": prepared.op.output.name, "shape": list(result.shape), "type": problem.output_format.name},
         "attributes": _resolved(prepared),
-        "engine": "numpy",
-        "height": engine.height(problem),
+        "engine": str(engines.choose(problem)),
+        "height": engines.height(problem),
         "time_ms": round(time_ms, 3),
         "largest": _json_number(largest),
         "mean": _json_number(mean),

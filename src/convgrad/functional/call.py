@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays
-from convgrad.engines import numpy as engine
+from convgrad import arrays, engines
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
 from convgrad.spec.check import Attributes, as_integer, check_attributes
@@ -38,7 +37,7 @@ class Prepared:
         """Return the canonical view of an output in the caller's layout."""
         return out.transpose(self.problem.output_order)
 
-    def execute(self, out: object = None) -> Array:
+    def execute(self, out: object = None, threads: int | None = None) -> Array:
         """Compute the result into ``out``, or a new array, and return it."""
         problem = self.problem
         if out is None:
@@ -46,7 +45,7 @@ class Prepared:
         else:
             shape, fmt = problem.output_shape, problem.output_format
             result = arrays.check_out(out, shape, fmt, self.taken, problem.operator)
-        engine.execute(problem, self.operands, self.canonical_output(result.view(np.ndarray)))
+        engines.execute(problem, self.operands, self.canonical_output(result.view(np.ndarray)), threads)
         return result
 
 
@@ -109,7 +108,7 @@ def call(
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
-    return prepared.execute(out)
+    return prepared.execute(out, threads)
 
 
 def problem_from_shapes(

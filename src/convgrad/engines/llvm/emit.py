@@ -1,0 +1,305 @@
+"""The words that generators speak: values, memory, vectors, and loops as ``with`` blocks that carry phis by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+Operand = "Value | int"
+
+
+@dataclass(frozen=True)
+class Value:
+    """An SSA value or a constant, in the function that made it."""
+
+    function: Function
+    type: str
+    name: str
+
+    def __add__(self, other: Value | int) -> Value:
+        return self.function.arithmetic("add", self, other)
+
+    def __sub__(self, other: Value | int) -> Value:
+        return self.function.arithmetic("sub", self, other)
+
+    def __mul__(self, other: Value | int) -> Value:
+        return self.function.arithmetic("mul", self, other)
+
+    def __lt__(self, other: Value | int) -> Value:
+        return self.function.compare("slt", self, other)
+
+    def __ge__(self, other: Value | int) -> Value:
+        return self.function.compare("sge", self, other)
+
+    def __and__(self, other: Value | int) -> Value:
+        return self.function.arithmetic("and", self, other)
+
+    def __rshift__(self, other: Value | int) -> Value:
+        return self.function.arithmetic("lshr", self, other)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.name}"
+
+
+class Loop:
+    """A loop being emitted: its index and carried values are attributes; ``next`` sets what the next round gets."""
+
+    def __init__(self, index: Value, carried: dict[str, Value]) -> None:
+        self.index = index
+        self.carried = carried
+        self.following = dict(carried)
+
+    def __getattr__(self, name: str) -> Value:
+        return self.carried[name]
+
+    def next(self, **values: Value) -> None:
+        """Set what the next round starts with; what is not set stays."""
+        self.following |= values
+
+
+class Function:
+    """One function being emitted. Parameters are attributes; integers are i64, addresses are bytes."""
+
+    def __init__(self, module: Module, name: str, parameters: dict[str, str], public: bool = False) -> None:
+        self.module = module
+        self.parameters = {n: Value(self, t, f"%{n}") for n, t in parameters.items()}
+        # Only the driver is seen from outside; noalias holds as operands, scratch and out never overlap.
+        words = ", ".join(f"{t} %{n}" for n, t in parameters.items())
+        self.head = f"define {'' if public else 'internal '}void @{name}({words}) #0 {{"
+        self.lines: list[str] = ["entry:"]
+        self.block = "entry"
+        self.named = 0
+        assert not any(hasattr(Function, n) or n in self.__dict__ for n in parameters), "a parameter hides a word"
+
+    def __getattr__(self, name: str) -> Value:
+        try:
+            return self.parameters[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __str__(self) -> str:
+        return "\n".join([self.head, *self.lines, "}"])
+
+    # -- plumbing --
+
+    def fresh(self, hint: str = "v") -> str:
+        """Return an unused name."""
+        self.named += 1
+        return f"{hint}{self.named}"
+
+    def say(self, line: str) -> None:
+        """Append an instruction."""
+        self.lines.append(f"  {line}")
+
+    def op(self, kind: str, text: str) -> Value:
+        """Append an instruction that makes a value."""
+        value = Value(self, kind, f"%{self.fresh()}")
+        self.say(f"{value.name} = {text}")
+        return value
+
+    def start(self, label: str) -> None:
+        """Begin a basic block."""
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def call(self, name: str, *arguments: Value | int) -> None:
+        """Call a function of the module."""
+        self.say(f"call void @{name}({', '.join(str(self.value(a)) for a in arguments)})")
+
+    def intrinsic(self, kind: str, name: str, *arguments: Value | str) -> Value:
+        """Call an LLVM intrinsic, declared on first use."""
+        types = [str(a).rsplit(" ", 1)[0] if isinstance(a, str) else a.type for a in arguments]
+        self.module.declare(f"declare {kind} @{name}({', '.join(types)})")
+        words = f"call {kind} @{name}({', '.join(map(str, arguments))})"
+        if kind == "void":
+            self.say(words)
+            return Value(self, "void", "")
+        return self.op(kind, words)
+
+    # -- integers --
+
+    def value(self, what: Value | int) -> Value:
+        """Return an i64 constant, or the value itself."""
+        return what if isinstance(what, Value) else Value(self, "i64", str(what))
+
+    def arithmetic(self, what: str, a: Value, b: Value | int) -> Value:
+        """Add, subtract, multiply, mask or shift integers; what is neutral is left out."""
+        if isinstance(b, int) and b == {"mul": 1, "and": -1}.get(what, 0):
+            return a
+        return self.op(a.type, f"{what} {a}, {b.name if isinstance(b, Value) else b}")
+
+    def compare(self, how: str, a: Value, b: Value | int) -> Value:
+        """Compare integers."""
+        return self.op("i1", f"icmp {how} {a}, {b.name if isinstance(b, Value) else b}")
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        """Return a where the condition holds, else b."""
+        return self.op(a.type, f"select {condition}, {a}, {b}")
+
+    def least(self, a: Value, b: Value | int) -> Value:
+        """Return the smaller of two signed integers."""
+        return self.intrinsic("i64", "llvm.smin.i64", a, self.value(b))
+
+    def most(self, a: Value, b: Value | int) -> Value:
+        """Return the larger of two signed integers."""
+        return self.intrinsic("i64", "llvm.smax.i64", a, self.value(b))
+
+    # -- memory --
+
+    def at(self, pointer: Value, offset: Value | int) -> Value:
+        """Return the address ``offset`` bytes behind a pointer."""
+        if isinstance(offset, int) and offset == 0:
+            return pointer
+        return self.op("ptr", f"getelementptr i8, {pointer}, {self.value(offset)}")
+
+    def load(self, kind: str, pointer: Value, offset: int = 0) -> Value:
+        """Load from any address: arrays need not be aligned."""
+        return self.op(kind, f"load {kind}, {self.at(pointer, offset)}, align 1")
+
+    def store(self, value: Value, pointer: Value, offset: int = 0) -> None:
+        """Store to any address."""
+        self.say(f"store {value}, {self.at(pointer, offset)}, align 1")
+
+    def prefetch(self, pointer: Value, locality: int = 3) -> None:
+        """Ask for a cache line, in L1 or, of locality 2, in L2; never faults."""
+        self.intrinsic("void", "llvm.prefetch.p0", pointer, "i32 0", f"i32 {locality}", "i32 1")
+
+    def pointer(self, value: Value) -> Value:
+        """Return an integer as an address."""
+        return self.op("ptr", f"inttoptr {value} to ptr")
+
+    # -- vectors --
+
+    def splat(self, scalar: Value, lanes: int) -> Value:
+        """Return a vector of one value in all lanes."""
+        kind = f"<{lanes} x {scalar.type}>"
+        one = self.op(kind, f"insertelement {kind} poison, {scalar}, i64 0")
+        return self.op(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
+
+    def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
+        """Return the lanes of a then b that are named."""
+        element = a.type.split(" x ")[1][:-1]
+        picks = ", ".join(f"i32 {lane}" for lane in lanes)
+        return self.op(f"<{len(lanes)} x {element}>", f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picks}>")
+
+    def zeros(self, kind: str) -> Value:
+        """Return a constant of zeros."""
+        return Value(self, kind, "zeroinitializer" if kind[0] == "<" else "0.0")
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """Return a * b + c with one rounding."""
+        return self.intrinsic(a.type, f"llvm.fma.{_suffix(a.type)}", a, b, c)
+
+    def add(self, a: Value, b: Value) -> Value:
+        """Return the sum of floating-point values."""
+        return self.op(a.type, f"fadd {a}, {b.name}")
+
+    def mask(self, count: Value, lanes: int) -> Value:
+        """Return a mask of the first ``count`` lanes."""
+        steps = ", ".join(f"i64 {i}" for i in range(lanes))
+        return self.op(f"<{lanes} x i1>", f"icmp sgt {self.splat(count, lanes)}, <{steps}>")
+
+    def masked_load(self, kind: str, pointer: Value, mask: Value) -> Value:
+        """Load the lanes of a mask; the others are zero and never touched."""
+        name = f"llvm.masked.load.{_suffix(kind)}.p0"
+        return self.intrinsic(kind, name, pointer, "i32 1", mask, f"{kind} zeroinitializer")
+
+    def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
+        """Store the lanes of a mask; the others are never touched."""
+        self.intrinsic("void", f"llvm.masked.store.{_suffix(value.type)}.p0", value, pointer, "i32 1", mask)
+
+    def store_first(self, value: Value, count: int, pointer: Value, offset: int = 0) -> None:
+        """Store the first ``count`` lanes of a vector."""
+        lanes = int(value.type[1:].split(" x ")[0])
+        if count == lanes:
+            self.store(value, pointer, offset)
+            return
+        bits = ", ".join(f"i1 {int(i < count)}" for i in range(lanes))
+        self.masked_store(value, self.at(pointer, offset), Value(self, f"<{lanes} x i1>", f"<{bits}>"))
+
+    # -- control --
+
+    @contextmanager
+    def loop(self, count: Value | int, **carried: Value) -> Iterator[Loop]:
+        """Repeat ``count`` times; after the block the carried values are those the last round left."""
+        assert "index" not in carried
+        name, before, rounds = self.fresh("loop"), self.block, self.value(count)
+        self.say(f"br label %{name}")
+        self.start(name)
+        first = {"index": self.value(0), **carried}
+        phis = {n: Value(self, v.type, f"%{name}.{n}") for n, v in first.items()}
+        place = len(self.lines)
+        self.lines.append("")
+        self.say(f"%{name}.more = icmp slt {phis['index']}, {rounds.name}")
+        self.say(f"br i1 %{name}.more, label %{name}.body, label %{name}.end")
+        self.start(f"{name}.body")
+        index = phis.pop("index")
+        loop = Loop(index, phis)
+        yield loop
+        following = {"index": index + 1, **loop.following}
+        after = self.block
+        self.say(f"br label %{name}")
+        self.lines[place] = "\n".join(
+            f"  %{name}.{n} = phi {v.type} [ {v.name}, %{before} ], [ {following[n].name}, %{after} ]"
+            for n, v in first.items()
+        )
+        self.start(f"{name}.end")
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """Do a block only where an i1 holds."""
+        name = self.fresh("when")
+        self.say(f"br {condition}, label %{name}, label %{name}.end")
+        self.start(name)
+        yield
+        self.say(f"br label %{name}.end")
+        self.start(f"{name}.end")
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """Do a block where the condition of the ``when`` just closed did not hold."""
+        end = self.block
+        name = end.removesuffix(".end")
+        assert self.lines[-1] == f"{end}:", "nothing may stand between when and otherwise"
+        self.lines.pop()
+        branch = next(i for i, line in enumerate(self.lines) if line.endswith(f"label %{name}, label %{end}"))
+        self.lines[branch] = self.lines[branch].replace(f"label %{end}", f"label %{name}.else")
+        self.start(f"{name}.else")
+        yield
+        self.say(f"br label %{end}")
+        self.start(end)
+
+    def done(self) -> None:
+        """End the function."""
+        self.say("ret void")
+
+
+class Module:
+    """One module being emitted: functions and the intrinsics they use, no other symbol."""
+
+    def __init__(self) -> None:
+        self.functions: list[Function] = []
+        self.declared: dict[str, None] = {}
+
+    def function(self, name: str, public: bool = False, **parameters: str) -> Function:
+        """Begin a function."""
+        self.functions.append(Function(self, name, parameters, public))
+        return self.functions[-1]
+
+    def declare(self, line: str) -> None:
+        """Declare an intrinsic once."""
+        self.declared[line] = None
+
+    def __str__(self) -> str:
+        attributes = "attributes #0 = { nounwind }"
+        return "\n\n".join([*map(str, self.functions), "\n".join(self.declared), attributes, ""])
+
+
+def _suffix(kind: str) -> str:
+    """Return how intrinsics spell a type: <16 x float> is v16f32."""
+    names = {"float": "f32", "half": "f16", "i16": "i16", "i32": "i32"}
+    if kind[0] != "<":
+        return names[kind]
+    lanes, element = kind[1:-1].split(" x ")
+    return f"v{lanes}{names[element]}"

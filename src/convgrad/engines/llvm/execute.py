@@ -1,0 +1,102 @@
+"""Running a plan: tables, arguments and driver of one kind of call, kept so that the next one costs little."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines import threads as pool
+from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.driver import weights_module
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import Plan
+from convgrad.plan.schedule import FIELDS, Schedule, schedule
+from convgrad.plan.strategies import plan
+from convgrad.plan.view import view
+from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem
+
+CAPACITY = 256  # prepared calls kept
+Array = NDArray[Any]
+_AT = {name: at for at, name in enumerate(FIELDS)}
+_ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # counter, stop, rows, lanes, out
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan for arrays of certain strides, ready to run: all of the driver's arguments but addresses."""
+
+    plan: Plan
+    schedule: Schedule
+    kernel: jit.Kernel
+    arguments: NDArray[np.int64]
+    row_operand: int  # which operand the tile's rows come from
+    lane_operand: int
+
+    def bound(self, operands: Sequence[Array], out: Array) -> tuple[NDArray[np.int64], NDArray[np.int32], object]:
+        """Return the driver's arguments for these arrays, the flag that stops it, and what they point to."""
+        counter, stop = np.zeros(1, np.int64), np.zeros(1, np.int32)
+        arguments = self.arguments.copy()
+        arguments[_ADDRESSES] = (
+            counter.ctypes.data,
+            stop.ctypes.data,
+            operands[self.row_operand].ctypes.data + self.schedule.row_offset,
+            operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
+            out.ctypes.data,
+        )
+        return arguments, stop, counter
+
+    def execute(self, operands: Sequence[Array], out: Array) -> None:
+        """Compute into ``out``, canonical, from canonical operands."""
+        arguments, stop, _counter = self.bound(operands, out)
+        pool.run(self.kernel, arguments, stop, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms)
+
+
+def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
+    """Return the prepared call of a problem for arrays of these strides; made once."""
+    key = (problem, *(a.strides for a in operands), out.strides, machine, threads)
+    with _lock:
+        known = _prepared.get(key)
+        if known is not None:
+            _prepared.move_to_end(key)
+            return known
+    made = _prepare(problem, operands, out, machine, threads)
+    with _lock:
+        _prepared[key] = made
+        if len(_prepared) > CAPACITY:
+            _prepared.popitem(last=False)
+    return made
+
+
+_lock = threading.Lock()
+_prepared: OrderedDict[Any, Prepared] = OrderedDict()
+
+
+def _prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
+    src, dst = (problem.operands.index(t) for t in ("src", "dst"))
+    assert isinstance(problem.geometry, Conv)
+    seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
+    return prepare_plan(plan(problem, seen, machine, threads), problem, operands, out)
+
+
+def prepare_plan(chosen: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Prepared:
+    """Return the prepared call of one plan."""
+    src, dst = (problem.operands.index(t) for t in ("src", "dst"))
+    assert isinstance(problem.geometry, Conv)
+    seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
+    tables = schedule(seen, chosen, problem.accumulate)
+    arguments = np.zeros(len(FIELDS), np.int64)
+    for name, number in tables.numbers.items():
+        arguments[_AT[name]] = number
+    for name, table in tables.tables.items():
+        arguments[_AT[name]] = table.ctypes.data
+    kernel = jit.compile(chosen.spec, weights_module)
+    by_tensor = {"src": src, "dst": dst}
+    exact = replace(chosen, scratch_bytes=tables.scratch_bytes)
+    return Prepared(exact, tables, kernel, arguments, by_tensor[exact.rows], by_tensor[exact.lanes])

@@ -1,0 +1,65 @@
+"""The machine we run on, detected, and the two environment settings that cap it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+
+from convgrad.errors import InvalidAttributeError
+from convgrad.plan.machine import ISAS, Isa, Machine
+
+CAPS = ("avx512", "avx2", "neon", "numpy")
+
+
+@cache
+def host_isas() -> tuple[Isa, ...]:
+    """Return the supported instruction sets this machine has, the widest first."""
+    from convgrad.engines.llvm.jit import llvm  # noqa: PLC0415 - LLVM is asked, so it is loaded
+
+    architecture = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+    ours = architecture.get(platform.machine())
+    present = {name for name, has in llvm().get_host_cpu_features().items() if has}
+    wanted = {isa.name: set(isa.features) - {"evex512"} for isa in ISAS.values()}
+    return tuple(
+        isa for isa in ISAS.values() if isa.architecture == ours and (ours == "aarch64" or wanted[isa.name] <= present)
+    )
+
+
+def max_isa() -> str | None:
+    """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
+    cap = os.environ.get("CONVGRAD_MAX_ISA")
+    if cap is not None and cap not in CAPS:
+        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {cap!r}")
+    return cap
+
+
+def isa() -> Isa | None:
+    """Return the instruction set to use; None where there is none, or the cap leaves none."""
+    cap = max_isa()
+    if cap == "numpy":
+        return None
+    usable = host_isas()
+    if cap is not None:
+        order = list(ISAS)
+        usable = tuple(one for one in usable if order.index(one.name) >= order.index(cap))
+    return usable[0] if usable else None
+
+
+@cache
+def machine(isa: Isa) -> Machine:
+    """Return this machine under an instruction set."""
+    return Machine(isa, _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20), os.cpu_count() or 1)
+
+
+def _cache_bytes(level: int, otherwise: int) -> int:
+    name = "SC_LEVEL1_DCACHE_SIZE" if level == 1 else f"SC_LEVEL{level}_CACHE_SIZE"
+    known = getattr(os, "sysconf_names", {})
+    return (os.sysconf(name) if name in known else 0) or otherwise
+
+
+def why_none() -> str:
+    """Return why there is no instruction set to use."""
+    names = ", ".join(one.name for one in host_isas()) or "none of " + ", ".join(ISAS)
+    cap = max_isa()
+    return f"CONVGRAD_MAX_ISA={cap}, and this machine has {names}" if cap else f"this machine has {names}"

@@ -1,0 +1,166 @@
+"""The pool: one compiled driver run on several threads, each of which claims tasks until none is left."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.errors import InvalidAttributeError
+
+LONG_MS = 50.0  # from here on the caller waits, so that Ctrl-C ends the call at the next chunk
+_KEPT_BYTES = 64 << 20  # the most scratch a thread keeps between calls
+
+Kernel = Callable[[int, int], None]
+
+
+def count(threads: int | None) -> int:
+    """Return how many threads to use: as asked, or CONVGRAD_NUM_THREADS, OMP_NUM_THREADS, or all we may run on."""
+    if threads is not None:
+        return threads
+    for name in ("CONVGRAD_NUM_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(name, "").split(",")[0].strip()
+        if value:
+            if not value.isdecimal() or int(value) < 1:
+                raise InvalidAttributeError(f"{name} must be a positive integer; got {os.environ[name]!r}")
+            return int(value)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Scratch(threading.local):
+    """Each thread's own workspace, kept from call to call: fresh memory costs page faults."""
+
+    memory: NDArray[np.uint8] | None = None
+
+    def address(self, size: int) -> tuple[int, NDArray[np.uint8]]:
+        """Return the address of ``size`` bytes on a cache line, and what holds them."""
+        if self.memory is None or self.memory.size < size + 64:
+            self.memory = None
+            self.memory = np.empty(size + 64, np.uint8)
+        memory = self.memory
+        if memory.size > _KEPT_BYTES:
+            self.memory = None
+        start: int = memory.ctypes.data
+        return start + -start % 64, memory
+
+
+_scratch = _Scratch()
+
+
+class Team:
+    """The threads of one call: who is at work, whether any may still join, and what went wrong."""
+
+    def __init__(self, kernel: Kernel, arguments: NDArray[np.int64], stop: NDArray[np.int32], scratch_bytes: int):
+        self.kernel, self.arguments, self.stop, self.scratch_bytes = kernel, arguments, stop, scratch_bytes
+        self.lock = threading.Lock()
+        self.left = threading.Event()
+        self.expected = self.working = 0
+        self.closed = False
+        self.error: BaseException | None = None
+
+    def work(self) -> None:
+        """Run the driver on this thread."""
+        address, memory = _scratch.address(self.scratch_bytes)
+        self.kernel(self.arguments.ctypes.data, address)
+        del memory
+
+    def help(self) -> None:
+        """Run the driver on a thread of the pool, unless the call is over."""
+        with self.lock:
+            if self.closed:
+                return
+            self.working += 1
+        try:
+            self.work()
+        except BaseException as error:
+            self.error = error
+            self.stop[0] = 1
+        with self.lock:
+            self.working -= 1
+            self.expected -= 1
+            if self.working == 0 and (self.closed or self.expected == 0):
+                self.left.set()
+
+    def close(self) -> None:
+        """Let nobody join any more, and wait for those at work."""
+        with self.lock:
+            self.closed = True
+            if self.working == 0:
+                return
+        self.left.wait()
+
+
+class _Pool:
+    """Waiting threads of one process. A forked child begins with none."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+        self.queue: SimpleQueue[Team] = SimpleQueue()
+        self.size = 0
+
+    def invite(self, team: Team, helpers: int) -> None:
+        """Ask for ``helpers`` threads to join a team."""
+        with self.lock:
+            while self.size < helpers:
+                threading.Thread(target=self._serve, name=f"convgrad-{self.size}", daemon=True).start()
+                self.size += 1
+        for _ in range(helpers):
+            self.queue.put(team)
+
+    def _serve(self) -> None:
+        while True:
+            team = self.queue.get()
+            team.help()
+            del team
+
+
+_pool = _Pool()
+
+
+def _current() -> _Pool:
+    global _pool  # noqa: PLW0603 - threads do not survive a fork
+    if _pool.process != os.getpid():
+        _pool = _Pool()
+    return _pool
+
+
+def size() -> int:
+    """Return how many threads this process's pool has."""
+    return _current().size
+
+
+def run(
+    kernel: Kernel,
+    arguments: NDArray[np.int64],
+    stop: NDArray[np.int32],
+    scratch_bytes: int,
+    threads: int,
+    time_ms: float,
+) -> None:
+    """Run a driver on ``threads`` threads; on one of them the caller, unless the call is long and must hear Ctrl-C."""
+    team = Team(kernel, arguments, stop, scratch_bytes)
+    if threads == 1 and time_ms < LONG_MS:
+        team.work()
+        return
+    try:
+        if time_ms < LONG_MS:
+            team.expected = threads - 1
+            _current().invite(team, threads - 1)
+            team.work()
+        else:
+            team.expected = threads
+            _current().invite(team, threads)
+            team.left.wait()
+    except BaseException:
+        stop[0] = 1
+        raise
+    finally:
+        team.left.clear()
+        team.close()
+    if team.error is not None:
+        raise team.error

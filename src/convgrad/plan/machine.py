@@ -1,0 +1,55 @@
+"""Instruction sets and machines as values: what a plan may know of the hardware. Nothing is detected here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Isa:
+    """An instruction set: f32 lanes of a vector, vector registers, tile shapes that stay in them, and LLVM's words.
+
+    ``tiles`` are pairs (most rows, vectors): a tile of r rows and v vectors keeps r * v accumulators in registers.
+    """
+
+    name: str
+    triple: str
+    features: tuple[str, ...]
+    lanes: int
+    registers: int
+    tiles: tuple[tuple[int, int], ...]
+
+    @property
+    def architecture(self) -> str:
+        """The family of processors: x86_64, aarch64."""
+        return self.triple.split("-")[0]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_X86 = "x86_64-unknown-linux-gnu"
+_AVX2 = ("avx", "avx2", "fma", "f16c", "sse4.2", "popcnt", "bmi", "bmi2", "lzcnt")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd", "evex512")
+
+ISAS: Mapping[str, Isa] = {
+    isa.name: isa
+    for isa in (
+        Isa("avx512", _X86, _AVX512, lanes=16, registers=32, tiles=((14, 2), (24, 1), (6, 4))),
+        Isa("avx2", _X86, _AVX2, lanes=8, registers=16, tiles=((6, 2), (12, 1), (2, 4))),
+        Isa("neon", "aarch64-unknown-linux-gnu", ("neon",), lanes=4, registers=32, tiles=((12, 2), (20, 1), (6, 4))),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine: its instruction set, caches of a core in bytes, cores, and the rates that costs are told with."""
+
+    isa: Isa
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    cores: int = 1
+    fma_per_ns: float = 64.0  # of one core
+    bytes_per_ns: float = 10.0  # from memory, of one core

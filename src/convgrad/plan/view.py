@@ -1,0 +1,152 @@
+"""A convolution as its loops see it: axes simplified, each array's strides in bytes, terms cut into runs and blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Axis, Conv
+from convgrad.spec.order import BLOCK, cut
+
+Ints = NDArray[np.int64]
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """A convolution over arrays with strides in bytes, canonical axes; src begins ``src_offset`` bytes in."""
+
+    conv: Conv
+    src_strides: Strides
+    dst_strides: Strides
+    weights_strides: Strides
+    src_offset: int = 0
+
+    @property
+    def pointwise(self) -> bool:
+        """Every position meets the source position of the same number."""
+        return all(a.kernel == 1 and a.src == a.dst and a.pad_begin == 0 for a in self.conv.axes)
+
+    def strides(self, tensor: str) -> Strides:
+        """Return the strides of src or dst."""
+        return self.src_strides if tensor == "src" else self.dst_strides
+
+
+def view(conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides: Strides) -> View:
+    """Return the view of a convolution; an axis with one tap becomes one of stride 1 over the positions that exist."""
+    axes, offset = [], 0
+    strides = list(src_strides)
+    for at, axis in enumerate(conv.axes):
+        if axis.kernel > 1:
+            axes.append(axis)
+            continue
+        met = axis.existing(0, range(axis.src), range(axis.dst))
+        if not met:
+            axes.append(axis)
+            continue
+        offset += (met.start * axis.stride - axis.pad_begin) * strides[2 + at]
+        strides[2 + at] *= axis.stride
+        axes.append(Axis(len(met), axis.dst, 1, pad_begin=met.start))
+    return View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, weights_strides, offset)
+
+
+def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
+    """Return the stride of all positions as one axis, None where they are none."""
+    real = [(n, s) for n, s in zip(extents, strides, strict=True) if n > 1]
+    if not real:
+        return strides[-1]
+    fits = all(outer == inner * n for (_, outer), (n, inner) in pairwise(real))
+    return real[-1][1] if fits else None
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Stretches of an image's destination positions within one row, in order: row, first, end, block."""
+
+    row: Ints
+    first: Ints
+    end: Ints
+    block: Ints
+    blocks: int
+    images_a_block: int  # more than 1 where small images are packed
+
+
+def blocks_of(conv: Conv) -> tuple[int, int]:
+    """Return how many blocks an image has, and how many images a block: one of the two is 1."""
+    row = conv.axes[-1].dst
+    if conv.positions <= BLOCK:
+        return 1, BLOCK // conv.positions
+    if row > BLOCK:
+        return len(cut(row)) * (conv.positions // row), 1
+    return len(cut(conv.positions, BLOCK // row * row)), 1
+
+
+def pieces(view: View) -> Pieces:
+    """Cut an image's positions as the order of sums has them; a pointwise image is one row."""
+    conv = view.conv
+    row = conv.axes[-1].dst
+    rows = conv.positions // row
+    if conv.positions <= BLOCK:
+        block_ends, images = [conv.positions], BLOCK // conv.positions
+    elif row > BLOCK:
+        block_ends, images = [int(e) for e in np.cumsum(cut(row) * rows)], 1
+    else:
+        block_ends, images = [int(e) for e in np.cumsum(cut(conv.positions, BLOCK // row * row))], 1
+    ends = np.array(block_ends, np.int64)
+    if view.pointwise:
+        zero = np.zeros(len(ends), np.int64)
+        return Pieces(zero, np.r_[0, ends[:-1]], ends, np.arange(len(ends)), len(ends), images)
+    if row > BLOCK:
+        number = np.repeat(np.arange(rows), len(cut(row)))
+        begins = np.r_[0, ends[:-1]] - number * row
+        return Pieces(number, begins, ends - number * row, np.arange(len(ends)), len(ends), images)
+    number = np.arange(rows)
+    block = np.searchsorted(ends, number * row, side="right").astype(np.int64)
+    return Pieces(number, number * 0, number * 0 + row, block, len(ends), images)
+
+
+def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
+    """Return the byte offset of every index of some axes, row-major.
+
+    >>> offsets((2, 3), (10, 1)).tolist()
+    [0, 1, 2, 10, 11, 12]
+    """
+    found = np.zeros(1, np.int64)
+    for extent, stride in zip(extents, strides, strict=True):
+        found = (found[:, None] + np.arange(extent, dtype=np.int64) * stride).ravel()
+    return found
+
+
+def source_rows(axes: tuple[Axis, ...]) -> Ints:
+    """Return, for every outer tap and destination row, the source row they meet, row-major; -1 for none."""
+    found = np.zeros((1, 1), np.int64)
+    for axis in axes:
+        k, p = np.ogrid[: axis.kernel, : axis.dst]
+        i = p * axis.stride + k * axis.dilation - axis.pad_begin
+        exists = (i >= 0) & (i < axis.src)
+        joined = found[:, None, :, None] * axis.src + i[None, :, None, :]
+        both = (found >= 0)[:, None, :, None] & exists[None, :, None, :]
+        found = np.where(both, joined, -1).reshape(found.shape[0] * axis.kernel, found.shape[1] * axis.dst)
+    return found
+
+
+def rows_of(row_offsets: Ints, first: int, count: int, row: int, step: int) -> Ints:
+    """Return (byte offset, positions) of the rows that ``count`` positions from ``first`` on lie in."""
+    begin = np.arange(first // row, -(-(first + count) // row)) * row
+    start, stop = np.maximum(begin, first), np.minimum(begin + row, first + count)
+    return np.stack([row_offsets[begin // row] + (start - begin) * step, stop - start], 1)
+
+
+def merged(entries: Ints, step: int) -> Ints:
+    """Join (byte offset, positions) entries that continue one another.
+
+    >>> merged(np.array([[0, 2], [8, 2], [32, 2]]), 4).tolist()
+    [[0, 4], [32, 2]]
+    """
+    if not len(entries):
+        return entries
+    starts = np.r_[True, entries[1:, 0] != entries[:-1, 0] + entries[:-1, 1] * step]
+    return np.stack([entries[starts, 0], np.add.reduceat(entries[:, 1], np.flatnonzero(starts))], 1)

@@ -1,0 +1,67 @@
+"""Running one plan of the generated engine: on any instruction set this machine has, with NaN around and inside."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines.llvm import host
+from convgrad.engines.llvm.execute import prepare_plan
+from convgrad.formats import F64
+from convgrad.functional.call import Prepared, prepare
+from convgrad.plan.dense import plans
+from convgrad.plan.machine import ISAS, Isa, Machine
+from convgrad.plan.recipe import Plan
+from convgrad.plan.view import view
+from convgrad.spec.geometry import Conv
+from convgrad.spec.operators import OPERATORS
+from convgrad.spec.problem import Problem
+from helpers import Case, operands_of, random_case
+
+Array = NDArray[Any]
+WEIGHTS = [op for op in OPERATORS if op.solves_for == "weights"]
+SMALL = 200_000  # multiply-adds that the specified order is executed on
+HOST = [isa.name for isa in host.host_isas()]
+
+
+def empty(problem: Problem, fill: float = np.nan) -> Array:
+    """A canonical view of a new output in the caller's layout."""
+    return np.full(problem.output_shape, fill, problem.output_format.dtype).transpose(problem.output_order)
+
+
+def plans_for(
+    problem: Problem, operands: Sequence[Array], out: Array, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20
+) -> list[Plan]:
+    """All plans, the cheapest first; a made-up small cache gives many chunks."""
+    assert isinstance(problem.geometry, Conv)
+    src, dst = (operands[problem.operands.index(t)] for t in ("src", "dst"))
+    seen = view(problem.geometry, src.strides, dst.strides, out.strides)
+    return plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads, None)
+
+
+def run_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Array:
+    """Execute one plan into a canonical output and return it, its bytes in canonical order."""
+    prepare_plan(plan, problem, operands, out).execute(operands, out)
+    return np.ascontiguousarray(out)
+
+
+@functools.cache
+def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
+    """A random weight gradient small enough for the specified order, that sums something."""
+    rng = np.random.default_rng([21, seed])
+    while True:
+        case = random_case(rng, WEIGHTS[seed % len(WEIGHTS)])
+        if case.format is F64:
+            continue
+        prepared = prepare(case.op.name, operands_of(case, kind, seed), case.attributes, case.dtype)  # type: ignore[arg-type]
+        conv = prepared.problem.geometry
+        assert isinstance(conv, Conv)
+        if conv.batch * conv.positions > 0 and conv.multiply_adds < SMALL:
+            return case, prepared
+
+
+__all__ = ["HOST", "ISAS", "Array", "empty", "plans_for", "prepared_weights", "run_plan"]

@@ -1,0 +1,65 @@
+"""The generated engine touches no byte outside its operands, its output and its scratch: guard pages on both sides."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+import pytest
+
+from convgrad.engines.llvm.execute import Prepared, prepare_plan
+from convgrad.engines.threads import Team
+from convgrad.plan.machine import ISAS
+from convgrad.spec.ordered import evaluate_in_order
+from engine_helpers import HOST, Array, empty, plans_for, prepared_weights
+from helpers import assert_same_bits
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Guarded:
+    """Memory that ends, or begins, where a page that nobody may touch begins, or ends."""
+
+    def __init__(self, size: int, at_end: bool) -> None:
+        pages = -(-max(size, 1) // PAGE)
+        self.map = mmap.mmap(-1, (pages + 2) * PAGE)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        for page in (0, pages + 1):
+            assert _libc.mprotect(ctypes.c_void_p(self.base + page * PAGE), PAGE, 0) == 0
+        start = PAGE + (pages * PAGE - size if at_end else 0)
+        self.bytes = np.frombuffer(self.map, np.uint8, size, start)
+        self.bytes[...] = 0xFF  # NaN in every format
+
+    def like(self, array: Array) -> Array:
+        """The array's values here, lying as they lay."""
+        order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+        packed = self.bytes.view(array.dtype).reshape([array.shape[a] for a in order])
+        placed = packed.transpose(np.argsort(order))
+        placed[...] = array
+        return placed
+
+
+@pytest.mark.parametrize("isa", HOST)
+@pytest.mark.parametrize("seed", range(16))
+def test_guard_pages(seed: int, isa: str) -> None:
+    case, prepared = prepared_weights(seed)
+    one = prepared.problem
+    expected = evaluate_in_order(one, prepared.operands)
+    for at_end in (False, True):
+        keep = [Guarded(a.nbytes, at_end) for a in (*prepared.operands, expected)]
+        operands = [g.like(a) for g, a in zip(keep, prepared.operands, strict=False)]
+        out = keep[-1].like(empty(one))
+        for plan in plans_for(one, operands, out, ISAS[isa], l2_bytes=1 << (10 + seed % 11))[::9]:
+            call = prepare_plan(plan, one, operands, out)
+            scratch = Guarded(call.schedule.scratch_bytes, at_end)
+            out[...] = np.nan
+            run_in(call, scratch, operands, out)
+            assert_same_bits(np.ascontiguousarray(out), expected, (case, plan, at_end))
+
+
+def run_in(call: Prepared, scratch: Guarded, operands: list[Array], out: Array) -> None:
+    arguments, stop, _keep = call.bound(operands, out)
+    team = Team(call.kernel, arguments, stop, call.schedule.scratch_bytes)
+    team.kernel(arguments.ctypes.data, scratch.bytes.ctypes.data)

@@ -1,0 +1,110 @@
+"""Plans as data, on made-up machines; schedules as tables."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from convgrad.notation import problem
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.recipe import IN_PLACE, Plan
+from convgrad.plan.schedule import joins, levels_of, schedule
+from convgrad.plan.strategies import plan
+from convgrad.plan.view import View, blocks_of, pieces, view
+from convgrad.spec.geometry import Conv
+from convgrad.spec.order import Order, height_of, over_positions
+from convgrad.spec.ordered import sum_in_order
+from engine_helpers import empty
+
+AVX512, AVX2 = Machine(ISAS["avx512"]), Machine(ISAS["avx2"])
+
+
+def best(line: str, machine: Machine = AVX512, threads: int = 1) -> tuple[Plan, View]:
+    one = problem(line)
+    conv = one.geometry
+    assert isinstance(conv, Conv)
+    strides = []
+    for shape, layout in zip((conv.src_shape, conv.dst_shape), one.layouts, strict=False):
+        array = np.broadcast_to(np.zeros(1, one.operand_format.dtype), shape)
+        order = [0, *range(2, array.ndim), 1] if layout == "NXC" else list(range(array.ndim))
+        steps, step = [0] * array.ndim, array.itemsize
+        for axis in reversed(order):
+            steps[axis], step = step, step * shape[axis]
+        strides.append(tuple(steps))
+    seen = view(conv, strides[0], strides[1], empty(one).strides)
+    return plan(one, seen, machine, threads), seen
+
+
+def test_a_plan_is_a_value_that_explains_itself() -> None:
+    line = "BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1"
+    one, _ = best(line)
+    assert one == best(line)[0]
+    assert hash(one.spec) == hash(best("BWD_W f32 NXC mb4ic64ih28oc64oh28kh3ph1")[0].spec)
+    text = str(one)
+    assert text.startswith("dense weights: f32 to f32, tile 13x2 of avx512")
+    assert "not dense weights: f32 to f32, tile" in text
+    assert f"error height {height_of(problem(line))}" in text
+
+
+def test_rows_are_the_wider_operand_of_a_pointwise_layer() -> None:
+    for shape, rows in (("ic256ih56oc64oh56", "src"), ("ic64ih56oc256oh56", "dst")):
+        one, _ = best(f"BWD_W f32 NXC mb8{shape}kh1ph0")
+        assert (one.rows, one.spec.row_layout) == (rows, IN_PLACE)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8, 64])
+@pytest.mark.parametrize("machine", [AVX512, AVX2, Machine(ISAS["neon"], l2_bytes=1 << 18)])
+def test_scratch_is_bounded_and_threads_have_tasks(threads: int, machine: Machine) -> None:
+    for line in ("mb8ic64ih56oc64oh56kh3ph1", "mb8ic512ih7oc2048oh7kh1ph0", "mb1ic1024ih128oc1024oh128kh3ph1"):
+        one, seen = best(f"BWD_W f32 NXC {line}", machine, threads)
+        assert one.threads <= threads
+        assert one.tasks >= one.threads
+        assert one.threads * schedule(seen, one, False).scratch_bytes <= 64 << 20
+
+
+def test_a_small_call_stays_on_one_thread() -> None:
+    assert best("BWD_W f32 NXC mb1ic8ih8oc8oh8kh3ph1", threads=8)[0].threads == 1
+
+
+@pytest.mark.parametrize(("blocks", "units"), [(1, 1), (1, 5), (3, 1), (16, 17), (17, 3), (300, 2), (1, 300)])
+def test_joins_make_the_tree_of_the_order(blocks: int, units: int) -> None:
+    """The driver's flags, executed on leaves, against the order's own tree."""
+    rng = np.random.default_rng(blocks)
+    leaves = rng.standard_normal(blocks * units).astype(np.float32)
+    table, levels = joins(blocks, units)
+    sums = np.full(levels, np.nan, np.float32)
+    for leaf, (firsts, carries) in zip(leaves, table, strict=True):
+        value = leaf
+        for level in range(carries + 1):
+            sums[level] = value if firsts >> level & 1 else sums[level] + value
+            value = sums[level]
+    expected = sum_in_order(leaves[None], np.ones((1, len(leaves)), np.float32), Order((1,) * blocks, units))
+    assert sums[-1] == expected[0]
+    assert levels == max(1, levels_of(blocks) + levels_of(units))
+
+
+@pytest.mark.parametrize("extents", [(7, 7), (16, 16), (56, 56), (700,), (2, 300), (5, 20, 20), (256,), (257,)])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_pieces_are_cut_as_the_order_says(extents: tuple[int, ...], kernel: int) -> None:
+    axes = "".join(
+        f"i{a}{n}o{a}{n}k{a}{kernel}p{a}{kernel // 2}" for a, n in zip("dhw"[-len(extents) :], extents, strict=True)
+    )
+    conv = problem(f"BWD_W f32 NXC mb3ic2oc2{axes}").geometry
+    assert isinstance(conv, Conv)
+    cut = pieces(view(conv, (0,) * (2 + len(extents)), (0,) * (2 + len(extents)), (0,) * (2 + len(extents))))
+    sizes = np.bincount(cut.block, weights=cut.end - cut.first).astype(int).tolist()
+    order = over_positions(3, extents)
+    whole = blocks_of(conv)[1]
+    assert sizes == (list(order.blocks) if order.units == 3 else [conv.positions])
+    assert order.blocks[0] == sizes[0] * min(whole, 3) or order.units == 3
+
+
+def test_plans_load_no_compiler() -> None:
+    code = (
+        "import sys, convgrad.plan.dense, convgrad.plan.schedule, convgrad.engines;"
+        "assert not any(m.startswith('llvmlite') for m in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,162 @@
+"""The pool: settings, several callers at once, errors, Ctrl-C, fork."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from convgrad import engines
+from convgrad.engines import threads as pool
+from convgrad.engines.llvm import host
+from convgrad.errors import ConvgradError
+from convgrad.notation import problem
+from convgrad.spec.geometry import Conv
+from convgrad.spec.order import height_of
+from engine_helpers import Array, empty
+
+
+def call_of(line: str) -> tuple[object, list[Array]]:
+    one = problem(line)
+    assert isinstance(one.geometry, Conv)
+    return one, [np.ones(s, np.float32) for s in (one.geometry.src_shape, one.geometry.dst_shape)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads", "expected"),
+    [
+        ({"CONVGRAD_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, None, 3),
+        ({"OMP_NUM_THREADS": "5,2"}, None, 5),
+        ({"CONVGRAD_NUM_THREADS": "3"}, 7, 7),
+        ({}, None, len(os.sched_getaffinity(0))),
+    ],
+)
+def test_the_number_of_threads(
+    settings: dict[str, str], threads: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CONVGRAD_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert pool.count(threads) == expected
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
+@pytest.mark.parametrize("name", ["CONVGRAD_NUM_THREADS", "OMP_NUM_THREADS"])
+def test_settings_that_are_not_understood(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONVGRAD_NUM_THREADS", raising=False)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConvgradError, match=f"{name} must be a positive integer; got '{value}'"):
+        pool.count(None)
+
+
+def test_the_cap_on_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, operands = call_of("BWD_W f32 NXC mb1ic4iw9oc4ow9kw3pw1")
+    for cap in host.CAPS:
+        monkeypatch.setenv("CONVGRAD_MAX_ISA", cap)
+        choice = engines.execute(one, operands, empty(one))  # type: ignore[arg-type]
+        usable = [i.name for i in host.host_isas()]
+        if cap in usable:
+            assert str(choice) == f"generated, {cap}"
+            assert engines.height(one) == height_of(one)  # type: ignore[arg-type]
+        elif cap == "numpy":
+            assert str(choice).startswith("numpy: CONVGRAD_MAX_ISA=numpy")
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "sse")
+    with pytest.raises(ConvgradError, match="must be one of avx512, avx2, neon, numpy; got 'sse'"):
+        engines.execute(one, operands, empty(one))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("BWD_W f64 NXC mb1ic4iw9oc4ow9kw3pw1", "f32; got f64"),
+        ("BWD_D f32 NXC mb1ic4iw9oc4ow9kw3pw1", "it does not solve for src"),
+        ("BWD_W f32 NXC mb0ic4iw9oc4ow9kw3pw1", "nothing to sum"),
+    ],
+)
+def test_the_numpy_engine_elsewhere(line: str, reason: str) -> None:
+    assert reason in engines.choose(problem(line)).reason
+
+
+def test_callers_at_once() -> None:
+    one, operands = call_of("BWD_W f32 NXC mb4ic40ih20oc70oh20kh3ph1")
+    expected = empty(one)  # type: ignore[arg-type]
+    engines.execute(one, operands, expected, 1)  # type: ignore[arg-type]
+    wrong = []
+
+    def caller(threads: int) -> None:
+        out = empty(one)  # type: ignore[arg-type]
+        for _ in range(20):
+            out[...] = np.nan
+            engines.execute(one, operands, out, threads)  # type: ignore[arg-type]
+            wrong.append(not np.array_equal(out, expected))
+
+    callers = [threading.Thread(target=caller, args=(n,)) for n in (1, 2, 3, 8)]
+    for one_caller in callers:
+        one_caller.start()
+    for one_caller in callers:
+        one_caller.join()
+    assert wrong == [False] * 80
+
+
+@pytest.mark.parametrize("time_ms", [1.0, 1000.0])
+def test_an_error_on_a_thread_reaches_the_caller(time_ms: float) -> None:
+    caller = threading.get_ident()
+    met = threading.Event()
+
+    def kernel(_arguments: int, _scratch: int) -> None:
+        if threading.get_ident() == caller:
+            met.wait(10)
+            return
+        met.set()
+        raise MemoryError("no room")
+
+    stop = np.zeros(1, np.int32)
+    with pytest.raises(MemoryError, match="no room"):
+        pool.run(kernel, np.zeros(1, np.int64), stop, 64, 3, time_ms)
+    assert stop[0] == 1
+
+
+def test_ctrl_c_ends_a_long_call() -> None:
+    one = problem("BWD_W f32 NXC mb64ic256ih64oc512oh64kh3ph1")  # seconds
+    assert isinstance(one.geometry, Conv)
+    operands = [np.broadcast_to(np.float32(1), s) for s in (one.geometry.src_shape, one.geometry.dst_shape)]
+    out = empty(one)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    begin = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        engines.execute(one, operands, out, 2)
+    assert time.perf_counter() - begin < 5
+
+
+FORK = """
+import os, sys, threading, numpy as np
+sys.path.insert(0, {tests!r})
+from test_engine_threads import call_of, empty, engines
+one, operands = call_of("BWD_W f32 NXC mb4ic40ih20oc70oh20kh3ph1")
+expected = empty(one)
+engines.execute(one, operands, expected, 3)
+child = os.fork()
+out = empty(one)
+engines.execute(one, operands, out, 3)
+ok = np.array_equal(out, expected)
+two, others = call_of("BWD_W f32 NCX mb2ic7iw30oc9ow30kw3pw1")  # compiles, in parent and child
+engines.execute(two, others, empty(two), 3)
+if child == 0:
+    os._exit(0 if ok else 1)
+assert ok
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_computes() -> None:
+    code = FORK.format(tests=os.path.dirname(__file__))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
