@@ -34,6 +34,11 @@ class Schedule:
     lane_offset: int
     scratch_bytes: int
 
+    @property
+    def table_bytes(self) -> int:
+        """What the tables take."""
+        return sum(table.nbytes for table in self.tables.values())
+
 
 @dataclass(frozen=True)
 class _Slices:

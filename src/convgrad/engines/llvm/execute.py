@@ -22,7 +22,8 @@ from convgrad.plan.view import view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
-CAPACITY = 256  # prepared calls kept
+CAPACITY = 256  # prepared calls kept,
+CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
 _ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # counter, stop, rows, lanes, out
@@ -69,9 +70,13 @@ def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Ma
     made = _prepare(problem, operands, out, machine, threads)
     with _lock:
         _prepared[key] = made
-        if len(_prepared) > CAPACITY:
+        while len(_prepared) > 1 and (len(_prepared) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):
             _prepared.popitem(last=False)
     return made
+
+
+def _kept_bytes() -> int:
+    return sum(one.schedule.table_bytes for one in _prepared.values())
 
 
 _lock = threading.Lock()
