@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -80,6 +81,8 @@ def _kept_bytes() -> int:
 
 
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # as in jit.py
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _prepared: OrderedDict[Any, Prepared] = OrderedDict()
 
 
