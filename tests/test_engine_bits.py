@@ -20,14 +20,14 @@ from helpers import assert_same_bits
 
 
 @pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(130))
 def test_random_problems(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one, operands = prepared.problem, prepared.operands
     expected = evaluate_in_order(one, operands)
     found = plans_for(one, operands, empty(one), ISAS[isa], threads=1 + seed % 3, l2_bytes=1 << (10 + seed % 11))
-    for plan in {0: found[0], 1: found[(7 * seed) % len(found)]}.values():
-        assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (case, plan))
+    plan = found[0 if seed % 2 else (7 * seed) % len(found)]
+    assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (case, plan))
 
 
 LINES = [

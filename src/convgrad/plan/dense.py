@@ -194,7 +194,10 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes * taps)
     sums = tile_bytes * row_panels * lane_panels * taps
     budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
-    room = budget / max(1.0, row_bytes * row_panels + lane_bytes * lane_panels)  # positions
+    held = row_bytes * row_panels
+    if spec.row_layout == IN_PLACE:  # other channels lie between, and crowd the sets of a cache
+        held = _per_group(view)[rows] * stretch[rows] * F32_BYTES
+    room = budget / max(1.0, held + lane_bytes * lane_panels)  # positions
     if blocks == 1:
         images = max(1, int(room / conv.positions) // together) * together
         images = min(images, -(-conv.batch // together) * together)

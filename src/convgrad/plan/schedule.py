@@ -12,6 +12,10 @@ from convgrad.plan.recipe import IN_PLACE, Plan
 from convgrad.plan.view import Ints, Pieces, Strides, View, collapsed, merged, offsets, pieces, rows_of, source_rows
 from convgrad.spec.order import FAN_IN
 
+# The columns of the tables that the driver reads by name; of a task, each range as its begin and its length.
+TASK = ("group", "row", "rows", "lane", "lanes", "tap", "taps")  # panels, panels, taps
+CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
+TAP = ("outer", "x", "y", "low", "high", "out")  # outer tap; bytes of rows and lanes; positions; bytes of output
 TABLES = ("tasks", "chunks", "row_entries", "lane_entries", "taps", "run_index", "runs", "joins")
 FIELDS = (
     "counter", "stop", "rows", "lanes", "out", *TABLES,
@@ -33,6 +37,11 @@ class Schedule:
     row_offset: int  # bytes from an operand's first element to where the driver begins
     lane_offset: int
     scratch_bytes: int
+
+    @property
+    def table_bytes(self) -> int:
+        """What the tables take."""
+        return sum(table.nbytes for table in self.tables.values())
 
 
 @dataclass(frozen=True)
@@ -189,7 +198,7 @@ def _inner(view: View, tensor: str) -> int:
 
 
 def _taps(view: View, steps: Mapping[str, int], rows: str, out_strides: Strides) -> Ints:
-    """Rows of (outer tap, row-operand bytes, lane-operand bytes, first position, end position, output bytes, ...)."""
+    """Rows of TAP, row-major."""
     *outer, inner = view.conv.axes
     outer_out = offsets(tuple(a.kernel for a in outer), out_strides[:-1])
     table = []
@@ -207,7 +216,7 @@ def _taps(view: View, steps: Mapping[str, int], rows: str, out_strides: Strides)
 def _chunks(
     batch: int, cutting: Pieces, slices: _Slices, images: int, rows: tuple[Ints, ...], lanes: tuple[Ints, ...]
 ) -> Ints:
-    """Rows of (image, images, blocks, join, run index, row entry, row entries, lane entry, lane entries, last)."""
+    """Rows of CHUNK: what is packed at a time, in the order of the sums."""
     outer = len(slices.run_index) // cutting.blocks
     row_start = np.cumsum([0, *map(len, rows)])
     lane_start = np.cumsum([0, *map(len, lanes)])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.finish import TAP_BYTES, finish
 from convgrad.engines.llvm.pack import pack
-from convgrad.engines.llvm.tile import F32_BYTES, carry, tile
+from convgrad.engines.llvm.tile import F32_BYTES, RUN_BYTES, carry, tile
 from convgrad.plan.recipe import IN_PLACE, KernelSpec
-from convgrad.plan.schedule import FIELDS, TABLES
+from convgrad.plan.schedule import CHUNK, FIELDS, TABLES, TAP, TASK
 
+ENTRY_BYTES, INDEX_BYTES, JOIN_BYTES = 16, 16, 16  # rows of two integers
 _FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
 
 
@@ -48,7 +51,13 @@ class _Arguments:
         return self.f.load("ptr" if pointer else "i64", self.f.arguments, _FIELD[name])
 
 
+def _row(f: Function, pointer: Value, names: tuple[str, ...]) -> dict[str, Value]:
+    """Load a row of a table by its columns' names."""
+    return {name: f.load("i64", pointer, 8 * at) for at, name in enumerate(names)}
+
+
 def _driver(module: Module, spec: KernelSpec) -> None:
+    """Claim tasks until none is left."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = _Arguments(f)
     saved = f.op("ptr", "alloca i64, align 8")
@@ -57,22 +66,28 @@ def _driver(module: Module, spec: KernelSpec) -> None:
     with f.loop(a.task_count):
         task = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
         with f.when(task < a.task_count):
-            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * 56))
+            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * (8 * len(TASK))))
     leave(f, saved)
     f.done()
 
 
 def _task(module: Module, spec: KernelSpec) -> None:
-    """A task is a group, ranges of row panels, lane panels and taps; it is done chunk by chunk."""
+    """Do a task chunk by chunk: pack a chunk, then multiply it, one panel of lanes after the other."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
-    a = _Arguments(f)
-    group, row0, rows, lane0, lanes, tap0, taps = (f.load("i64", f.task, 8 * i) for i in range(7))
-    x = f.at(a.rows, group * a.row_group)
-    y = f.at(a.lanes, group * a.lane_group)
-    out = f.at(a.out, group * a.out_group)
+    a, t = _Arguments(f), _row(f, f.task, TASK)
+    out = f.at(a.out, t["group"] * a.out_group)
     with f.loop(a.chunk_count, chunk=a.chunks) as chunk:
         with f.when(_going(f, a)):
-            _chunk(f, spec, a, chunk.chunk, x, y, out, row0, rows, lane0, lanes, tap0, taps)
+            c = _row(f, chunk.chunk, CHUNK)
+            x = f.at(f.at(a.rows, t["group"] * a.row_group), c["image"] * a.row_n)
+            if spec.row_layout != IN_PLACE:
+                x = _pack_rows(f, spec, a, t, c, x)
+            y = f.at(f.at(a.lanes, t["group"] * a.lane_group), c["image"] * a.lane_n)
+            y = _pack_lanes(f, spec, a, t, c, y)
+            with f.loop(t["lanes"], sums=f.at(f.scratch, a.sums_at), y=y) as lane:
+                with f.when(_going(f, a)):
+                    _lane_panel(f, spec, a, t, c, t["lane"] + lane.index, lane.sums, x, lane.y, out)
+                lane.next(sums=f.at(lane.sums, t["rows"] * t["taps"] * a.panel_sums), y=f.at(lane.y, a.lane_panel))
         chunk.next(chunk=f.at(chunk.chunk, 8 * len(CHUNK)))
     f.done()
 
@@ -82,100 +97,92 @@ def _going(f: Function, a: _Arguments) -> Value:
     return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")
 
 
-CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
+def _first_row(f: Function, spec: KernelSpec, a: _Arguments, panel: Value) -> Value:
+    """Return the first channel of a row panel; the last panel overlaps the one before rather than run over."""
+    return f.least(panel * spec.tile.rows, a.row_channels - spec.tile.rows)
 
 
-def _chunk(
-    f: Function, spec: KernelSpec, a: _Arguments, chunk: Value, x: Value, y: Value, out: Value,
-    row0: Value, rows: Value, lane0: Value, lanes: Value, tap0: Value, taps: Value,
-) -> None:  # fmt: skip
-    c = {name: f.load("i64", chunk, 8 * i) for i, name in enumerate(CHUNK)}
-    r_from, l_from = f.at(x, c["image"] * a.row_n), f.at(y, c["image"] * a.lane_n)
-    if spec.row_layout != IN_PLACE:
-        to = f.at(f.scratch, a.row_at)
-        with f.loop(rows, to=to) as panel:
-            first = f.least((row0 + panel.index) * spec.tile.rows, a.row_channels - spec.tile.rows)
-            source = f.at(r_from, first * a.row_c)
-            width = f.value(spec.tile.rows)
-            entries = f.at(a.row_entries, c["row_entry"] * 16)
-            _pack_panel(f, "pack_rows", panel.to, source, c["images"], entries, c["row_entries"], width, spec.tile.rows,
-                        a.row_image, a.row_n, a.row_i, a.row_c)  # fmt: skip
-            panel.next(to=f.at(panel.to, a.row_panel))
-    to = f.at(f.scratch, a.lane_at)
-    with f.loop(lanes, to=to) as panel:
-        first = (lane0 + panel.index) * spec.width
-        source = f.at(l_from, first * a.lane_c)
-        width = f.least(a.lane_channels - first, spec.width)
-        entries = f.at(a.lane_entries, c["lane_entry"] * 16)
-        _pack_panel(f, "pack_lanes", panel.to, source, c["images"], entries, c["lane_entries"], width, spec.width,
-                    a.lane_image, a.lane_n, a.lane_i, a.lane_c)  # fmt: skip
+def _pack_rows(
+    f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value], x: Value
+) -> Value:
+    """Pack a chunk's rows, panel by panel, and return where they lie."""
+    begin, entries = f.at(f.scratch, a.row_at), f.at(a.row_entries, c["row_entry"] * ENTRY_BYTES)
+    with f.loop(t["rows"], to=begin) as panel:
+        source = f.at(x, _first_row(f, spec, a, t["row"] + panel.index) * a.row_c)
+        with f.loop(c["images"], to=panel.to, source=source) as image:
+            with f.loop(c["row_entries"], to=image.to, entry=entries) as entry:
+                where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
+                f.call("pack_rows", entry.to, where, count, a.row_i, a.row_c, spec.tile.rows)
+                entry.next(
+                    to=f.at(entry.to, count * (spec.tile.rows * F32_BYTES)), entry=f.at(entry.entry, ENTRY_BYTES)
+                )
+            image.next(to=f.at(image.to, a.row_image), source=f.at(image.source, a.row_n))
+        panel.next(to=f.at(panel.to, a.row_panel))
+    return begin
+
+
+def _pack_lanes(
+    f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value], y: Value
+) -> Value:
+    """Pack a chunk's lanes, panel by panel, and return where they lie."""
+    begin, entries = f.at(f.scratch, a.lane_at), f.at(a.lane_entries, c["lane_entry"] * ENTRY_BYTES)
+    with f.loop(t["lanes"], to=begin) as panel:
+        first = (t["lane"] + panel.index) * spec.width
+        channels = f.least(a.lane_channels - first, spec.width)
+        with f.loop(c["images"], to=panel.to, source=f.at(y, first * a.lane_c)) as image:
+            with f.loop(c["lane_entries"], to=image.to, entry=entries) as entry:
+                where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
+                f.call("pack_lanes", entry.to, where, count, a.lane_i, a.lane_c, channels)
+                entry.next(to=f.at(entry.to, count * (spec.width * F32_BYTES)), entry=f.at(entry.entry, ENTRY_BYTES))
+            image.next(to=f.at(image.to, a.lane_image), source=f.at(image.source, a.lane_n))
         panel.next(to=f.at(panel.to, a.lane_panel))
-    row_base = r_from if spec.row_layout == IN_PLACE else f.at(f.scratch, a.row_at)
-    lane_base = f.at(f.scratch, a.lane_at)
-    with f.loop(lanes, sums=f.at(f.scratch, a.sums_at), y=lane_base) as lane:
-        with f.when(_going(f, a)):
-            _lane_panel(f, spec, a, c, lane0 + lane.index, lane.sums, row_base, lane.y, out, row0, rows, tap0, taps)
-        lane.next(sums=f.at(lane.sums, rows * taps * a.panel_sums), y=f.at(lane.y, a.lane_panel))
+    return begin
 
 
 def _lane_panel(
-    f: Function, spec: KernelSpec, a: _Arguments, c: dict[str, Value], lane: Value, sums: Value, row_base: Value,
-    y: Value, out: Value, row0: Value, rows: Value, tap0: Value, taps: Value,
+    f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value],
+    panel: Value, sums: Value, x: Value, y: Value, out: Value,
 ) -> None:  # fmt: skip
     """All rows and taps of a task under one panel of lanes; in the last chunk their sums are finished."""
-    lane_first, first_tap = lane * spec.width, f.at(a.taps, tap0 * TAP_BYTES)
-    left = f.least(a.lane_channels - lane_first, spec.width)
-    with f.loop(rows, sums=sums) as row:
-        wanted = (row0 + row.index) * spec.tile.rows
-        row_first = f.least(wanted, a.row_channels - spec.tile.rows)
-        in_place = spec.row_layout == IN_PLACE
-        x = f.at(row_base, row_first * F32_BYTES if in_place else row.index * a.row_panel)
-        with f.loop(taps, sums=row.sums, tap=first_tap) as tap:
-            _blocks(f, spec, a, c, tap.tap, tap.sums, x, y, left)
+    first_lane, first_tap = panel * spec.width, f.at(a.taps, t["tap"] * TAP_BYTES)
+    left = f.least(a.lane_channels - first_lane, spec.width)
+    with f.loop(t["rows"], sums=sums) as row:
+        wanted = (t["row"] + row.index) * spec.tile.rows
+        first_row = _first_row(f, spec, a, t["row"] + row.index)
+        at = first_row * F32_BYTES if spec.row_layout == IN_PLACE else row.index * a.row_panel
+        with f.loop(t["taps"], sums=row.sums, tap=first_tap) as tap:
+            _blocks(f, spec, a, c, tap.tap, tap.sums, f.at(x, at), y, left)
             tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
         with f.when(f.compare("ne", c["last"], 0)):
-            out_panel = f.at(f.at(out, lane_first * a.out_lane), row_first * a.out_row)
-            f.call("finish", f.at(row.sums, a.top), a.sums_step, first_tap, taps, out_panel, wanted - row_first,
-                   left, a.out_row, a.out_lane, a.accumulate)  # fmt: skip
-        row.next(sums=f.at(row.sums, taps * a.panel_sums))
-
-
-def _pack_panel(
-    f: Function, name: str, to: Value, source: Value, images: Value, entries: Value, entry_count: Value,
-    channels: Value, width: int, image_bytes: Value, n_step: Value, step: Value, channel_step: Value,
-) -> None:  # fmt: skip
-    with f.loop(images, to=to, source=source) as image:
-        with f.loop(entry_count, to=image.to, entry=entries) as entry:
-            count = f.load("i64", entry.entry, 8)
-            where = f.at(image.source, f.load("i64", entry.entry))
-            f.call(name, entry.to, where, count, step, channel_step, channels)
-            entry.next(to=f.at(entry.to, count * (width * F32_BYTES)), entry=f.at(entry.entry, 16))
-        image.next(to=f.at(image.to, image_bytes), source=f.at(image.source, n_step))
+            there = f.at(f.at(out, first_lane * a.out_lane), first_row * a.out_row)
+            f.call("finish", f.at(row.sums, a.top), a.sums_step, first_tap, t["taps"], there, wanted - first_row, left,
+                   a.out_row, a.out_lane, a.accumulate)  # fmt: skip
+        row.next(sums=f.at(row.sums, t["taps"] * a.panel_sums))
 
 
 def _blocks(
-    f: Function, spec: KernelSpec, a: _Arguments, c: dict[str, Value], tap: Value, sums: Value, x: Value, y: Value,
+    f: Function, spec: KernelSpec, a: _Arguments, c: Mapping[str, Value], tap: Value, sums: Value, x: Value, y: Value,
     left: Value,
 ) -> None:  # fmt: skip
     """All blocks of a chunk under one tap: the tile, then the carries that the tree of sums has after each block."""
-    outer, x_tap, y_tap, low, high = (f.load("i64", tap, 8 * i) for i in range(5))
-    x, y = f.at(x, x_tap), f.at(y, y_tap)
+    k = _row(f, tap, TAP)
     level = spec.tile.rows * spec.width * F32_BYTES
-    index = f.at(a.run_index, (c["index"] + outer) * 16)
-    joins = f.at(a.joins, c["join"] * 16)
+    index = f.at(a.run_index, (c["index"] + k["outer"]) * INDEX_BYTES)
+    joins = f.at(a.joins, c["join"] * JOIN_BYTES)
+    x, y = f.at(x, k["x"]), f.at(y, k["y"])
     with f.loop(c["blocks"], entry=index, joins=joins, x=x, y=y, images=c["images"]) as block:
-        runs = f.at(a.runs, f.load("i64", block.entry) * 32)
+        runs = f.at(a.runs, f.load("i64", block.entry) * RUN_BYTES)
         run_count = f.load("i64", block.entry, 8)
         firsts, carries = f.load("i64", block.joins), f.load("i64", block.joins, 8)
         images = f.least(block.images, a.block_images)
-        _by_width(f, spec, left, (sums, _bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image,
-                                  runs, run_count, low, high, a.row_step, a.lane_step, a.row_next))  # fmt: skip
+        _by_width(f, spec, left, (sums, _bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, runs,
+                                  run_count, k["low"], k["high"], a.row_step, a.lane_step, a.row_next))  # fmt: skip
         with f.loop(carries, child=sums, firsts=firsts) as join:
             above, parent = join.firsts >> 1, f.at(join.child, level)
             f.call("carry", join.child, parent, _bit(f, above))
             join.next(child=parent, firsts=above)
         block.next(
-            entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, 16),
+            entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, JOIN_BYTES),
             x=f.at(block.x, a.block_step * a.row_image), y=f.at(block.y, a.block_step * a.lane_image),
             images=block.images - a.block_step,
         )  # fmt: skip

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-Operand = "Value | int"
-
 
 @dataclass(frozen=True)
 class Value:

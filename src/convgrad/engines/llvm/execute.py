@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from convgrad.plan.view import view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
-CAPACITY = 256  # prepared calls kept
+CAPACITY = 256  # prepared calls kept,
+CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
 _ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # counter, stop, rows, lanes, out
@@ -69,12 +71,18 @@ def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Ma
     made = _prepare(problem, operands, out, machine, threads)
     with _lock:
         _prepared[key] = made
-        if len(_prepared) > CAPACITY:
+        while len(_prepared) > 1 and (len(_prepared) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):
             _prepared.popitem(last=False)
     return made
 
 
+def _kept_bytes() -> int:
+    return sum(one.schedule.table_bytes for one in _prepared.values())
+
+
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # as in jit.py
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _prepared: OrderedDict[Any, Prepared] = OrderedDict()
 
 

@@ -6,9 +6,10 @@ from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.tile import F32_BYTES
 from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.schedule import TAP
 
-TAP_BYTES = 48
-TAP_OUT = 40  # where a tap's row holds its output offset
+TAP_BYTES = 8 * len(TAP)
+TAP_OUT = 8 * TAP.index("out")
 
 
 def finish(module: Module, spec: KernelSpec) -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from convgrad.errors import InvalidAttributeError
 from convgrad.plan.machine import ISAS, Isa, Machine
 
+TYPICAL_GHZ = 3.3  # times are only compared with one another, and with what is worth waking threads for
 CAPS = ("avx512", "avx2", "neon", "numpy")
 
 
@@ -49,7 +50,8 @@ def isa() -> Isa | None:
 @cache
 def machine(isa: Isa) -> Machine:
     """Return this machine under an instruction set."""
-    return Machine(isa, _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20), os.cpu_count() or 1)
+    fma_per_ns = 2 * isa.lanes * TYPICAL_GHZ
+    return Machine(isa, _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20), os.cpu_count() or 1, fma_per_ns)
 
 
 def _cache_bytes(level: int, otherwise: int) -> int:
