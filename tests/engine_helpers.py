@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines.llvm import host
+from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
@@ -25,7 +25,7 @@ from helpers import Case, operands_of, random_case
 Array = NDArray[Any]
 WEIGHTS = [op for op in OPERATORS if op.solves_for == "weights"]
 SMALL = 200_000  # multiply-adds that the specified order is executed on
-HOST = [isa.name for isa in host.host_isas()]
+HOST = [isa.name for isa in isas.host_isas()]
 
 
 def empty(problem: Problem, fill: float = np.nan) -> Array:

@@ -28,9 +28,10 @@ from convgrad.bench.peers import PEERS, Peer, contenders, find_peers
 from convgrad.bench.plot import draw
 from convgrad.bench.report import COLUMNS, conditions, heading, line, row, summary
 from convgrad.bench.roofs import Level, Roofs, cache_bytes
-from convgrad.bench.work import Contender, Work, magnitudes, make_work, moved_bytes, needed_flops, nominal_flops
+from convgrad.bench.work import Contender, Work, magnitudes, make_work
 from convgrad.errors import ConvgradError, FileError, UnsupportedError
 from convgrad.notation import DIRECTIONS
+from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "convgrad")
 TINY = "BWD_W f32 NXC mb2ic4ih9oc6oh9kh3ph1ntiny:a"

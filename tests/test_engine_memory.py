@@ -60,6 +60,6 @@ def test_guard_pages(seed: int, isa: str) -> None:
 
 
 def run_in(call: Prepared, scratch: Guarded, operands: list[Array], out: Array) -> None:
-    arguments, stop, _keep = call.bound(operands, out)
+    arguments, stop = call.bound(operands, out)
     team = Team(call.kernel, arguments, stop, call.schedule.scratch_bytes)
     team.kernel(arguments.ctypes.data, scratch.bytes.ctypes.data)

@@ -14,7 +14,7 @@ import pytest
 
 from convgrad import engines
 from convgrad.engines import threads as pool
-from convgrad.engines.llvm import host
+from convgrad.engines.llvm import isas
 from convgrad.errors import ConvgradError
 from convgrad.notation import problem
 from convgrad.spec.geometry import Conv
@@ -58,10 +58,10 @@ def test_settings_that_are_not_understood(name: str, value: str, monkeypatch: py
 
 def test_the_cap_on_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     one, operands = call_of("BWD_W f32 NXC mb1ic4iw9oc4ow9kw3pw1")
-    for cap in host.CAPS:
+    for cap in isas.CAPS:
         monkeypatch.setenv("CONVGRAD_MAX_ISA", cap)
         choice = engines.execute(one, operands, empty(one))  # type: ignore[arg-type]
-        usable = [i.name for i in host.host_isas()]
+        usable = [i.name for i in isas.host_isas()]
         if cap in usable:
             assert str(choice) == f"generated, {cap}"
             assert engines.height(one) == height_of(one)  # type: ignore[arg-type]

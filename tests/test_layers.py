@@ -40,6 +40,7 @@ SPEC = (
     "channels",
     "extents",
     "problem",
+    "work",
     "order",
     "bound",
     "ordered",

@@ -1,5 +1,6 @@
 """Convolution gradients on NumPy arrays: the convolution family of oneDNN Graph, exactly, with a proved error bound."""
 
+from convgrad.engines.threads import threads
 from convgrad.errors import (
     ConvgradError,
     FileError,
@@ -13,6 +14,7 @@ from convgrad.errors import (
 )
 from convgrad.functional.bias import bias_add, bias_add_backward
 from convgrad.functional.convolution import convolution, convolution_backward_data, convolution_backward_weights
+from convgrad.functional.explain import explain
 from convgrad.functional.older_names import (
     convolution_backprop_data,
     convolution_backprop_filters,
@@ -49,6 +51,8 @@ __all__ = [
     "convolution_backprop_weights",
     "convolution_backward_data",
     "convolution_backward_weights",
+    "explain",
     "infer_shapes",
     "run",
+    "threads",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # rows of a table: each is itself only, and quick to look up
 class Format:
     """A binary floating-point format: m * 2**e with ``significand_bits`` bits in m, the hidden one counted."""
 

@@ -25,12 +25,10 @@ from convgrad.bench.work import (
     Work,
     magnitudes,
     make_work,
-    moved_bytes,
-    needed_flops,
-    nominal_flops,
     ours,
 )
 from convgrad.host import staying_on
+from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 from convgrad.verify.compare import Verdict
 
 SAMPLE_S = 0.002

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from convgrad.functional.run import run
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import find
-from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.problem import Problem
 from convgrad.verify.fill import fill
 
 Array = NDArray[Any]
@@ -83,29 +82,6 @@ def make_work(case: Case, seed: int = 0) -> Work:
 def ours(work: Work, threads: int) -> Contender:
     """Return convgrad as a contender."""
     return Contender("convgrad", partial(work.run, threads), work.canonical)
-
-
-def nominal_flops(conv: Conv) -> int:
-    """Return the operations everybody counts: taps on padding too."""
-    return 2 * conv.multiply_adds
-
-
-def needed_flops(conv: Conv) -> int:
-    """Return the operations of the taps that exist.
-
-    >>> conv = notation.problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1").geometry
-    >>> nominal_flops(conv), needed_flops(conv)
-    (18, 14)
-    """
-    per_axis = (sum(len(a.existing(k, range(a.src), range(a.dst))) for k in range(a.kernel)) for a in conv.axes)
-    return 2 * conv.batch * prod(per_axis) * conv.dst_channels * (conv.src_channels // conv.groups)
-
-
-def moved_bytes(problem: Problem) -> int:
-    """Return the bytes of the operands and of the result, each once."""
-    elements = sum(prod(canonical_shape(problem.geometry, t)) for t in problem.operands if t != "bias")
-    outputs = prod(canonical_shape(problem.geometry, problem.output))
-    return elements * problem.operand_format.dtype.itemsize + outputs * problem.output_format.dtype.itemsize
 
 
 def magnitudes(work: Work) -> Array:

@@ -87,10 +87,12 @@ def explain_parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad explain``."""
     explain = argparse.ArgumentParser(
         prog="convgrad explain",
-        description="Print a graph as a table of its ops and a drawing of what flows between them.",
+        description="Print a graph as a table and a drawing, or how a problem would be computed: work, plan, bound.",
         epilog=EXIT_CODES,
     )
-    explain.add_argument("graph", metavar="GRAPH.json", help="a graph as oneDNN dumps it and benchdnn reads it")
+    what = "GRAPH.json, a graph as oneDNN dumps it and benchdnn reads it, or a quoted problem line, as of convgrad run"
+    explain.add_argument("what", metavar="WHAT", help=what)
+    explain.add_argument("--threads", type=int, help="of a problem line: the threads to plan for")
     explain.add_argument("--tensors", metavar="FILE", help="arrays by tensor id, from which unknown extents follow")
     explain.add_argument("--plot", metavar="FILE", help="draw a picture, too: .png, .svg, .pdf (needs extra plot)")
     _add_limit(explain)

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 import convgrad
+from convgrad.engines.llvm import isas
 from convgrad.host import cpu_fields, cpu_model, usable_cores
 
 _VARIABLES = ("CONVGRAD_NUM_THREADS", "CONVGRAD_MAX_ISA", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -41,9 +42,16 @@ def collect() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": f"{os.cpu_count()}, {len(usable_cores())} usable",
-        "engine": "generated for weight gradients (same bits everywhere); numpy elsewhere (keeps the error bound)",
+        "engine": _engine(),
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
+
+
+def _engine() -> str:
+    """Say what computes: weight gradients and bias gradients on generated kernels where they can be had."""
+    isa = isas.isa()
+    generated = f"generated for weight and bias gradients ({isa}: same bits everywhere); " if isa else ""
+    return f"{generated}numpy for the rest (keeps the error bound)" if isa else f"numpy only: {isas.why_none()}"
 
 
 def _cpu() -> str:

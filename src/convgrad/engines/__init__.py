@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from numpy.typing import NDArray
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.threads import count
 from convgrad.plan.machine import Isa
-from convgrad.plan.strategies import as_weights, why_none
+from convgrad.plan.recipe import Plan
+from convgrad.plan.strategies import as_weights, plan, why_none
+from convgrad.plan.view import view
 from convgrad.spec.geometry import Conv
+from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.order import height_of
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, canonical_shape
 
 Array = NDArray[Any]
 
@@ -37,10 +41,33 @@ def choose(problem: Problem) -> Choice:
     reasons = why_none(problem)
     if reasons:
         return Choice("numpy", "; ".join(f"not {r.strategy}: {r.reason}" for r in reasons), None)
-    from convgrad.engines.llvm import host  # noqa: PLC0415 - LLVM is loaded at the first kernel, not before
+    from convgrad.engines.llvm import isas  # noqa: PLC0415 - LLVM is loaded at the first kernel, not before
 
-    isa = host.isa()
-    return Choice("numpy", host.why_none(), None) if isa is None else Choice("generated", "", isa)
+    isa = isas.isa()
+    return Choice("numpy", isas.why_none(), None) if isa is None else Choice("generated", "", isa)
+
+
+def plan_of(problem: Problem, threads: int | None = None) -> Plan:
+    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
+    from convgrad.engines.llvm import isas  # noqa: PLC0415
+
+    isa = choose(problem).isa
+    assert isa is not None
+    weights = as_weights(problem)
+    assert isinstance(weights.geometry, Conv)
+    sizes = [problem.operand_format.dtype.itemsize] * len(weights.operands) + [problem.output_format.dtype.itemsize]
+    tensors = (*weights.operands, weights.output)
+    layouts = problem.layouts if weights is problem else (problem.layouts[0],) * 2 + ("OIX",)
+    shapes = (canonical_shape(weights.geometry, tensor) for tensor in tensors)
+    strides = [_dense(*each) for each in zip(shapes, layouts, sizes, strict=True)]
+    return plan(weights, view(weights.geometry, *strides), isas.machine(isa), count(threads))
+
+
+def _dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:
+    """Return the strides in bytes of the canonical view of a dense array in a layout."""
+    lies = from_canonical(shape, layout)
+    steps = [size * prod(lies[axis + 1 :]) for axis in range(len(lies))]
+    return tuple(steps[axis] for axis in axis_order(layout, len(lies)))
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
@@ -49,12 +76,12 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: in
     if choice.isa is None:
         by_numpy.execute(problem, operands, out)
         return choice
-    from convgrad.engines.llvm import host  # noqa: PLC0415
+    from convgrad.engines.llvm import isas  # noqa: PLC0415
     from convgrad.engines.llvm.execute import prepare  # noqa: PLC0415
 
     if problem.solves_for == "bias":
         problem, operands, out = _bias_as_weights(problem, operands, out)
-    prepare(problem, operands, out, host.machine(choice.isa), count(threads)).execute(operands, out)
+    prepare(problem, operands, out, isas.machine(choice.isa), count(threads)).execute(operands, out)
     return choice
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from queue import SimpleQueue
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import InvalidAttributeError
+from convgrad.spec.check import as_integer
+from convgrad.spec.rules import refuse
 
 LONG_MS = 50.0  # from here on the caller waits, so that Ctrl-C ends the call at the next chunk
 _KEPT_BYTES = 64 << 20  # the most scratch a thread keeps between calls
@@ -18,10 +22,32 @@ _KEPT_BYTES = 64 << 20  # the most scratch a thread keeps between calls
 Kernel = Callable[[int, int], None]
 
 
+_wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Use at most ``number`` threads in a ``with`` block of this thread or task; the ``threads`` of a call beats it.
+
+    >>> with threads(1):
+    ...     count(None), count(2)
+    (1, 2)
+    """
+    wanted = as_integer(number)
+    if wanted is None or wanted < 1:  # D6
+        refuse("D6", "threads", f"threads must be a positive integer; got {number!r}")
+    token = _wanted.set(wanted)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
 def count(threads: int | None) -> int:
-    """Return how many threads to use: as asked, or CONVGRAD_NUM_THREADS, OMP_NUM_THREADS, or all we may run on."""
-    if threads is not None:
-        return threads
+    """Return how many threads to use: as asked of the call or the context, by the environment, or all we may run on."""
+    asked = _wanted.get() if threads is None else threads
+    if asked is not None:
+        return asked
     for name in ("CONVGRAD_NUM_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(name, "").split(",")[0].strip()
         if value:
@@ -51,6 +77,12 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
+def _work(kernel: Kernel, arguments: NDArray[np.int64], scratch_bytes: int) -> None:
+    address, memory = _scratch.address(scratch_bytes)
+    kernel(arguments.ctypes.data, address)
+    del memory
+
+
 class Team:
     """The threads of one call: who is at work, whether any may still join, and what went wrong."""
 
@@ -64,9 +96,7 @@ class Team:
 
     def work(self) -> None:
         """Run the driver on this thread."""
-        address, memory = _scratch.address(self.scratch_bytes)
-        self.kernel(self.arguments.ctypes.data, address)
-        del memory
+        _work(self.kernel, self.arguments, self.scratch_bytes)
 
     def help(self) -> None:
         """Run the driver on a thread of the pool, unless the call is over."""
@@ -143,10 +173,10 @@ def run(
     time_ms: float,
 ) -> None:
     """Run a driver on ``threads`` threads; on one of them the caller, unless the call is long and must hear Ctrl-C."""
-    team = Team(kernel, arguments, stop, scratch_bytes)
     if threads == 1 and time_ms < LONG_MS:
-        team.work()
+        _work(kernel, arguments, scratch_bytes)
         return
+    team = Team(kernel, arguments, stop, scratch_bytes)
     try:
         if time_ms < LONG_MS:
             team.expected = threads - 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,9 +20,11 @@ from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
-from convgrad.spec.shapes import check_extents, spatial_axes, with_full_shape
+from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_shape
 
 Array = NDArray[Any]
+
+REMEMBERED = 1024  # calls whose checks are not made again
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,57 @@ def prepare(
         named.append((port.name, fmt))
         shapes.append(taken[port.name].shape)
     common = arrays.check_common(named, op.name)
+    to = arrays.output_format(dtype, common, op.name)
+    plain, settled = _plain(attributes), (common, to, accumulate, lenient)
+    if plain is not None:
+        with suppress(ConvgradError):  # refused again below, in the caller's own words
+            return bind(op, *_remembered(op, tuple(shapes), plain, *settled), taken)
+    return bind(op, *_check(op, tuple(shapes), attributes, *settled), taken)
+
+
+Plain = tuple[tuple[str, Any], ...]
+
+
+def _plain(attributes: Mapping[str, Any]) -> Plain | None:
+    """Return attributes that are hashable and no more than equal: ints, strings, None and sequences of ints; else None.
+
+    True == 1, and hashes alike, but is refused where 1 is taken.
+    """
+    plain = []
+    for name, value in attributes.items():
+        kind = type(value)
+        if kind is list or kind is tuple:
+            plain.append((name, tuple(value)))
+            if not all(type(item) is int for item in value):
+                return None
+        elif kind is int or kind is str or value is None:
+            plain.append((name, value))
+        else:
+            return None
+    return tuple(plain)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(
+    op: Operator, shapes: tuple[Shape, ...], plain: Plain, common: Format, to: Format, accumulate: bool, lenient: bool
+) -> tuple[Attributes, Problem]:
+    return _check(op, shapes, dict(plain), common, to, accumulate, lenient)
+
+
+def _check(
+    op: Operator,
+    shapes: tuple[Shape, ...],
+    attributes: Mapping[str, Any],
+    common: Format,
+    to: Format,
+    accumulate: bool,
+    lenient: bool,
+) -> tuple[Attributes, Problem]:
+    """Return the checked attributes of a call and the problem they pose."""
     axes = spatial_axes(op, shapes[0])
     checked = check_attributes(op, _spread(op, attributes, axes) if lenient else attributes, axes)
-    full, checked = (tuple(shapes), checked) if lenient else with_full_shape(op, shapes, checked)
-    to = arrays.output_format(dtype, common, op.name)
-    problem = problem_of(op, full, checked, common, to, accumulate)
-    return bind(op, checked, problem, taken)
+    full, checked = (shapes, checked) if lenient else with_full_shape(op, shapes, checked)
+    return checked, problem_of(op, full, checked, common, to, accumulate)
 
 
 def bind(op: Operator, attributes: Attributes, problem: Problem, taken: Mapping[str, Array]) -> Prepared:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import CHANNELS, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Plan, Tile
@@ -17,6 +17,7 @@ NAME = "dense weights"
 SCRATCH_BYTES = 64 << 20  # of all threads
 PACK_NS = {CHANNELS: 0.16, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
 ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
+LINE_BYTES, L2_WAYS = 64, 16
 WAKE_NS = 15_000.0
 UNEVEN = 0.1
 FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
@@ -178,6 +179,16 @@ class _Chunk:
     scratch_bytes: int
 
 
+def _row_pitch(view: View, rows: str) -> int:
+    return abs(view.strides(rows)[-1])
+
+
+def _lines_held(machine: Machine, pitch: int) -> int:
+    """Return how many lines a pitch apart the second cache holds: those a power of two apart share few of its sets."""
+    sets = machine.l2_bytes // (L2_WAYS * LINE_BYTES)
+    return L2_WAYS * sets // gcd(sets, max(1, pitch // LINE_BYTES))
+
+
 def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tuple[int, ...]) -> _Chunk:
     """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums."""
     conv, (row_panels, lane_panels, taps) = view.conv, part
@@ -190,6 +201,8 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
     tile_bytes = levels * spec.tile.rows * spec.width * F32_BYTES
     fits = (row_bytes + lane_bytes) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
+    if spec.row_layout == IN_PLACE:
+        fits = fits and everything <= 2 * _lines_held(machine, _row_pitch(view, rows))
     if blocks == 1 and fits:
         return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes * taps)
     sums = tile_bytes * row_panels * lane_panels * taps

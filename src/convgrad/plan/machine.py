@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # rows of a table: each is itself only
 class Isa:
     """An instruction set: f32 lanes of a vector, vector registers, tile shapes that stay in them, and LLVM's words.
 

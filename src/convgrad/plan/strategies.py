@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from convgrad.formats import F64
 from convgrad.plan import dense
@@ -34,6 +35,7 @@ def _not_dense(problem: Problem) -> str:
 
 
 STRATEGIES = (Strategy(dense.NAME, _not_dense, dense.plans),)
+REMEMBERED = 1024  # problems whose reasons are kept
 KERNELS = 4  # of a strategy, the most promising ones are planned in full
 
 
@@ -50,6 +52,7 @@ def as_weights(problem: Problem) -> Problem:
     return replace(problem, solves_for="weights", geometry=conv, operands=("src", "dst"), output="weights")
 
 
+@lru_cache(maxsize=REMEMBERED)
 def why_none(problem: Problem) -> tuple[Rejected, ...]:
     """Return why no strategy applies to a problem; nothing where one does."""
     reasons = tuple(Rejected(s.name, s.why_not(as_weights(problem))) for s in STRATEGIES)

@@ -7,11 +7,13 @@ weights of a transposed operator are that convolution's OIX, and XOI its XIO: it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 DATA = ("NCX", "NXC")
 CHANNELS_FIRST = frozenset({"NCX", "OIX", "IOX"})
 
 
+@cache
 def axis_order(layout: str, rank: int) -> tuple[int, ...]:
     """Return the permutation that makes an array of ``layout`` canonical: ``array.transpose(axis_order(...))``.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -45,7 +46,7 @@ class Attribute:
     spellings: tuple[tuple[str, str], ...] = ()  # in lower case, of choices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # rows of a table: each is itself only, and quick to look up
 class Operator:
     """One row: an operator under one name."""
 
@@ -247,6 +248,7 @@ def rows(name: str) -> list[Operator]:
     return found
 
 
+@cache
 def find(name: str, *, shape_second: bool = False) -> Operator:
     """Return the row of an operator; ``shape_second`` says that its second operand is a 1-D integer array.
 

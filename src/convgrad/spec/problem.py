@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from convgrad.formats import F64, Format
@@ -35,12 +36,20 @@ class Problem:
     accumulate: bool = False
     note: str | None = None
 
-    @property
+    def __hash__(self) -> int:
+        """Return the hash, which calls of one problem need again and again."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.operator, self.geometry, self.operands, self.layouts, self.operand_format.name))
+
+    @cached_property
     def output_shape(self) -> Shape:
         """The output's shape in the caller's layout."""
         return from_canonical(canonical_shape(self.geometry, self.output), self.layouts[-1])
 
-    @property
+    @cached_property
     def output_order(self) -> tuple[int, ...]:
         """The permutation that makes the output canonical."""
         return axis_order(self.layouts[-1], len(self.output_shape))

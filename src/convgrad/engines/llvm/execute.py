@@ -27,6 +27,7 @@ CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
+_COUNTER_BYTES, _STOP_BYTES = 16, 8  # from the end of the arguments
 _ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # counter, stop, rows, lanes, out
 
 
@@ -41,22 +42,22 @@ class Prepared:
     row_operand: int  # which operand the tile's rows come from
     lane_operand: int
 
-    def bound(self, operands: Sequence[Array], out: Array) -> tuple[NDArray[np.int64], NDArray[np.int32], object]:
-        """Return the driver's arguments for these arrays, the flag that stops it, and what they point to."""
-        counter, stop = np.zeros(1, np.int64), np.zeros(1, np.int32)
+    def bound(self, operands: Sequence[Array], out: Array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the driver's arguments for these arrays, and the flag among them that stops it."""
         arguments = self.arguments.copy()
+        end = arguments.ctypes.data + arguments.nbytes
         arguments[_ADDRESSES] = (
-            counter.ctypes.data,
-            stop.ctypes.data,
+            end - _COUNTER_BYTES,
+            end - _STOP_BYTES,
             operands[self.row_operand].ctypes.data + self.schedule.row_offset,
             operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
             out.ctypes.data,
         )
-        return arguments, stop, counter
+        return arguments, arguments[-1:].view(np.int32)[:1]
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute into ``out``, canonical, from canonical operands."""
-        arguments, stop, _counter = self.bound(operands, out)
+        arguments, stop = self.bound(operands, out)
         pool.run(self.kernel, arguments, stop, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms)
 
 
@@ -99,7 +100,7 @@ def prepare_plan(chosen: Plan, problem: Problem, operands: Sequence[Array], out:
     assert isinstance(problem.geometry, Conv)
     seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
     tables = schedule(seen, chosen, problem.accumulate)
-    arguments = np.zeros(len(FIELDS), np.int64)
+    arguments = np.zeros(len(FIELDS) + 2, np.int64)  # last, the counter and the flag that two fields point to
     for name, number in tables.numbers.items():
         arguments[_AT[name]] = number
     for name, table in tables.tables.items():

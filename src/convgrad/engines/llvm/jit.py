@@ -46,6 +46,20 @@ def assembly(ir: str, isa: Isa, cpu: str = "") -> str:
     return text
 
 
+@cache
+def refusal() -> str:
+    """Return why this process may not run code made at run time, by trying; the empty string where it may."""
+    binding = llvm()
+    try:
+        machine = binding.Target.from_default_triple().create_target_machine(jit=True)
+        library = binding.JITLibraryBuilder().add_ir("define void @probe() { ret void }").export_symbol("probe")
+        tracker = library.link(binding.create_lljit_compiler(machine, use_jit_link=False), "probe")
+        ctypes.CFUNCTYPE(None)(tracker["probe"])()
+    except RuntimeError as error:
+        return f"executable memory is refused: {str(error).strip()}"
+    return ""
+
+
 class _Linker:
     """The process's compiler: kernels by specification, the longest unused leave first."""
 

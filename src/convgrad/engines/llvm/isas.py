@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import warnings
 from functools import cache
 
+from convgrad.engines.llvm import jit
 from convgrad.errors import InvalidAttributeError
 from convgrad.plan.machine import ISAS, Isa, Machine
 
@@ -15,12 +17,18 @@ CAPS = ("avx512", "avx2", "neon", "numpy")
 
 @cache
 def host_isas() -> tuple[Isa, ...]:
-    """Return the supported instruction sets this machine has, the widest first."""
-    from convgrad.engines.llvm.jit import llvm  # noqa: PLC0415 - LLVM is asked, so it is loaded
+    """Return the instruction sets kernels can be made and run for here, the widest first; warn where there are none."""
+    found = _supported()
+    why = jit.refusal() if found else f"this machine has none of {', '.join(ISAS)}"
+    if why:
+        warnings.warn(f"convgrad computes with NumPy only, slower and not to the same bits: {why}", stacklevel=2)
+    return () if why else found
 
+
+def _supported() -> tuple[Isa, ...]:
     architecture = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
     ours = architecture.get(platform.machine())
-    present = {name for name, has in llvm().get_host_cpu_features().items() if has}
+    present = {name for name, has in jit.llvm().get_host_cpu_features().items() if has}
     wanted = {isa.name: set(isa.features) - {"evex512"} for isa in ISAS.values()}
     return tuple(
         isa for isa in ISAS.values() if isa.architecture == ours and (ours == "aarch64" or wanted[isa.name] <= present)
@@ -62,6 +70,6 @@ def _cache_bytes(level: int, otherwise: int) -> int:
 
 def why_none() -> str:
     """Return why there is no instruction set to use."""
-    names = ", ".join(one.name for one in host_isas()) or "none of " + ", ".join(ISAS)
-    cap = max_isa()
-    return f"CONVGRAD_MAX_ISA={cap}, and this machine has {names}" if cap else f"this machine has {names}"
+    if not host_isas():
+        return jit.refusal() or f"this machine has none of {', '.join(ISAS)}"
+    return f"CONVGRAD_MAX_ISA={max_isa()}, and this machine has {', '.join(one.name for one in host_isas())}"

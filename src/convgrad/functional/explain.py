@@ -1,0 +1,94 @@
+"""How a call would be computed, without computing it: work, engine, plan, scratch, height and bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from convgrad import engines, formats
+from convgrad.engines import Choice
+from convgrad.functional.call import check_options, problem_from_shapes
+from convgrad.plan.recipe import Plan
+from convgrad.spec.bound import gamma
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.rules import refuse
+from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
+
+WIDTH = 10
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A call on dense row-major arrays: its problem, the engine, and the generated engine's plan; printable.
+
+    ``height`` is the most roundings a term of a sum goes through: the error is at most gamma_h sum |x||y|.
+    """
+
+    problem: Problem
+    choice: Choice
+    plan: Plan | None
+    height: int
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The scratch memory of all threads of the generated engine; 0 where NumPy computes, in blocks of its own."""
+        return 0 if self.plan is None else self.plan.scratch_bytes * self.plan.threads
+
+    def __str__(self) -> str:
+        problem = self.problem
+        geometry, moved = problem.geometry, moved_bytes(problem)
+        kinds = dict.fromkeys(map(str, (problem.operand_format, problem.output_format)))
+        tensors = [(t, problem.layouts[n]) for n, t in enumerate((*problem.operands, problem.output)) if t != "bias"]
+        shapes = [f"{t} {_words(from_canonical(canonical_shape(geometry, t), layout))}" for t, layout in tensors]
+        nominal, needed = nominal_flops(geometry), needed_flops(geometry)
+        accumulator = problem.operand_format.accumulator
+        rows = [
+            ("shapes", f"of the underlying convolution: {', '.join(shapes)}"),
+            ("work", f"{nominal / 1e9:.4g} GFLOP, {needed / 1e9:.4g} without padding; {moved / 1e6:.4g} MB"),
+            ("intensity", f"{nominal / max(moved, 1):.4g} operations a byte"),
+            ("engine", str(self.choice)),
+            ("sums", f"height h = {self.height}; error at most {gamma(self.height, accumulator.unit):.3g} sum |x||y|"),
+        ]
+        if self.plan is not None:
+            rows += [("plan", line) for line in str(self.plan).splitlines()[:1]]
+            rows += [("", line) for line in str(self.plan).splitlines()[1:]]
+        return "\n".join([f"{problem.operator} {' to '.join(kinds)}", *(f"  {n:{WIDTH}}  {text}" for n, text in rows)])
+
+
+def explain(
+    operator: str,
+    *shapes: object,
+    operand_type: str = "f32",
+    dtype: object = None,
+    threads: int | None = None,
+    **attributes: Any,
+) -> Explanation:
+    """Return how :func:`run` would compute a call on dense arrays of these shapes, as a value that prints itself.
+
+    ``shapes`` and ``attributes`` are as for :func:`infer_shapes`. Raises as :func:`run` does.
+
+    Follows the document of the operator named.
+
+    >>> layer = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
+    >>> explanation = explain("ConvolutionBackwardWeights", (8, 56, 56, 64), (8, 56, 56, 64), **layer)
+    >>> explanation.height
+    244
+    """
+    check_options(operator, None, False, threads)
+    fmt = formats.named(operand_type)
+    if fmt is None:  # T1
+        refuse("T1", operator, f"operand_type must be one of {', '.join(formats.FORMATS)}; got {operand_type!r}")
+    _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype)
+    return explanation_of(problem, threads)
+
+
+def explanation_of(problem: Problem, threads: int | None = None) -> Explanation:
+    """Return how a problem would be computed on dense arrays."""
+    choice = engines.choose(problem)
+    plan = engines.plan_of(problem, threads) if choice.engine == "generated" else None
+    return Explanation(problem, choice, plan, engines.height(problem))
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

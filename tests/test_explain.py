@@ -1,0 +1,137 @@
+"""How a call would be computed, without computing it; threads by context; NumPy where code may not be made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import engines
+from convgrad.cli import main
+from convgrad.engines.llvm import isas
+from convgrad.engines.threads import count
+from convgrad.functional.explain import Explanation
+from convgrad.notation import problem
+
+LAYER = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
+SHAPES = ((8, 56, 56, 64), (8, 56, 56, 64))
+
+
+def explained(**options: object) -> Explanation:
+    return convgrad.explain("ConvolutionBackwardWeights", *SHAPES, **options, **LAYER)  # type: ignore[arg-type]
+
+
+def test_a_weight_gradient_has_a_plan() -> None:
+    one = explained(threads=2)
+    assert one.plan is not None
+    assert one.height == one.plan.error_height == 244
+    assert one.scratch_bytes == one.plan.scratch_bytes * one.plan.threads <= 64 << 20
+    text = str(one)
+    for words in (
+        "1.85 GFLOP, 1.806 without padding",
+        "12.99 MB",
+        "generated",
+        "h = 244",
+        "tile",
+        "scratch",
+        "not dense",
+    ):
+        assert words in text
+
+
+def test_the_scratch_announced_is_the_scratch_used() -> None:
+    one = explained(threads=1)
+    src, diff_dst = (np.ones(shape, np.float32) for shape in SHAPES)
+    convgrad.convolution_backward_weights(src, diff_dst, (3, 3, 64, 64), auto_pad="same_upper", threads=1)
+    from convgrad.engines.llvm.execute import _prepared  # noqa: PLC0415
+
+    call = list(_prepared.values())[-1]
+    assert one.plan is not None
+    assert call.plan.spec == one.plan.spec
+    assert call.plan.scratch_bytes <= 2 * one.scratch_bytes
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1", ["ConvolutionBackwardWeights bf16", "generated", "tasks on"]),
+        ("FWD_D f32 NXC mb8ic64ih56oc64oh56kh3ph1", ["Convolution f32", "numpy: not dense weights: it does not solve"]),
+        (
+            "BWD_WB f16 NCX mb2ic4ih9oc8oh9kh3ph1",
+            ["ConvolutionBackwardWeights f16", "BiasAddBackward f16", "generated"],
+        ),
+    ],
+)
+def test_command(line: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", line, "--threads", "2"]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in words)
+
+
+def test_command_line_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "BWD_W"]) == 2
+    assert "problem line in quotes" in capsys.readouterr().err
+    assert main(["explain", "BWD_W f32 NXC mb8", "--plot", "a.png"]) == 2
+    assert main(["explain", "BWD_W f32 NXC mb8"]) == 1
+
+
+def test_plans_of_every_layout_and_type_are_of_dense_arrays() -> None:
+    for layout in ("NXC", "NCX", "NXC:OIX", "NCX:XIO"):
+        for kind in ("f32", "bf16", "f16"):
+            one = problem(f"BWD_W {kind} {layout} mb2ic40ih9oc24oh9kh3ph1")
+            assert engines.plan_of(one, 1).error_height == engines.height(one)
+
+
+def test_threads_by_context() -> None:
+    everywhere = count(None)
+    seen: list[int] = []
+    with convgrad.threads(3):
+        assert (count(None), count(2)) == (3, 2)
+        with convgrad.threads(1):
+            assert count(None) == 1
+        other = threading.Thread(target=lambda: seen.append(count(None)))
+        other.start()
+        other.join()
+        assert count(None) == 3
+    assert seen == [everywhere]
+    assert count(None) == everywhere
+    for wrong in (0, -1, 1.5, True, "2"):
+        with pytest.raises(convgrad.InvalidAttributeError, match=r"threads must be a positive integer; got .*\[D6\]"):
+            convgrad.threads(wrong).__enter__()  # type: ignore[arg-type]
+
+
+NO_EXECUTABLE_MEMORY = """
+import ctypes, warnings
+refused = ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN
+import numpy as np, convgrad
+ones = np.ones((1, 8, 8, 8), np.float32)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    results = [convgrad.convolution_backward_weights(ones, ones, (1, 1, 8, 8)) for _ in range(3)]
+assert all((result == 64).all() for result in results)
+print(refused, [str(warning.message) for warning in caught])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux to refuse executable memory")
+def test_refused_executable_memory_is_numpy_with_one_warning() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_EXECUTABLE_MEMORY], capture_output=True, text=True, check=True)
+    refused, told = done.stdout.split(" ", 1)
+    if refused != "True":
+        pytest.skip("this kernel cannot refuse executable memory")
+    assert told.count("convgrad computes with NumPy only") == 1
+    assert "executable memory is refused" in told
+
+
+def test_no_instruction_set_is_numpy_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    isas.host_isas.cache_clear()
+    monkeypatch.setattr(isas, "_supported", lambda: ())
+    with pytest.warns(
+        UserWarning, match="NumPy only, slower and not to the same bits: this machine has none of avx512"
+    ):
+        assert isas.isa() is None
+    isas.host_isas.cache_clear()
