@@ -29,6 +29,8 @@ _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
 def threads(number: int) -> Iterator[None]:
     """Use at most ``number`` threads in a ``with`` block of this thread or task; the ``threads`` of a call beats it.
 
+    Raises InvalidAttributeError unless ``number`` is a positive integer. Results do not depend on it.
+
     >>> with threads(1):
     ...     count(None), count(2)
     (1, 2)
