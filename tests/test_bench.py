@@ -30,7 +30,7 @@ from convgrad.bench.report import COLUMNS, conditions, heading, line, row, summa
 from convgrad.bench.roofs import Level, Roofs, cache_bytes
 from convgrad.bench.work import Contender, Work, magnitudes, make_work
 from convgrad.errors import ConvgradError, FileError, UnsupportedError
-from convgrad.notation import DIRECTIONS
+from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "convgrad")
@@ -265,7 +265,7 @@ def made_up(name: str, ours_ms: float, torch_ms: tuple[float, float]) -> dict[st
     (case,) = suites.cases("tiny", [TINY])
     peers = {"torch": tuple(Series(f"torch {i}", 9.0, (ms, ms)) for i, ms in enumerate(torch_ms))}
     ours = Series("convgrad", 7.0, (ours_ms, ours_ms))
-    outcome = Outcome(case, "numpy", 10**8, 10**8, 10**6, ours, peers, (100.0, 200.0), True)
+    outcome = Outcome(case, problem(TINY), "numpy", 10**8, 10**8, 10**6, ours, peers, (100.0, 200.0), True)
     return {**row(outcome, ROOFS), "name": name}
 
 
@@ -278,6 +278,7 @@ def test_a_row_of_made_up_samples() -> None:
     assert (figures["torch_ratio"], figures["torch_layout"]) == (2.0, "nhwc")
     assert (figures["torch_ms"], figures["torch_nchw_ms"]) == (4.0, 6.0)
     assert figures["level"] == "L2"
+    assert 0 < figures["predicted_ms"] < 1
 
 
 def test_the_summary_groups_and_finds_the_worst() -> None:

@@ -83,7 +83,9 @@ def test_plans_of_every_layout_and_type_are_of_dense_arrays() -> None:
     for layout in ("NXC", "NCX", "NXC:OIX", "NCX:XIO"):
         for kind in ("f32", "bf16", "f16"):
             one = problem(f"BWD_W {kind} {layout} mb2ic40ih9oc24oh9kh3ph1")
-            assert engines.plan_of(one, 1).error_height == engines.height(one)
+            machine = engines.machine_of(one)
+            assert machine is not None
+            assert engines.plan_of(one, machine, 1).error_height == engines.height(one)
 
 
 def test_threads_by_context() -> None:

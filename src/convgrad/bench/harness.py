@@ -28,6 +28,7 @@ from convgrad.bench.work import (
     ours,
 )
 from convgrad.host import staying_on
+from convgrad.spec.problem import Problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 from convgrad.verify.compare import Verdict
 
@@ -44,6 +45,7 @@ class Outcome:
     """What came of a case: its cost, everybody's times, the peak's samples in GFLOP/s, whether convgrad is right."""
 
     case: Case
+    problem: Problem
     engine: str
     nominal_flops: int
     needed_flops: int
@@ -103,6 +105,7 @@ def measure(
     of_peers = iter(others)
     return Outcome(
         case,
+        work.problem,
         work.engine,
         nominal_flops(work.conv),
         needed_flops(work.conv),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from statistics import median
 from typing import Any
 
+from convgrad import engines
 from convgrad.bench.figures import fastest, geometric_mean, ratio
 from convgrad.bench.harness import Outcome
 from convgrad.bench.peers import PEERS, Peer
 from convgrad.bench.roofs import Roofs
 from convgrad.host import cpu_model
+from convgrad.spec.problem import Problem
 
 Row = Mapping[str, Any]
 
@@ -21,7 +24,7 @@ VERSIONS = ("convgrad", "numpy", "llvmlite", *PEERS)
 _PER_CASE = (
     *("suite", "name", "problem", "direction", "type", "layout", "engine", "right"),
     *("gflop", "mbytes", "flops_per_byte", "convgrad_first_ms", "convgrad_ms", "gflops"),
-    *("peak_gflops", "share_of_peak", "level", "floor_ms", "share_of_floor"),
+    *("peak_gflops", "share_of_peak", "level", "floor_ms", "share_of_floor", "predicted_ms"),
 )
 _PER_RUN = ("threads", "repeat", "fma_gflops", *(f"{level}_gbs" for level in LEVELS), "machine", "date")
 COLUMNS = (
@@ -74,6 +77,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
         "level": roofs.level(outcome.bytes).name,
         "floor_ms": floor_ms,
         "share_of_floor": floor_ms / mine.median_ms,
+        "predicted_ms": predicted_ms(outcome.problem, outcome.bytes, roofs),
     }
     notes = list(outcome.notes)
     for name, series in outcome.peers.items():
@@ -87,6 +91,16 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
             figures |= {f"{name}_ms": best.median_ms, f"{name}_layout": layout, f"{name}_ratio": ratio(mine, best)}
     figures["note"] = "; ".join(dict.fromkeys(notes))
     return figures
+
+
+def predicted_ms(problem: Problem, size: int, roofs: Roofs) -> float | None:
+    """Return the time that the plan predicts on a machine of the roofs measured; None where there is no plan."""
+    machine = engines.machine_of(problem)
+    if machine is None:
+        return None
+    cores = roofs.threads
+    fma, read = roofs.fma_gflops / 2 / cores, roofs.level(size).gbs / cores
+    return engines.plan_of(problem, replace(machine, fma_per_ns=fma, bytes_per_ns=read), cores).time_ms
 
 
 # -- text ------------------------------------------------------------------------------------------------------------

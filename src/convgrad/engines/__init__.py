@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.threads import count
-from convgrad.plan.machine import Isa
+from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Plan
 from convgrad.plan.strategies import as_weights, plan, why_none
 from convgrad.plan.view import view
@@ -47,12 +47,16 @@ def choose(problem: Problem) -> Choice:
     return Choice("numpy", isas.why_none(), None) if isa is None else Choice("generated", "", isa)
 
 
-def plan_of(problem: Problem, threads: int | None = None) -> Plan:
-    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
+def machine_of(problem: Problem) -> Machine | None:
+    """Return this machine as plans see it; None where the generated engine is not the choice."""
     from convgrad.engines.llvm import isas  # noqa: PLC0415
 
     isa = choose(problem).isa
-    assert isa is not None
+    return None if isa is None else isas.machine(isa)
+
+
+def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Plan:
+    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
     weights = as_weights(problem)
     assert isinstance(weights.geometry, Conv)
     sizes = [problem.operand_format.dtype.itemsize] * len(weights.operands) + [problem.output_format.dtype.itemsize]
@@ -60,7 +64,7 @@ def plan_of(problem: Problem, threads: int | None = None) -> Plan:
     layouts = problem.layouts if weights is problem else (problem.layouts[0],) * 2 + ("OIX",)
     shapes = (canonical_shape(weights.geometry, tensor) for tensor in tensors)
     strides = [_dense(*each) for each in zip(shapes, layouts, sizes, strict=True)]
-    return plan(weights, view(weights.geometry, *strides), isas.machine(isa), count(threads))
+    return plan(weights, view(weights.geometry, *strides), machine, count(threads))
 
 
 def _dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:

@@ -85,9 +85,9 @@ def explain(
 
 def explanation_of(problem: Problem, threads: int | None = None) -> Explanation:
     """Return how a problem would be computed on dense arrays."""
-    choice = engines.choose(problem)
-    plan = engines.plan_of(problem, threads) if choice.engine == "generated" else None
-    return Explanation(problem, choice, plan, engines.height(problem))
+    machine = engines.machine_of(problem)
+    plan = None if machine is None else engines.plan_of(problem, machine, threads)
+    return Explanation(problem, engines.choose(problem), plan, engines.height(problem))
 
 
 def _words(shape: tuple[int, ...]) -> str:
