@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from convgrad.engines.llvm.execute import Prepared, prepare_plan
-from convgrad.engines.threads import Team
 from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import HOST, Array, empty, plans_for, prepared_weights
@@ -60,6 +59,5 @@ def test_guard_pages(seed: int, isa: str) -> None:
 
 
 def run_in(call: Prepared, scratch: Guarded, operands: list[Array], out: Array) -> None:
-    arguments, stop = call.bound(operands, out)
-    team = Team(call.kernel, arguments, stop, call.schedule.scratch_bytes)
-    team.kernel(arguments.ctypes.data, scratch.bytes.ctypes.data)
+    arguments = call.bound(operands, out)
+    call.kernel(arguments.ctypes.data, scratch.bytes.ctypes.data)

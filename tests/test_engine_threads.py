@@ -117,10 +117,10 @@ def test_an_error_on_a_thread_reaches_the_caller(time_ms: float) -> None:
         met.set()
         raise MemoryError("no room")
 
-    stop = np.zeros(1, np.int32)
+    arguments = np.zeros(2, np.int64)
     with pytest.raises(MemoryError, match="no room"):
-        pool.run(kernel, np.zeros(1, np.int64), stop, 64, 3, time_ms)
-    assert stop[0] == 1
+        pool.run(kernel, arguments, 64, 3, time_ms)
+    assert arguments[-1] == 1
 
 
 def test_ctrl_c_ends_a_long_call() -> None:

@@ -88,13 +88,17 @@ def _work(kernel: Kernel, arguments: NDArray[np.int64], scratch_bytes: int) -> N
 class Team:
     """The threads of one call: who is at work, whether any may still join, and what went wrong."""
 
-    def __init__(self, kernel: Kernel, arguments: NDArray[np.int64], stop: NDArray[np.int32], scratch_bytes: int):
-        self.kernel, self.arguments, self.stop, self.scratch_bytes = kernel, arguments, stop, scratch_bytes
+    def __init__(self, kernel: Kernel, arguments: NDArray[np.int64], scratch_bytes: int):
+        self.kernel, self.arguments, self.scratch_bytes = kernel, arguments, scratch_bytes
         self.lock = threading.Lock()
         self.left = threading.Event()
         self.expected = self.working = 0
         self.closed = False
         self.error: BaseException | None = None
+
+    def stop(self) -> None:
+        """Raise the flag that the driver looks at: the last of its arguments."""
+        self.arguments[-1] = 1
 
     def work(self) -> None:
         """Run the driver on this thread."""
@@ -110,7 +114,7 @@ class Team:
             self.work()
         except BaseException as error:
             self.error = error
-            self.stop[0] = 1
+            self.stop()
         with self.lock:
             self.working -= 1
             self.expected -= 1
@@ -169,7 +173,6 @@ def size() -> int:
 def run(
     kernel: Kernel,
     arguments: NDArray[np.int64],
-    stop: NDArray[np.int32],
     scratch_bytes: int,
     threads: int,
     time_ms: float,
@@ -178,7 +181,7 @@ def run(
     if threads == 1 and time_ms < LONG_MS:
         _work(kernel, arguments, scratch_bytes)
         return
-    team = Team(kernel, arguments, stop, scratch_bytes)
+    team = Team(kernel, arguments, scratch_bytes)
     try:
         if time_ms < LONG_MS:
             team.expected = threads - 1
@@ -189,7 +192,7 @@ def run(
             _current().invite(team, threads)
             team.left.wait()
     except BaseException:
-        stop[0] = 1
+        team.stop()
         raise
     finally:
         team.left.clear()

@@ -52,4 +52,4 @@ class Machine:
     l2_bytes: int = 1 << 20
     cores: int = 1
     fma_per_ns: float = 64.0  # of one core
-    bytes_per_ns: float = 10.0  # from memory, of one core
+    bytes_per_ns: float = 20.0  # where operands usually lie, in a shared cache or memory, of one core

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Literal
 
@@ -65,7 +65,7 @@ class Operator:
         """Return the attribute that has this meaning, under whatever name; None where the operator lacks it."""
         return next((a for a in self.attributes if a.means == means), None)
 
-    @property
+    @cached_property
     def operand_counts(self) -> range:
         """How many operands the operator takes: optional ones come last."""
         return range(sum(p.required for p in self.operands), len(self.operands) + 1)

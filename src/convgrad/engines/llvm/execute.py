@@ -42,8 +42,8 @@ class Prepared:
     row_operand: int  # which operand the tile's rows come from
     lane_operand: int
 
-    def bound(self, operands: Sequence[Array], out: Array) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the driver's arguments for these arrays, and the flag among them that stops it."""
+    def bound(self, operands: Sequence[Array], out: Array) -> NDArray[np.int64]:
+        """Return the driver's arguments for these arrays; the last of them is the flag that stops it."""
         arguments = self.arguments.copy()
         end = arguments.ctypes.data + arguments.nbytes
         arguments[_ADDRESSES] = (
@@ -53,12 +53,12 @@ class Prepared:
             operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
             out.ctypes.data,
         )
-        return arguments, arguments[-1:].view(np.int32)[:1]
+        return arguments
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute into ``out``, canonical, from canonical operands."""
-        arguments, stop = self.bound(operands, out)
-        pool.run(self.kernel, arguments, stop, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms)
+        arguments = self.bound(operands, out)
+        pool.run(self.kernel, arguments, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms)
 
 
 def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
