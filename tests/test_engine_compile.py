@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 import threading
 from pathlib import Path
 
@@ -45,21 +46,15 @@ def test_golden_tile() -> None:
     assert str(module) == (GOLDEN / "tile.ll").read_text()
 
 
-CPUS = [
-    *(("avx512", cpu) for cpu in ("", "skylake-avx512", "sapphirerapids", "znver4")),
-    *(("avx2", cpu) for cpu in ("", "haswell", "znver2")),
-    ("neon", ""),
-    ("neon", "neoverse-n1"),
-]
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
 OURS = re.compile(r"(task|tile\d|carry|finish|pack_rows|pack_lanes|_GLOBAL_OFFSET_TABLE_)")
 
 
-@pytest.mark.parametrize(("isa", "cpu"), CPUS)
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
-def test_no_symbol_from_outside(isa: str, cpu: str, fmt: str) -> None:
+def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
     for lies in (CHANNELS, POSITIONS, STRIDED):
-        text = jit.assembly(weights_module(spec_of(isa, 5, 2, fmt, lies, lies)), ISAS[isa], cpu)
+        text = jit.assembly(weights_module(spec_of(isa, 5, 2, fmt, lies, lies)), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
         named = set(re.findall(r"(?<![.\w])([A-Za-z_]\w*)@(?:PLT|GOT\w*)", text))
         assert {n for n in called | named if not OURS.fullmatch(n)} == set()
@@ -92,6 +87,104 @@ def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], lies: str) ->
     assert not [line for line in loop if "(%rsp)" in line or "[sp" in line], "spills"
     limit = {"avx512": 14, "avx2": 14, "neon": 14}[isa]
     assert len(loop) - multiplies - rows - vectors <= limit, loop
+
+
+# Processors by the names LLVM has for them, under the instruction set that they would be given.
+CPU_NAMES = {
+    "avx512": (
+        "x86-64-v4", "skylake-avx512", "cascadelake", "icelake-server",
+        "sapphirerapids", "graniterapids", "znver4", "znver5",
+    ),
+    "avx2": (
+        "x86-64-v3", "haswell", "broadwell", "skylake", "alderlake",
+        "znver1", "znver2", "znver3",
+    ),
+    "neon": (
+        "generic", "cortex-a72", "cortex-a76", "cortex-x2", "neoverse-n1",
+        "neoverse-n2", "neoverse-v1", "neoverse-v2", "apple-m1", "apple-m2", "ampere1", "a64fx",
+    ),
+}  # fmt: skip
+NAMED = [(isa, cpu) for isa, cpus in CPU_NAMES.items() for cpu in cpus]
+PROGRAM_BITS_64, SYMBOL_TABLE = 2, 2
+
+
+def undefined_symbols(elf: bytes) -> set[str]:
+    """Return the names that an object file wants from elsewhere: symbols of its table that no section has."""
+    assert elf[:6] == bytes([0x7F, *b"ELF", PROGRAM_BITS_64, 1])
+    (sections_at,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count = struct.unpack_from("<HH", elf, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", elf, sections_at + n * size) for n in range(count)]
+    (symbols,) = [s for s in sections if s[1] == SYMBOL_TABLE]
+    names = sections[symbols[6]]
+    strings = elf[names[4] : names[4] + names[5]]
+    found = set()
+    for name, _, _, section, _, _ in struct.iter_unpack("<IBBHQQ", elf[symbols[4] : symbols[4] + symbols[5]]):
+        if section == 0:
+            found.add(strings[name : strings.index(b"\0", name)].decode())
+    return found - {""}
+
+
+def spills(text: str, vectors: int) -> list[str]:
+    """Return the instructions of a tile's inner loop that touch the stack: by its pointer, or the frame's if set."""
+    (loop,) = inner_loops(text, f"tile{vectors}")
+    frame = re.search(r"movq\s+%rsp, %rbp|(mov|add)\s+x29, sp", text)
+    stack = r"\(%r[sb]p[,)]|\[(sp|x29)\b" if frame else r"\(%rsp[,)]|\[sp\b"
+    return [line for line in loop if re.search(stack, line)]
+
+
+def compiled_for(isa: str, cpu: str, spec: KernelSpec, capfd: pytest.CaptureFixture[str]) -> tuple[str, set[str]]:
+    """Return the tile's assembly, and what the whole object wants from outside; LLVM must know the processor."""
+    machine = jit.target_machine(ISAS[isa], cpu)
+    assert "not a recognized processor" not in capfd.readouterr().err, f"LLVM has no processor {cpu}"
+    module = Module()
+    tile(module, spec, spec.tile.vectors)
+    text = jit.assembly(str(module), ISAS[isa], cpu)
+    whole = jit.llvm().parse_assembly(f'target triple = "{ISAS[isa].triple}"\n{weights_module(spec)}')
+    return text, undefined_symbols(machine.emit_object(whole))
+
+
+@pytest.mark.parametrize(("isa", "cpu"), NAMED)
+def test_processors(isa: str, cpu: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """For each: it compiles, wants no symbol, and its inner loop keeps all sums in registers; types in turn."""
+    rows, vectors = ISAS[isa].tiles[0]
+    fmt = ("f32", "bf16", "f16")[NAMED.index((isa, cpu)) % 3]
+    lies = (CHANNELS, POSITIONS)[NAMED.index((isa, cpu)) % 2]
+    text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, fmt, lies, lies), capfd)
+    assert wanted <= {"_GLOBAL_OFFSET_TABLE_"}
+    (loop,) = inner_loops(text, f"tile{vectors}")
+    assert sum("fmadd" in line or "fmla" in line for line in loop) == rows * vectors
+    assert spills(text, vectors) == []
+
+
+@pytest.mark.parametrize(("isa", "cpu"), [("avx512", "znver5"), ("avx2", "haswell"), ("neon", "neoverse-v2")])
+def test_every_tile_of_a_processor(isa: str, cpu: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for rows, vectors in ISAS[isa].tiles:
+        for lies in (CHANNELS, IN_PLACE):
+            text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, "f32", lies), capfd)
+            assert wanted <= {"_GLOBAL_OFFSET_TABLE_"}
+            assert spills(text, vectors) == [], (rows, vectors, lies)
+
+
+def test_a_processor_that_llvm_does_not_know_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AssertionError, match="LLVM has no processor znver99"):
+        compiled_for("avx2", "znver99", spec_of("avx2", 1, 1), capfd)
+
+
+def test_a_spill_is_seen() -> None:
+    """More sums than there are registers."""
+    module = Module()
+    tile(module, spec_of("avx2", 10, 2), 2)
+    assert spills(jit.assembly(str(module), ISAS["avx2"], "haswell"), 2) != []
+
+
+def test_an_undefined_symbol_is_seen() -> None:
+    module = Module()
+    module.declare("declare void @elsewhere()")
+    f = module.function("here", public=True)
+    f.call("elsewhere")
+    f.done()
+    whole = jit.llvm().parse_assembly(f'target triple = "{ISAS["neon"].triple}"\n{module}')
+    assert undefined_symbols(jit.target_machine(ISAS["neon"]).emit_object(whole)) == {"elsewhere"}
 
 
 def test_a_kernel_is_compiled_once() -> None:

@@ -8,7 +8,7 @@ from math import ceil, gcd, prod
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import CHANNELS, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Plan, Tile
-from convgrad.plan.schedule import F32_BYTES, levels_of
+from convgrad.plan.schedule import F32_BYTES, inner_step, levels_of
 from convgrad.plan.view import View, blocks_of, collapsed
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
@@ -38,11 +38,12 @@ class _Cost:
         return self.compute_ns + self.finish_ns + taps * (self.row_pack_ns * lanes + self.lane_pack_ns * rows)
 
 
-def layout(strides: tuple[int, ...], extents: tuple[int, ...], size: int) -> str:
+def layout(view: View, tensor: str, size: int) -> str:
     """Return how a (N, C, X...) array lies, by what is next to what; one channel lies as you like."""
-    if strides[1] == size or extents[1] == 1:
+    shape = view.conv.src_shape if tensor == "src" else view.conv.dst_shape
+    if view.strides(tensor)[1] == size or shape[1] == 1:
         return CHANNELS
-    return POSITIONS if strides[-1] == size else STRIDED
+    return POSITIONS if inner_step(view, tensor) == size else STRIDED
 
 
 def plans(problem: Problem, view: View, machine: Machine, threads: int, most: int | None) -> list[Plan]:
@@ -62,7 +63,7 @@ def _specs(problem: Problem, view: View, machine: Machine, rows: str, most_rows:
     lanes = _other(rows)
     shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
     size = problem.operand_format.dtype.itemsize
-    lies = {t: layout(view.strides(t), shapes[t], size) for t in shapes}
+    lies = {t: layout(view, t, size) for t in shapes}
     channels = shapes[rows][1] // conv.groups
     most_rows = min(most_rows, channels)
     specs = []

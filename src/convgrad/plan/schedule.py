@@ -18,7 +18,7 @@ CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries
 TAP = ("outer", "x", "y", "low", "high", "out")  # outer tap; bytes of rows and lanes; positions; bytes of output
 TABLES = ("tasks", "chunks", "row_entries", "lane_entries", "taps", "run_index", "runs", "joins")
 FIELDS = (
-    "counter", "stop", "rows", "lanes", "out", *TABLES,
+    "counter", "active", "stop", "rows", "lanes", "out", *TABLES,
     "task_count", "chunk_count", "row_group", "lane_group", "out_group",
     "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
     "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",
@@ -106,7 +106,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     cutting = pieces(view)
     per_group = {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
     packed = {rows: tile.rows * F32_BYTES, plan.lanes: spec.width * F32_BYTES}
-    steps = {t: _inner(view, t) if spec.row_layout == IN_PLACE and t == rows else packed[t] for t in ("src", "dst")}
+    steps = {t: inner_step(view, t) if spec.row_layout == IN_PLACE and t == rows else packed[t] for t in ("src", "dst")}
     in_place = rows if spec.row_layout == IN_PLACE else None
     slices = _slices(view, cutting, plan, steps, in_place)
     images = plan.chunk_images
@@ -152,9 +152,9 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "task_count": len(tasks), "chunk_count": len(chunks),
         "row_group": group_step[rows], "lane_group": group_step[plan.lanes],
         "out_group": per_group["dst"] * out_strides[0],
-        "row_n": view.strides(rows)[0], "row_c": view.strides(rows)[1], "row_i": _inner(view, rows),
+        "row_n": view.strides(rows)[0], "row_c": view.strides(rows)[1], "row_i": inner_step(view, rows),
         "lane_n": view.strides(plan.lanes)[0], "lane_c": view.strides(plan.lanes)[1],
-        "lane_i": _inner(view, plan.lanes),
+        "lane_i": inner_step(view, plan.lanes),
         "row_channels": per_group[rows], "lane_channels": per_group[plan.lanes],
         "row_panel": panel_bytes[rows], "lane_panel": panel_bytes[plan.lanes],
         "row_image": image_bytes[rows], "lane_image": image_bytes[plan.lanes],
@@ -189,7 +189,7 @@ def _advance(entries: tuple[Ints, ...], images: int) -> int:
     return int(entries[1][0, 0] - entries[0][0, 0]) if len(entries) > 1 and all(map(len, entries[:2])) else images
 
 
-def _inner(view: View, tensor: str) -> int:
+def inner_step(view: View, tensor: str) -> int:
     """Return the step from a position to the next: of all positions where they are one row and lie so."""
     extents = tuple(a.dst for a in view.conv.axes)
     strides = view.strides(tensor)[2:]
@@ -269,7 +269,7 @@ def _slice(
 
     ``met`` is the source row of every outer tap and destination row; ``at`` are the rows' byte offsets in an image.
     """
-    inner, src_step, dst_step = view.conv.axes[-1], _inner(view, "src"), _inner(view, "dst")
+    inner, src_step, dst_step = view.conv.axes[-1], inner_step(view, "src"), inner_step(view, "dst")
     row, p0, p1 = (a[part] for a in (cutting.row, cutting.first, cutting.end))
     used = met[:, row]
     slots, where = np.unique(used, return_inverse=True)

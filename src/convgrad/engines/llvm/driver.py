@@ -47,7 +47,7 @@ class _Arguments:
         self.f = f
 
     def __getattr__(self, name: str) -> Value:
-        pointer = name in ("counter", "stop", "rows", "lanes", "out", *TABLES)
+        pointer = name in ("counter", "active", "stop", "rows", "lanes", "out", *TABLES)
         return self.f.load("ptr" if pointer else "i64", self.f.arguments, _FIELD[name])
 
 
@@ -57,9 +57,10 @@ def _row(f: Function, pointer: Value, names: tuple[str, ...]) -> dict[str, Value
 
 
 def _driver(module: Module, spec: KernelSpec) -> None:
-    """Claim tasks until none is left."""
+    """Claim tasks until none is left; ``active`` counts the threads that are at it."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = _Arguments(f)
+    f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
     saved = f.op("ptr", "alloca i64, align 8")
     enter, leave = _FLOATING_POINT[spec.isa.architecture]
     enter(f, saved)
@@ -68,6 +69,7 @@ def _driver(module: Module, spec: KernelSpec) -> None:
         with f.when(task < a.task_count):
             f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * (8 * len(TASK))))
     leave(f, saved)
+    f.op("i64", f"atomicrmw sub {a.active}, i64 1 seq_cst")
     f.done()
 
 

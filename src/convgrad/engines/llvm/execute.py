@@ -27,8 +27,8 @@ CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
-_COUNTER_BYTES, _STOP_BYTES = 16, 8  # from the end of the arguments
-_ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # counter, stop, rows, lanes, out
+_FLAGS = ("counter", "active", "stop")  # one word each, at the end of the arguments; fields point to them
+_ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # the flags, rows, lanes, out
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,9 @@ class Prepared:
         arguments = self.arguments.copy()
         end = arguments.ctypes.data + arguments.nbytes
         arguments[_ADDRESSES] = (
-            end - _COUNTER_BYTES,
-            end - _STOP_BYTES,
+            end - 24,
+            end - 16,
+            end - 8,
             operands[self.row_operand].ctypes.data + self.schedule.row_offset,
             operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
             out.ctypes.data,
@@ -100,7 +101,7 @@ def prepare_plan(chosen: Plan, problem: Problem, operands: Sequence[Array], out:
     assert isinstance(problem.geometry, Conv)
     seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
     tables = schedule(seen, chosen, problem.accumulate)
-    arguments = np.zeros(len(FIELDS) + 2, np.int64)  # last, the counter and the flag that two fields point to
+    arguments = np.zeros(len(FIELDS) + len(_FLAGS), np.int64)
     for name, number in tables.numbers.items():
         arguments[_AT[name]] = number
     for name, table in tables.tables.items():

@@ -1,0 +1,193 @@
+"""One problem, one SHA-256: for every number of threads, instruction set, layout, cache size and way of cutting."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from convgrad import engines
+from convgrad.engines import threads as pool
+from convgrad.engines.llvm import isas
+from convgrad.engines.llvm.execute import prepare
+from convgrad.formats import FORMATS
+from convgrad.notation import problem
+from convgrad.plan.machine import ISAS
+from convgrad.spec.geometry import Conv
+from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import Problem
+from engine_helpers import HOST, SMALL, Array, empty, plans_for, run_plan
+
+TYPES = ("f32", "bf16", "f16")
+CHANNELS = [1, 3, 8, 13, 16, 24, 31, 32, 48, 64, 67, 96, 128, 130]
+THREADS = range(1, 9)
+SMALL_CACHE = 1 << 14  # makes many chunks
+LARGE = 24_000_000  # multiply-adds; from about 3 million on, calls are cut for threads
+QUICK, LONG = range(3), range(3, 43)  # chunks of 5 problems that share types and channels, and so kernels
+
+SHAPES = [
+    "mb5ic67ih13oc70oh13kh3ph1",  # packed images
+    "mb2ic64ih24oc64oh24kh3ph1",
+    "mb2ic48ih30oc130oh30kh1ph0",
+    "mb3ic3ih40oc64oh20kh7sh2ph3",
+    "g4mb2ic32ih20oc64oh10kh3sh2ph1",
+]
+
+
+def random_line(rng: np.random.Generator, channels: list[int], least: int) -> str:
+    """Return a problem line without type and layout, of ``least`` to LARGE multiply-adds."""
+    while True:
+        axes = "dhw"[-int(rng.choice([1, 2, 2, 3])) :]
+        groups, batch = int(rng.choice([1, 1, 1, 2, 4])), int(rng.choice([1, 2, 3, 8, 17, 40]))
+        inner, outer = (groups * int(c) for c in rng.choice(channels, 2))
+        deconv = bool(rng.random() < 0.25)
+        extents = ""
+        for axis in axes:
+            most = {1: 900, 2: 40, 3: 14}[len(axes)]
+            k, s, d, o = (int(rng.integers(1, high)) for high in (6, 3, 3, most))
+            if rng.random() < 0.3:
+                k = 1
+            effective = d * (k - 1) + 1
+            pad = int(rng.integers(0, effective + 1))
+            i = s * (o - 1) + effective - 2 * pad
+            small, large = ("i", "o") if deconv else ("o", "i")
+            extents += f"{large}{axis}{i}{small}{axis}{o}k{axis}{k}s{axis}{s}d{axis}{d - 1}p{axis}{pad}"
+            if i < 1:
+                break
+        else:
+            line = f"g{groups}mb{batch}ic{inner}oc{outer}{extents}"
+            conv = problem(as_line(line, deconv, "f32", "NXC")).geometry
+            assert isinstance(conv, Conv)
+            if least <= conv.multiply_adds <= LARGE and max(map(np.prod, (conv.src_shape, conv.dst_shape))) < 1 << 20:
+                return "deconv " * deconv + line
+
+
+def as_line(shape: str, deconv: bool, fmt: str, data_format: str) -> str:
+    return f"{'deconv ' * deconv}BWD_W {fmt} {data_format} {shape}"
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """What one problem gave: digests by how it was run, and how it was cut."""
+
+    words: str
+    digests: dict[tuple[object, ...], str]
+    tasks: tuple[int, ...]
+    chunks: tuple[int, ...]
+
+
+def digest(array: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def values(shape: tuple[int, ...], one: Problem, rng: np.random.Generator) -> Array:
+    return rng.standard_normal(shape, np.float32).astype(one.operand_format.dtype)
+
+
+def lying(array: Array, layout: str) -> Array:
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if layout == "NXC" else array
+
+
+def hashes_of(line: str, fmt: str, output: str, accumulate: bool, seed: int) -> Hashes:
+    """Run one problem in every way, each into an output of its own, full of NaN or of the old value."""
+    words, digests, tasks, chunks = f"{line} {fmt} to {output}", {}, [], []
+    deconv, shape = line.startswith("deconv"), line.removeprefix("deconv ")
+    for data_format in ("NXC", "NCX"):
+        one = problem(as_line(shape, deconv, fmt, data_format))
+        one = replace(one, output_format=FORMATS[output], accumulate=accumulate)
+        conv, rng = one.geometry, np.random.default_rng(seed)
+        assert isinstance(conv, Conv)
+        assert engines.choose(one).engine == "generated"
+        made = [values(s, one, rng) for s in (conv.src_shape, conv.dst_shape)]
+        given = {"src": made[0], "dst": made[1]}
+        operands = [lying(given[t], layout) for t, layout in zip(one.operands, one.layouts, strict=False)]
+        old = rng.standard_normal(conv.weights_shape).astype(one.output_format.dtype)
+
+        def fresh(one: Problem = one, old: Array = old) -> Array:
+            out = empty(one)
+            if accumulate:
+                out[...] = old
+            return out
+
+        for isa in HOST:
+            host = isas.machine(ISAS[isa])
+            for threads in THREADS:
+                for machine in (host, replace(host, l2_bytes=SMALL_CACHE)):
+                    out = fresh()
+                    call = prepare(one, operands, out, machine, threads)
+                    call.execute(operands, out)
+                    digests[data_format, isa, threads, machine.l2_bytes] = digest(out)
+                    tasks.append(call.plan.tasks)
+                    chunks.append(call.schedule.numbers["chunk_count"])
+        out = fresh()
+        assert engines.execute(one, operands, out, 3).engine == "generated"
+        digests[data_format, "as chosen"] = digest(out)
+        if conv.multiply_adds < SMALL and data_format == "NXC":
+            digests["the specified order"] = digest(evaluate_in_order(one, operands, old))
+    return Hashes(words, digests, tuple(tasks), tuple(chunks))
+
+
+def assert_one(found: Hashes) -> None:
+    assert len(set(found.digests.values())) == 1, (found.words, found.digests)
+
+
+_counts = {"problems": 0, "runs": 0, "different bits": 0, "of several tasks": 0, "of several chunks": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def summary() -> Iterator[None]:
+    yield
+    print(f"\n{_counts}", end="")
+
+
+def count_in(found: Hashes) -> None:
+    several = len(set(found.digests.values())) - 1
+    more = (1, len(found.digests), several, max(found.tasks) > 1, max(found.chunks) > 1)
+    for name, n in zip(_counts, more, strict=True):
+        _counts[name] += int(n)
+
+
+def run_chunk(seed: int) -> None:
+    """Assert on problems small, middle and large, most of them cut into tasks and chunks."""
+    rng, all_found = np.random.default_rng([51, seed]), []
+    fmt, output = TYPES[seed % 3], TYPES[(seed + seed // 3) % 3]
+    channels = rng.choice(CHANNELS, 2, replace=False).tolist()
+    for number, least in enumerate((1000, 100_000, 3_000_000, 3_000_000, 3_000_000)):
+        found = hashes_of(random_line(rng, channels, least), fmt, output, number == seed % 5, number)
+        count_in(found)
+        assert_one(found)
+        all_found.append(found)
+    assert max(max(one.tasks) for one in all_found) >= 4
+    assert max(max(one.chunks) for one in all_found) >= 2
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_one_hash(seed: int) -> None:
+    run_chunk(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", LONG)
+def test_one_hash_of_200(seed: int) -> None:
+    run_chunk(seed)
+
+
+@pytest.mark.parametrize("number", range(len(SHAPES)))
+def test_one_hash_of_layers(number: int) -> None:
+    found = hashes_of(SHAPES[number], TYPES[number % 3], TYPES[number % 3], False, 7)
+    count_in(found)
+    assert_one(found)
+
+
+def test_the_pool_is_used() -> None:
+    one = problem("BWD_W f32 NXC mb4ic64ih28oc64oh28kh3ph1")
+    conv = one.geometry
+    assert isinstance(conv, Conv)
+    operands = [np.ones(s, np.float32) for s in (conv.src_shape, conv.dst_shape)]
+    plan = plans_for(one, operands, empty(one), ISAS[HOST[0]], 3)[0]
+    assert plan.threads == 3
+    run_plan(plan, one, operands, empty(one))
+    assert pool.size() >= 2
