@@ -136,6 +136,7 @@ class Team:
                 return
         give_up = time.perf_counter() + SPIN_S
         while done and self.arguments[ACTIVE]:
+            time.sleep(0)  # lets the others have the interpreter
             done = time.perf_counter() < give_up
         if not done or self.arguments[STOP]:
             self.left.wait()

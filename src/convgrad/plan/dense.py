@@ -18,7 +18,7 @@ SCRATCH_BYTES = 64 << 20  # of all threads
 PACK_NS = {CHANNELS: 0.16, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
 ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
 LINE_BYTES, L2_WAYS = 64, 16
-WAKE_NS = 15_000.0
+WAKE_NS = 50_000.0
 UNEVEN = 0.1
 FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
 
