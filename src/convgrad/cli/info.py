@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+from importlib import metadata
 from typing import Any
 
 import ml_dtypes
@@ -38,6 +39,7 @@ def collect() -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "numpy": np.__version__,
         "ml_dtypes": ml_dtypes.__version__,
+        "llvmlite": metadata.version("llvmlite"),
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),

@@ -153,7 +153,7 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     with Progress(f"{problem.operator}:", options.json):
         started = time.perf_counter()
-        result = prepared.execute()
+        result = prepared.execute(threads=options.threads)
         time_ms = 1e3 * (time.perf_counter() - started)
     verdicts = verdicts_on(prepared, result, recorded, oracle_too=options.check is not None, silent=options.json)
     sources = dict(zip((port.name for port in prepared.op.operands), job.places, strict=False))

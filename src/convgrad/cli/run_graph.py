@@ -7,6 +7,7 @@ import json
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from convgrad.cli.arguments import UsageError, limits_of
 from convgrad.cli.checks import check_recorded, verdicts_on
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import report, shape_words
+from convgrad.engines.threads import threads
 from convgrad.errors import FileError
 from convgrad.functional.call import check_options
 from convgrad.graph.given import by_id
@@ -50,7 +52,8 @@ def run_graph(options: argparse.Namespace) -> bool:
         files.check_target_of_all(options.output, [_dtype(graph, t) for t in graph.computed], options.force)
     watch = _Watch(options, tensors)
     left = limits.memory_bytes - sum(map(memory_of, tensors.made_up.values()))
-    with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"):
+    limit = nullcontext() if options.threads is None else threads(options.threads)
+    with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit:
         given = {**tensors.given, **tensors.made_up}
         outcome = graph.run(
             given, observe=watch.ran, observe_skipped=watch.skipped, limits=replace(limits, memory_bytes=left)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -14,6 +14,7 @@ from convgrad.engines import numpy as by_numpy
 from convgrad.engines.threads import count
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Plan
+from convgrad.plan.schedule import schedule
 from convgrad.plan.strategies import as_weights, plan, why_none
 from convgrad.plan.view import view
 from convgrad.spec.geometry import Conv
@@ -56,7 +57,7 @@ def machine_of(problem: Problem) -> Machine | None:
 
 
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Plan:
-    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
+    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays; scratch exact."""
     weights = as_weights(problem)
     assert isinstance(weights.geometry, Conv)
     sizes = [problem.operand_format.dtype.itemsize] * len(weights.operands) + [problem.output_format.dtype.itemsize]
@@ -64,7 +65,9 @@ def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> P
     layouts = problem.layouts if weights is problem else (problem.layouts[0],) * 2 + ("OIX",)
     shapes = (canonical_shape(weights.geometry, tensor) for tensor in tensors)
     strides = [_dense(*each) for each in zip(shapes, layouts, sizes, strict=True)]
-    return plan(weights, view(weights.geometry, *strides), machine, count(threads))
+    seen = view(weights.geometry, *strides)
+    chosen = plan(weights, seen, machine, count(threads))
+    return replace(chosen, scratch_bytes=schedule(seen, chosen, problem.accumulate).scratch_bytes)
 
 
 def _dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from convgrad.plan.recipe import IN_PLACE, Plan
 from convgrad.plan.view import Ints, Pieces, Strides, View, collapsed, merged, offsets, pieces, rows_of, source_rows
-from convgrad.spec.order import FAN_IN
+from convgrad.spec.order import BLOCK, FAN_IN
 
 # The columns of the tables that the driver reads by name; of a task, each range as its begin and its length.
 TASK = ("group", "row", "rows", "lane", "lanes", "tap", "taps")  # panels, panels, taps
@@ -242,7 +242,11 @@ def _slices(view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], i
         offsets(tuple(a.dst for a in outer), view.dst_strides[2:-1]),
     )
     step = plan.slice_blocks or cutting.blocks
-    ranges = [(b, min(b + step, cutting.blocks)) for b in range(0, cutting.blocks, step)]
+    starts = [0]
+    if not view.pointwise and view.conv.axes[-1].dst > BLOCK:  # an end and a beginning together span whole rows
+        starts = [int(block) for block in cutting.block[cutting.first == 0]]
+    stretches = pairwise([*starts, cutting.blocks])
+    ranges = [(b, min(b + step, end)) for start, end in stretches for b in range(start, end, step)]
     ends = np.searchsorted(cutting.block, [0, *(end for _, end in ranges)])
     made = [
         _slice(view, cutting, slice(first, end), blocks, met, at, steps, in_place)
