@@ -33,6 +33,7 @@ def call_of(line: str) -> tuple[object, list[Array]]:
     [
         ({"CONVGRAD_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, None, 3),
         ({"OMP_NUM_THREADS": "5,2"}, None, 5),
+        ({"OMP_NUM_THREADS": "none", "CONVGRAD_NUM_THREADS": "2"}, None, 2),
         ({"CONVGRAD_NUM_THREADS": "3"}, 7, 7),
         ({}, None, len(os.sched_getaffinity(0))),
     ],
@@ -48,7 +49,7 @@ def test_the_number_of_threads(
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
-@pytest.mark.parametrize("name", ["CONVGRAD_NUM_THREADS", "OMP_NUM_THREADS"])
+@pytest.mark.parametrize("name", ["CONVGRAD_NUM_THREADS"])
 def test_settings_that_are_not_understood(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONVGRAD_NUM_THREADS", raising=False)
     monkeypatch.setenv(name, value)
@@ -162,3 +163,40 @@ def test_a_forked_child_computes() -> None:
     code = FORK.format(tests=os.path.dirname(__file__))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("interrupts", [1, 3])
+def test_no_interrupt_leaves_while_others_compute(interrupts: int) -> None:
+    """Ctrl-C while the caller waits for the others' end, more than once: the arrays are theirs until they are done."""
+    caller = threading.get_ident()
+    arguments = np.zeros(3, np.int64)
+    at_work, ended = threading.Event(), threading.Event()
+
+    def kernel(_arguments: int, _scratch: int) -> None:
+        if threading.get_ident() == caller:
+            at_work.wait(10)
+            return
+        arguments[-2] = 1
+        at_work.set()
+        time.sleep(0.3)
+        ended.set()
+        arguments[-2] = 0
+
+    left = [interrupts]
+
+    def interrupt(*_: object) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.04)
+        with pytest.raises(KeyboardInterrupt):
+            pool.run(kernel, arguments, 64, 2, 1.0)
+        assert ended.is_set()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert left == [0]

@@ -14,6 +14,8 @@ import numpy as np
 
 import convgrad
 from convgrad.engines.llvm import isas
+from convgrad.engines.threads import count
+from convgrad.errors import ConvgradError
 from convgrad.host import cpu_fields, cpu_model, usable_cores
 
 _VARIABLES = ("CONVGRAD_NUM_THREADS", "CONVGRAD_MAX_ISA", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -45,15 +47,26 @@ def collect() -> dict[str, Any]:
         "cpu": _cpu(),
         "cores": f"{os.cpu_count()}, {len(usable_cores())} usable",
         "engine": _engine(),
+        "threads": _threads(),
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
 
 
 def _engine() -> str:
     """Say what computes: weight gradients and bias gradients on generated kernels where they can be had."""
-    isa = isas.isa()
+    try:
+        isa = isas.isa()
+    except ConvgradError as error:
+        return str(error)
     generated = f"generated for weight and bias gradients ({isa}: same bits everywhere); " if isa else ""
     return f"{generated}numpy for the rest (keeps the error bound)" if isa else f"numpy only: {isas.why_none()}"
+
+
+def _threads() -> str:
+    try:
+        return str(count(None))
+    except ConvgradError as error:
+        return str(error)
 
 
 def _cpu() -> str:

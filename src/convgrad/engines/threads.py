@@ -55,10 +55,10 @@ def count(threads: int | None) -> int:
         return asked
     for name in ("CONVGRAD_NUM_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(name, "").split(",")[0].strip()
-        if value:
-            if not value.isdecimal() or int(value) < 1:
-                raise InvalidAttributeError(f"{name} must be a positive integer; got {os.environ[name]!r}")
+        if value.isdecimal() and int(value) >= 1:
             return int(value)
+        if value and name == "CONVGRAD_NUM_THREADS":  # what the other one means is for its own libraries to say
+            raise InvalidAttributeError(f"{name} must be a positive integer; got {os.environ[name]!r}")
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -91,8 +91,8 @@ def _work(kernel: Kernel, arguments: NDArray[np.int64], scratch_bytes: int) -> N
 class Team:
     """The threads of one call: who is at work, whether any may still join, and what went wrong."""
 
-    def __init__(self, kernel: Kernel, arguments: NDArray[np.int64], scratch_bytes: int):
-        self.kernel, self.arguments, self.scratch_bytes = kernel, arguments, scratch_bytes
+    def __init__(self, kernel: Kernel, arguments: NDArray[np.int64], scratch_bytes: int, keep: object):
+        self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
         self.lock = threading.Lock()
         self.left = threading.Event()
         self.expected = self.working = 0
@@ -134,6 +134,8 @@ class Team:
             self.closed = True
             if self.working == 0:
                 return
+            if not done:
+                self.left.clear()
         give_up = time.perf_counter() + SPIN_S
         while done and self.arguments[ACTIVE]:
             time.sleep(0)  # lets the others have the interpreter
@@ -188,29 +190,37 @@ def run(
     scratch_bytes: int,
     threads: int,
     time_ms: float,
+    keep: object = None,
 ) -> None:
-    """Run a driver on ``threads`` threads; on one of them the caller, unless the call is long and must hear Ctrl-C."""
+    """Run a driver on ``threads`` threads; on one of them the caller, unless the call is long and must hear Ctrl-C.
+
+    ``keep`` is what the arguments point into: it lives as long as any thread may look at it.
+    """
     if threads == 1 and time_ms < LONG_MS:
         _work(kernel, arguments, scratch_bytes)
         return
-    team = Team(kernel, arguments, scratch_bytes)
-    done = False
-    try:
-        if time_ms < LONG_MS:
-            team.expected = threads - 1
-            _current().invite(team, threads - 1)
-            team.work()
-            done = True
-        else:
-            team.expected = threads
-            _current().invite(team, threads)
-            team.left.wait()
-    except BaseException:
-        team.stop()
-        raise
-    finally:
-        if not done:
-            team.left.clear()
-        team.close(done)
+    team = Team(kernel, arguments, scratch_bytes, keep)
+    begun = done = False
+    error: BaseException | None = None
+    while True:  # whatever interrupts it, the call does not end while others read or write the arrays
+        try:
+            if not begun and time_ms < LONG_MS:
+                begun = True
+                team.expected = threads - 1
+                _current().invite(team, threads - 1)
+                team.work()
+                done = True
+            elif not begun:
+                begun = True
+                team.expected = threads
+                _current().invite(team, threads)
+                team.left.wait()
+            team.close(done and error is None)
+            break
+        except BaseException as interruption:
+            team.stop()
+            error = error or interruption
+    if error is not None:
+        raise error
     if team.error is not None:
         raise team.error

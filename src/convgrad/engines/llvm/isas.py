@@ -37,10 +37,10 @@ def _supported() -> tuple[Isa, ...]:
 
 def max_isa() -> str | None:
     """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
-    cap = os.environ.get("CONVGRAD_MAX_ISA")
-    if cap is not None and cap not in CAPS:
+    cap = os.environ.get("CONVGRAD_MAX_ISA", "").strip().lower()
+    if cap and cap not in CAPS:
         raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {cap!r}")
-    return cap
+    return cap or None
 
 
 def isa() -> Isa | None:
