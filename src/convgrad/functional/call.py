@@ -193,10 +193,8 @@ def problem_of_row(
     for port, shape in zip(op.operands, extents, strict=False):
         if not port.is_shape:
             check_extents(op, port.name, shape)
-    checked = check_attributes(op, attributes, spatial_axes(op, extents[0]))
-    full, checked = with_full_shape(op, extents, checked)
     to = arrays.output_format(dtype, operand_format, op.name)
-    return checked, problem_of(op, full, checked, operand_format, to)
+    return _check(op, tuple(extents), attributes, operand_format, to, accumulate=False, lenient=False)
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
