@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import InvalidAttributeError
+from convgrad.host import usable_cores
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
@@ -59,7 +60,7 @@ def count(threads: int | None) -> int:
             return int(value)
         if value and name == "CONVGRAD_NUM_THREADS":  # what the other one means is for its own libraries to say
             raise InvalidAttributeError(f"{name} must be a positive integer; got {os.environ[name]!r}")
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(usable_cores())
 
 
 class _Scratch(threading.local):
