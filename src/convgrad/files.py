@@ -61,12 +61,11 @@ def read_all(path: str) -> dict[str, Array]:
     if not Path(path).is_file():
         raise FileError(f"{path}: no such file")
     try:
-        keys = _KEYS[kind](Path(path))
+        return {key: _READERS[kind](Path(path), key) for key in _KEYS[kind](Path(path))}
     except FileError:
         raise
     except Exception as error:  # as damaged as a header can be
         raise FileError(f"{path}: cannot be read as {kind}: {error}") from error
-    return {key: read(f"{path}:{key}") for key in keys}
 
 
 def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
@@ -76,6 +75,13 @@ def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
         raise FileError(f"{place}: a .npy file has one array and no keys; got key {key!r}")
     if _kind(path) != ".safetensors" and array_dtype == _BF16:
         raise FileError(f"{place}: bf16 cannot be kept in {_kind(path)} files, which lose the type; write .safetensors")
+    check_new(path, place, force)
+    if _kind(path) == ".safetensors":
+        _safetensors()
+
+
+def check_new(path: Path, place: str, force: bool) -> None:
+    """Refuse a path that no file can be written to, or that has one which is not to be replaced."""
     if path.exists() and not force:
         raise FileError(f"{place}: the file exists; give --force to replace it")
     directory = path.absolute().parent
@@ -83,8 +89,6 @@ def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
         raise FileError(f"{place}: no such directory")
     if path.is_dir() or not os.access(directory, os.W_OK):
         raise FileError(f"{place}: cannot be written: {'a directory' if path.is_dir() else 'no permission'}")
-    if _kind(path) == ".safetensors":
-        _safetensors()
 
 
 def write(place: str, array: Array, force: bool = False) -> None:

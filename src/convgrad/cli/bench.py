@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from convgrad import files
 from convgrad.bench import plot, report, suites
 from convgrad.bench.harness import measure
 from convgrad.bench.peers import Peer, find_peers
@@ -18,7 +19,7 @@ from convgrad.bench.report import Row
 from convgrad.bench.roofs import Roofs, measure_roofs
 from convgrad.bench.suites import Case
 from convgrad.cli.progress import Progress
-from convgrad.errors import ConvgradError, FileError
+from convgrad.errors import ConvgradError
 from convgrad.host import usable_cores
 
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -46,7 +47,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
     cases, peers, threads = _cases(options), find_peers(options.against), options.threads or len(usable_cores())
     for place in (options.output, options.plot):
         if place:
-            _check_target(Path(place), options.force)
+            files.check_new(Path(place), place, options.force)
     if options.plot:
         plot.pyplot()
     with Progress("measuring the machine:"):
@@ -99,17 +100,6 @@ def _warn_of_blas(threads: int) -> None:
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
-
-
-def _check_target(path: Path, force: bool) -> None:
-    """Refuse, before any work, a file that exists or cannot be."""
-    if path.is_file() and not force:
-        raise FileError(f"{path}: the file exists; give --force to replace it")
-    directory = path.absolute().parent
-    if not directory.is_dir():
-        raise FileError(f"{path}: no such directory")
-    if path.is_dir() or not os.access(directory, os.W_OK):
-        raise FileError(f"{path}: cannot be written: {'a directory' if path.is_dir() else 'no permission'}")
 
 
 @contextmanager
