@@ -86,7 +86,7 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
     arrays: dict[int, Any] = by_id(graph.tensors.values(), read_in)
     expected = {t: array for t, array in arrays.items() if t in graph.computed}
     given = {t: array for t, array in arrays.items() if t not in expected}
-    graph = graph.with_given(given)
+    graph = graph.with_given(given) if given else graph
     for op in graph.inference.order:
         for tensor in (t.id for t in op.outputs if t.id in expected and op.id in graph.inference.resolved):
             problem = graph.inference.resolved[op.id].problem

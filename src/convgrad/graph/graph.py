@@ -145,8 +145,7 @@ class Graph:
     @property
     def computed(self) -> frozenset[int]:
         """Ids of the tensors that ops of the family make: those a run cannot be given."""
-        outside = self.inference.reasons
-        return frozenset(tensor.id for op in self.ops if op.id not in outside for tensor in op.outputs)
+        return self.inference.computed
 
     def run(
         self,
@@ -172,17 +171,19 @@ class Graph:
         results: dict[int, Array] = {}
         skipped: dict[int, str] = {}
         for op in found.order:
-            row = operator_of(op)
             waits = next((found.tensors[t.id] for t in op.inputs if t.id not in values), None)
-            output = op.outputs[0].id if op.outputs else None
-            if op.id in found.reasons or waits is not None or row is None or output is None:
-                skipped[op.id] = found.reasons.get(op.id) or _waits_for(waits, producers)
+            if op.id in found.reasons:
+                skipped[op.id] = found.reasons[op.id]
+            elif waits is not None:
+                skipped[op.id] = _waits_for(waits, producers)
+            if op.id in skipped:
                 results |= {t.id: made[t.id] for t in op.inputs if t.id in made}
                 observe_skipped(op, skipped[op.id])
             else:
-                execution = execute(
-                    op, row, found.tensors, values, found.resolved.get(op.id), limits.memory_bytes - held
-                )
+                row, output = operator_of(op), op.outputs[0].id
+                assert row is not None  # or the op would have a reason
+                left = limits.memory_bytes - held
+                execution = execute(op, row, found.tensors, values, found.resolved.get(op.id), left)
                 observe(execution)
                 values[output] = made[output] = execution.result
                 held += memory_of(execution.result)
@@ -199,7 +200,5 @@ class Graph:
         return Outcome(results, skipped)
 
 
-def _waits_for(tensor: LogicalTensor | None, producers: Mapping[int, Op]) -> str:
-    if tensor is None:
-        return "makes no output"
+def _waits_for(tensor: LogicalTensor, producers: Mapping[int, Op]) -> str:
     return f"waits for tensor {tensor.label}" + (f" of {producers[tensor.id].label}" if tensor.id in producers else "")

@@ -15,7 +15,7 @@ from convgrad.graph.resolve import Resolved, check_ports, resolve, unsupported
 class Inference:
     """Ops in running order, tensors with all that follows; by op id what is resolved, or why it cannot run.
 
-    ``released`` are, by op id, the tensors that no op reads after it.
+    ``released`` are, by op id, the tensors that no op reads after it; ``computed`` those that ops of the family make.
     """
 
     order: tuple[Op, ...]
@@ -23,6 +23,7 @@ class Inference:
     resolved: Mapping[int, Resolved]
     reasons: Mapping[int, str]
     released: Mapping[int, tuple[int, ...]]
+    computed: frozenset[int]
 
 
 def infer(ops: Sequence[Op], values: Mapping[int, object]) -> Inference:
@@ -47,7 +48,8 @@ def infer(ops: Sequence[Op], values: Mapping[int, object]) -> Inference:
         if found is not None:
             resolved[op.id] = found
             tensors[op.outputs[0].id] = found.made(tensors[op.outputs[0].id])
-    return Inference(order, tensors, resolved, reasons, released_after(order))
+    computed = frozenset(tensor.id for op in order if op.id not in reasons for tensor in op.outputs)
+    return Inference(order, tensors, resolved, reasons, released_after(order), computed)
 
 
 def tensors_of(ops: Sequence[Op]) -> dict[int, LogicalTensor]:

@@ -30,13 +30,15 @@ def fill_graph(
     """
     found, computed = graph.inference, graph.computed
     made: dict[int, Array] = {}
+    left = memory_bytes
     for op in found.order:
         row, resolved = operator_of(op), found.resolved.get(op.id)
         wanted = {t.id for t in op.inputs if not (t.id in given or t.id in made or t.id in computed)}
         if row is not None and resolved is not None and wanted:
-            held = sum(map(memory_of, made.values()))
-            operands = _operands(graph, op, row, resolved.problem, kind, seed, memory_bytes - held)
-            made |= {tensor: array for tensor, array in operands.items() if tensor in wanted}
+            operands = _operands(graph, op, row, resolved.problem, kind, seed, left)
+            new = {tensor: array for tensor, array in operands.items() if tensor in wanted}
+            left -= sum(map(memory_of, new.values()))
+            made |= new
     return made
 
 
