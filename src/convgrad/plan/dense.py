@@ -59,13 +59,9 @@ def plans(problem: Problem, view: View, machine: Machine, threads: int, most: in
 
 
 def _specs(problem: Problem, view: View, machine: Machine, rows: str, most_rows: int, vectors: int) -> list[KernelSpec]:
-    conv = view.conv
-    lanes = _other(rows)
-    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
-    size = problem.operand_format.dtype.itemsize
-    lies = {t: layout(view, t, size) for t in shapes}
-    channels = shapes[rows][1] // conv.groups
-    most_rows = min(most_rows, channels)
+    lanes, size = _other(rows), problem.operand_format.dtype.itemsize
+    lies = {tensor: layout(view, tensor, size) for tensor in ("src", "dst")}
+    most_rows = min(most_rows, _per_group(view)[rows])
     specs = []
     for count in range(max(1, most_rows - 5), most_rows + 1):
         tile = Tile(count, vectors)
@@ -120,10 +116,7 @@ def _other(tensor: str) -> str:
 
 
 def _sources(view: View) -> int:
-    positions = 1
-    for axis in view.conv.axes:
-        positions *= axis.src
-    return positions
+    return prod(axis.src for axis in view.conv.axes)
 
 
 def _tile_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
@@ -131,7 +124,7 @@ def _tile_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
 
     The constants are fitted to measurements; a single tap reads each line once, more taps find it in L1 again.
     """
-    lines = (rows + vectors * lanes) * F32_BYTES / 64
+    lines = (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
     return max(rows * vectors / 2, 0.58 * (rows + 2 * vectors), 4.0) + 0.3 + 1.2 * lines / min(taps, 8)
 
 
@@ -180,10 +173,6 @@ class _Chunk:
     scratch_bytes: int
 
 
-def _row_pitch(view: View, rows: str) -> int:
-    return abs(view.strides(rows)[-1])
-
-
 def _lines_held(machine: Machine, pitch: int) -> int:
     """Return how many lines a pitch apart the second cache holds: those a power of two apart share few of its sets."""
     sets = machine.l2_bytes // (L2_WAYS * LINE_BYTES)
@@ -203,7 +192,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     tile_bytes = levels * spec.tile.rows * spec.width * F32_BYTES
     fits = (row_bytes + lane_bytes) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
     if spec.row_layout == IN_PLACE:
-        fits = fits and everything <= 2 * _lines_held(machine, _row_pitch(view, rows))
+        fits = fits and everything <= 2 * _lines_held(machine, abs(view.strides(rows)[-1]))
     if blocks == 1 and fits:
         return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes * taps)
     sums = tile_bytes * row_panels * lane_panels * taps
