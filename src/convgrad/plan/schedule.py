@@ -17,8 +17,9 @@ TASK = ("group", "row", "rows", "lane", "lanes", "tap", "taps")  # panels, panel
 CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
 TAP = ("outer", "x", "y", "low", "high", "out")  # outer tap; bytes of rows and lanes; positions; bytes of output
 TABLES = ("tasks", "chunks", "row_entries", "lane_entries", "taps", "run_index", "runs", "joins")
+FLAGS = ("counter", "active", "stop")  # words behind the fields that fields point to; the pool looks at the last two
 FIELDS = (
-    "counter", "active", "stop", "rows", "lanes", "out", *TABLES,
+    *FLAGS, "rows", "lanes", "out", *TABLES,
     "task_count", "chunk_count", "row_group", "lane_group", "out_group",
     "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
     "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",

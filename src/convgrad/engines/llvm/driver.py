@@ -9,7 +9,7 @@ from convgrad.engines.llvm.finish import TAP_BYTES, finish
 from convgrad.engines.llvm.pack import pack
 from convgrad.engines.llvm.tile import F32_BYTES, RUN_BYTES, carry, tile
 from convgrad.plan.recipe import IN_PLACE, KernelSpec
-from convgrad.plan.schedule import CHUNK, FIELDS, TABLES, TAP, TASK
+from convgrad.plan.schedule import CHUNK, FIELDS, FLAGS, TABLES, TAP, TASK
 
 ENTRY_BYTES, INDEX_BYTES, JOIN_BYTES = 16, 16, 16  # rows of two integers
 _FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
@@ -47,7 +47,7 @@ class _Arguments:
         self.f = f
 
     def __getattr__(self, name: str) -> Value:
-        pointer = name in ("counter", "active", "stop", "rows", "lanes", "out", *TABLES)
+        pointer = name in (*FLAGS, "rows", "lanes", "out", *TABLES)
         return self.f.load("ptr" if pointer else "i64", self.f.arguments, _FIELD[name])
 
 

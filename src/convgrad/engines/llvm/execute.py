@@ -17,9 +17,9 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import weights_module
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Plan
-from convgrad.plan.schedule import FIELDS, Schedule, schedule
+from convgrad.plan.schedule import FIELDS, FLAGS, Schedule, schedule
 from convgrad.plan.strategies import plan
-from convgrad.plan.view import view
+from convgrad.plan.view import View, view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
@@ -27,7 +27,7 @@ CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
-_FLAGS = ("counter", "active", "stop")  # one word each, at the end of the arguments; fields point to them
+_FLAG_OFFSETS = tuple(8 * (at - len(FLAGS)) for at in range(len(FLAGS)))  # from the end of the arguments
 _ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # the flags, rows, lanes, out
 
 
@@ -47,9 +47,7 @@ class Prepared:
         arguments = self.arguments.copy()
         end = arguments.ctypes.data + arguments.nbytes
         arguments[_ADDRESSES] = (
-            end - 24,
-            end - 16,
-            end - 8,
+            *(end + offset for offset in _FLAG_OFFSETS),
             operands[self.row_operand].ctypes.data + self.schedule.row_offset,
             operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
             out.ctypes.data,
@@ -90,24 +88,29 @@ _prepared: OrderedDict[Any, Prepared] = OrderedDict()
 
 
 def _prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
-    src, dst = (problem.operands.index(t) for t in ("src", "dst"))
-    assert isinstance(problem.geometry, Conv)
-    seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
-    return prepare_plan(plan(problem, seen, machine, threads), problem, operands, out)
+    seen = _view(problem, operands, out)
+    return _tabled(plan(problem, seen, machine, threads), problem, seen)
 
 
 def prepare_plan(chosen: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Prepared:
     """Return the prepared call of one plan."""
-    src, dst = (problem.operands.index(t) for t in ("src", "dst"))
+    return _tabled(chosen, problem, _view(problem, operands, out))
+
+
+def _view(problem: Problem, operands: Sequence[Array], out: Array) -> View:
     assert isinstance(problem.geometry, Conv)
-    seen = view(problem.geometry, operands[src].strides, operands[dst].strides, out.strides)
+    src, dst = (operands[problem.operands.index(tensor)].strides for tensor in ("src", "dst"))
+    return view(problem.geometry, src, dst, out.strides)
+
+
+def _tabled(chosen: Plan, problem: Problem, seen: View) -> Prepared:
     tables = schedule(seen, chosen, problem.accumulate)
-    arguments = np.zeros(len(FIELDS) + len(_FLAGS), np.int64)
+    arguments = np.zeros(len(FIELDS) + len(FLAGS), np.int64)
     for name, number in tables.numbers.items():
         arguments[_AT[name]] = number
     for name, table in tables.tables.items():
         arguments[_AT[name]] = table.ctypes.data
     kernel = jit.compile(chosen.spec, weights_module)
-    by_tensor = {"src": src, "dst": dst}
     exact = replace(chosen, scratch_bytes=tables.scratch_bytes)
-    return Prepared(exact, tables, kernel, arguments, by_tensor[exact.rows], by_tensor[exact.lanes])
+    rows, lanes = (problem.operands.index(tensor) for tensor in (exact.rows, exact.lanes))
+    return Prepared(exact, tables, kernel, arguments, rows, lanes)
