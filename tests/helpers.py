@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,6 +90,25 @@ def assert_bounded(case: Case, seed: int) -> Verdict:
     verdict = compare(got, answer, prepared.problem, engines.height(prepared.problem))
     assert verdict.ok, f"{case} seed {seed}: {verdict}"
     return verdict
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError where processor time runs out: a refusal must not take as long as a stride is long."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"no answer within {seconds} s")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 # -- random cases -----------------------------------------------------------------------------------------------

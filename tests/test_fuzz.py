@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import signal
 import tracemalloc
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -23,7 +21,7 @@ from convgrad import ConvgradError, InvalidAttributeError, infer_shapes, run
 from convgrad.functional.call import prepare
 from convgrad.spec.operators import OPERATORS, Operator, find
 from convgrad.spec.rules import RULES
-from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
+from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case, within
 
 LARGEST = 10**6  # elements of an output that is worth computing here
 SECONDS = 3.0  # of processor time, that of idle BLAS threads included: far more than any of these calls takes
@@ -196,25 +194,6 @@ def test_functions_and_run_agree(seed: int, name: str) -> None:
 
 
 # -- arguments of every kind -------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError where processor time runs out: a refusal must not take as long as a stride is long."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise TimeoutError(f"no answer within {seconds} s")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 class Opaque:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import resource
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from convgrad.errors import GraphError
 from convgrad.formats import FORMATS
 from convgrad.graph import Graph, Limits, LogicalTensor, from_json, to_json
 from convgrad.graph.model import INTEGER_DTYPES, operator_of
+from helpers import within
 
 QUICK_SEEDS = 5
 LONG_SEEDS = 100
@@ -279,22 +278,6 @@ def mutant(rng: np.random.Generator, bases: list[str]) -> str:
 
 
 # -- what is asserted of each ------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError where processor time runs out."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError(f"no answer within {seconds} s")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def made_up(graph: Graph, rng: np.random.Generator) -> dict[int | str, object] | None:
