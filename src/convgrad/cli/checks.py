@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from convgrad import engines, formats
 from convgrad.cli.progress import Progress
-from convgrad.cli.report import shape_words
 from convgrad.errors import FileError
 from convgrad.functional.call import Prepared
 from convgrad.spec import oracle
+from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.verify.compare import Verdict, compare, compare_recorded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from convgrad import engines
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
+from convgrad.spec.layouts import shape_words
 from convgrad.verify.compare import Verdict
 
 Array = NDArray[Any]
@@ -105,8 +106,3 @@ def _json_number(value: float) -> float | str:
 
 def _words(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def shape_words(shape: Sequence[int]) -> str:
-    """Return a shape as 8x56x56x64."""
-    return "x".join(map(str, shape)) or "scalar"

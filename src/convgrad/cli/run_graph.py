@@ -18,7 +18,7 @@ from convgrad import files
 from convgrad.cli.arguments import UsageError, limits_of
 from convgrad.cli.checks import check_recorded, verdicts_on
 from convgrad.cli.progress import Progress
-from convgrad.cli.report import report, shape_words
+from convgrad.cli.report import report
 from convgrad.engines.threads import threads
 from convgrad.errors import FileError
 from convgrad.functional.call import check_options
@@ -28,6 +28,7 @@ from convgrad.graph.limits import Limits
 from convgrad.graph.model import Op
 from convgrad.graph.partition import Execution, memory_of
 from convgrad.graph.reader import read
+from convgrad.spec.layouts import shape_words
 from convgrad.verify.compare import Verdict
 from convgrad.verify.fill import Kind
 from convgrad.verify.fill_graph import fill_graph

@@ -10,7 +10,7 @@ from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.plan.recipe import Plan
 from convgrad.spec.bound import gamma
-from convgrad.spec.layouts import from_canonical
+from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.rules import refuse
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
@@ -40,7 +40,7 @@ class Explanation:
         geometry, moved = problem.geometry, moved_bytes(problem)
         kinds = dict.fromkeys(map(str, (problem.operand_format, problem.output_format)))
         tensors = [(t, problem.layouts[n]) for n, t in enumerate((*problem.operands, problem.output)) if t != "bias"]
-        shapes = [f"{t} {_words(from_canonical(canonical_shape(geometry, t), layout))}" for t, layout in tensors]
+        shapes = [f"{t} {shape_words(from_canonical(canonical_shape(geometry, t), layout))}" for t, layout in tensors]
         nominal, needed = nominal_flops(geometry), needed_flops(geometry)
         accumulator = problem.operand_format.accumulator
         rows = [
@@ -88,7 +88,3 @@ def explanation_of(problem: Problem, threads: int | None = None) -> Explanation:
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     return Explanation(problem, engines.choose(problem), plan, engines.height(problem))
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"

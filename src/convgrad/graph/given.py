@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from convgrad import arrays
 from convgrad.errors import ConvgradError, GraphError
 from convgrad.graph.model import FLOAT_DTYPES, LogicalTensor, Op, Shape
+from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import Operator
 
 Array = NDArray[Any]
@@ -58,8 +59,7 @@ def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values
             described = tensors[tensor.id]
             refined = described.known(array.shape, fmt.name) if fmt.name in FLOAT_DTYPES else None
             if refined is None:
-                got = f"{fmt} {'x'.join(map(str, array.shape)) or 'scalar'}"
-                raise op.refuse(f"the array must fit tensor {described}; got {got}")
+                raise op.refuse(f"the array must fit tensor {described}; got {fmt} {shape_words(array.shape)}")
             taken[tensor.id], known[tensor.id] = array, refined
     except GraphError:
         raise

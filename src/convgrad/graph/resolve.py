@@ -13,6 +13,7 @@ from convgrad.functional.call import problem_of_row
 from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, LogicalTensor, Op, Shape, printable
 from convgrad.spec.check import Attributes, as_integers, check_names
 from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
+from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.problem import Problem
 
@@ -97,7 +98,7 @@ def resolve(
     if cropped:
         _check_cropped(op, row, problem, attributes)
     if output.known(problem.output_shape, fmt.name) is None:
-        made = f"{fmt} {'x'.join(map(str, problem.output_shape)) or 'scalar'}"
+        made = f"{fmt} {shape_words(problem.output_shape)}"
         raise op.refuse(f"its inputs and attributes make {row.output.name} {made}; the graph has {output}")
     if output.strides and overlaps_itself(problem.output_shape, output.strides, 1):
         raise op.refuse(f"the output must not overlap itself; tensor {output} has strides {list(output.strides)}")

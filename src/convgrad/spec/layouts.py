@@ -27,6 +27,15 @@ def axis_order(layout: str, rank: int) -> tuple[int, ...]:
     return (rank - 1, rank - 2, *range(rank - 2))
 
 
+def shape_words(shape: Sequence[int]) -> str:
+    """Return a shape as it is written everywhere.
+
+    >>> shape_words((8, 56, 56, 64)), shape_words(())
+    ('8x56x56x64', 'scalar')
+    """
+    return "x".join(map(str, shape)) or "scalar"
+
+
 def to_canonical(shape: Sequence[int], layout: str) -> tuple[int, ...]:
     """Return the canonical shape of an array of ``layout``.
 
