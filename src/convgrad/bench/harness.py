@@ -19,14 +19,7 @@ from convgrad.bench.figures import Series
 from convgrad.bench.measure import FmaPeak
 from convgrad.bench.peers import Peer, contenders
 from convgrad.bench.suites import Case
-from convgrad.bench.work import (
-    Array,
-    Contender,
-    Work,
-    magnitudes,
-    make_work,
-    ours,
-)
+from convgrad.bench.work import Array, Contender, Work, magnitudes, make_work, ours
 from convgrad.host import staying_on
 from convgrad.spec.problem import Problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops

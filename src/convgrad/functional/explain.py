@@ -80,11 +80,6 @@ def explain(
     if fmt is None:  # T1
         refuse("T1", operator, f"operand_type must be one of {', '.join(formats.FORMATS)}; got {operand_type!r}")
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype)
-    return explanation_of(problem, threads)
-
-
-def explanation_of(problem: Problem, threads: int | None = None) -> Explanation:
-    """Return how a problem would be computed on dense arrays."""
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     return Explanation(problem, engines.choose(problem), plan, engines.height(problem))
