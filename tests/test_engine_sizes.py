@@ -61,7 +61,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
     """At most 8 kernels for 1,000 sizes of a layer class: channels, taps, types and layouts."""
     compiled: list[KernelSpec] = []
     used: dict[KernelSpec, int] = {}
-    make = execute.prepare_plan
+    make = execute._tabled
 
     def generate(spec: KernelSpec) -> str:
         compiled.append(spec)
@@ -74,7 +74,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
 
     execute_module = execute.weights_module
     monkeypatch.setattr(execute, "weights_module", generate)
-    monkeypatch.setattr(execute, "prepare_plan", remember)
+    monkeypatch.setattr(execute, "_tabled", remember)
     monkeypatch.setattr(by_numpy, "execute", None)  # would fail
     monkeypatch.setattr(execute, "_prepared", type(execute._prepared)())
     times_ms, again_ms = [], []
