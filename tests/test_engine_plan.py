@@ -44,8 +44,8 @@ def test_a_plan_is_a_value_that_explains_itself() -> None:
     assert one == best(line)[0]
     assert hash(one.spec) == hash(best("BWD_W f32 NXC mb4ic64ih28oc64oh28kh3ph1")[0].spec)
     text = str(one)
-    assert text.startswith("dense weights: f32 to f32, tile 13x2 of avx512")
-    assert "not dense weights: f32 to f32, tile" in text
+    assert text.startswith("dense: f32 to f32, tile 13x2 of avx512")
+    assert "not dense: f32 to f32, tile" in text
     assert f"error height {height_of(problem(line))}" in text
 
 
@@ -104,7 +104,7 @@ def test_pieces_are_cut_as_the_order_says(extents: tuple[int, ...], kernel: int)
 
 def test_plans_load_no_compiler() -> None:
     code = (
-        "import sys, convgrad.plan.dense, convgrad.plan.schedule, convgrad.engines;"
+        "import sys, convgrad.plan.strategies, convgrad.plan.schedule, convgrad.engines;"
         "assert not any(m.startswith('llvmlite') for m in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -39,9 +39,8 @@ class Choice:
 
 def choose(problem: Problem) -> Choice:
     """Return the engine for a problem on this machine."""
-    reasons = why_none(problem)
-    if reasons:
-        return Choice("numpy", "; ".join(f"not {r.strategy}: {r.reason}" for r in reasons), None)
+    if reason := why_none(problem):
+        return Choice("numpy", reason, None)
     from convgrad.engines.llvm import isas  # noqa: PLC0415 - LLVM is loaded at the first kernel, not before
 
     isa = isas.isa()

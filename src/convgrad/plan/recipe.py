@@ -10,17 +10,31 @@ from convgrad.plan.machine import Isa
 # How an operand lies in memory, for the pack that reads it: its channels are neighbours, or its positions are, or
 # neither; "in place" is read by the tile itself. Extents and other strides are run-time arguments.
 CHANNELS, POSITIONS, STRIDED, IN_PLACE = "channels", "positions", "strided", "in place"
+GROUPS = "groups"  # the other thing that lanes may hold
+F32_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Tile:
-    """An outer product kept in registers: ``rows`` channels, broadcast, times ``vectors`` vectors of channels."""
+    """Sums kept in registers: ``rows`` items times ``vectors`` vectors, under each of some taps of the kernel.
+
+    Where lanes hold channels, an item of the rows is one channel, the same in all lanes; where they hold groups, it is
+    a vector too: one channel of each lane's group, and so is each of the vectors.
+    """
 
     rows: int
     vectors: int
+    outer_taps: int = 1  # of all axes but the innermost
+    inner_taps: int = 1  # next to each other
+
+    @property
+    def taps(self) -> int:
+        """Taps at a time."""
+        return self.outer_taps * self.inner_taps
 
     def __str__(self) -> str:
-        return f"{self.rows}x{self.vectors}"
+        taps = f" under {self.outer_taps}x{self.inner_taps} taps" if self.taps > 1 else ""
+        return f"{self.rows}x{self.vectors}{taps}"
 
 
 @dataclass(frozen=True)
@@ -33,11 +47,51 @@ class KernelSpec:
     tile: Tile
     row_layout: str
     lane_layout: str
+    lanes_hold: str = CHANNELS
+    row_spread: int = 1  # channels from a group to the next, of groups in lanes whose channels are neighbours
+    lane_spread: int = 1
+    taps_on_rows: bool = True  # whether rows or lanes are of src, which moves with the taps of a tile
+    adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
+
+    @property
+    def groups_in_lanes(self) -> bool:
+        """Whether a lane is a group."""
+        return self.lanes_hold == GROUPS
+
+    @property
+    def row_bytes(self) -> int:
+        """What a packed position of the rows takes."""
+        return self.tile.rows * F32_BYTES * (self.isa.lanes if self.groups_in_lanes else 1)
 
     @property
     def width(self) -> int:
-        """Channels in the lanes of a full tile."""
+        """Lanes of a full tile."""
         return self.tile.vectors * self.isa.lanes
+
+    @property
+    def lane_bytes(self) -> int:
+        """What a packed position of the lanes takes."""
+        return self.width * F32_BYTES
+
+    @property
+    def moving_bytes(self) -> int:
+        """What a packed position of the operand that moves with the taps takes."""
+        return self.row_bytes if self.taps_on_rows else self.lane_bytes
+
+    @property
+    def lane_channels(self) -> int:
+        """Channels of the lanes' operand in a full tile."""
+        return self.tile.vectors if self.groups_in_lanes else self.width
+
+    @property
+    def tap_bytes(self) -> int:
+        """What the sums of one tap of a tile take."""
+        return self.tile.rows * self.width * F32_BYTES
+
+    @property
+    def tile_bytes(self) -> int:
+        """What the sums of a tile take."""
+        return self.tap_bytes * self.tile.taps
 
     def __str__(self) -> str:
         return f"{self.operand} to {self.output}, tile {self.tile} of {self.isa}"

@@ -7,26 +7,32 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 import numpy as np
+from numpy.typing import NDArray
 
-from convgrad.plan.recipe import IN_PLACE, Plan
+from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec, Plan
 from convgrad.plan.view import Ints, Pieces, Strides, View, collapsed, merged, offsets, pieces, rows_of, source_rows
 from convgrad.spec.order import BLOCK, FAN_IN
 
 # The columns of the tables that the driver reads by name; of a task, each range as its begin and its length.
 TASK = ("group", "row", "rows", "lane", "lanes", "tap", "taps")  # panels, panels, taps
 CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
-TAP = ("outer", "x", "y", "low", "high", "out")  # outer tap; bytes of rows and lanes; positions; bytes of output
-TABLES = ("tasks", "chunks", "row_entries", "lane_entries", "taps", "run_index", "runs", "joins")
+TAP = ("outer", "x", "y", "segment", "segments")  # a tile's taps: outer ones; bytes of rows and lanes; its segments
+RUN = ("first", "end", "absent", "fixed")  # positions; masks; bytes; behind them the moving operand's, by outer tap
+SEGMENT = ("low", "high", "absent")  # positions, masks
+TABLES = (
+    "tasks", "chunks", "row_entries", "lane_entries", "taps", "outs", "segments", "masks", "run_index", "runs", "joins",
+)  # fmt: skip
+NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
 FLAGS = ("counter", "active", "stop")  # words behind the fields that fields point to; the pool looks at the last two
 FIELDS = (
     *FLAGS, "rows", "lanes", "out", *TABLES,
     "task_count", "chunk_count", "row_group", "lane_group", "out_group",
     "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
+    "row_g", "lane_g", "out_g", "group_count", "tap_step",
     "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",
     "row_at", "lane_at", "sums_at", "sums_step", "panel_sums", "top", "block_images", "block_step", "index_step",
     "out_row", "out_lane", "accumulate",
 )  # fmt: skip
-F32_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -103,13 +109,13 @@ def joins(blocks: int, units: int) -> tuple[Ints, int]:
 def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     conv, spec, rows, out_strides = view.conv, plan.spec, plan.rows, view.weights_strides
-    tile = spec.tile
     cutting = pieces(view)
     per_group = {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
-    packed = {rows: tile.rows * F32_BYTES, plan.lanes: spec.width * F32_BYTES}
+    packed = {rows: spec.row_bytes, plan.lanes: spec.lane_bytes}
     steps = {t: inner_step(view, t) if spec.row_layout == IN_PLACE and t == rows else packed[t] for t in ("src", "dst")}
     in_place = rows if spec.row_layout == IN_PLACE else None
-    slices = _slices(view, cutting, plan, steps, in_place)
+    taps = _tap_tables(view, spec, steps, rows, out_strides[2:])
+    slices = _slices(view, cutting, plan, steps, in_place, taps["masks"][0].nbytes)
     images = plan.chunk_images
     positions = {"src": slices.src_positions, "dst": slices.dst_positions}
     image_bytes = {t: positions[t] * packed[t] for t in positions}
@@ -119,58 +125,63 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     entries = {"src": slices.src_entries, "dst": slices.dst_entries}
     chunks = _chunks(conv.batch, cutting, slices, images, entries[rows], entries[plan.lanes])
     join_table, levels = joins(cutting.blocks, -(-conv.batch // cutting.images_a_block))
-    row_panels, lane_panels = -(-per_group[rows] // tile.rows), -(-per_group[plan.lanes] // spec.width)
+    row_panels, lane_panels = -(-per_group[rows] // spec.tile.rows), -(-per_group[plan.lanes] // spec.lane_channels)
     tasks = [
         (g, r0, r1 - r0, l0, l1 - l0, k0, k1 - k0)
         for g, (r0, r1), (l0, l1), (k0, k1) in product(
-            range(conv.groups),
+            range(plan.groups),
             parts(row_panels, plan.parts[0]),
             parts(lane_panels, plan.parts[1]),
-            parts(conv.taps, plan.parts[2]),
+            parts(len(taps["taps"]), plan.parts[2]),
         )
     ]
     most_rows, most_lanes, most_taps = (max(t[i] for t in tasks) for i in (2, 4, 6))
-    tile_bytes = tile.rows * spec.width * F32_BYTES
     kept = len(chunks) > 1  # sums of all panels wait for the next chunk
     tiles = (most_rows * most_lanes if kept else 1) * most_taps
     row_bytes = 0 if in_place else most_rows * panel_bytes[rows]
     lane_bytes = most_lanes * panel_bytes[plan.lanes]
+    slack = -(-(spec.tile.inner_taps - 1) * conv.axes[-1].dilation * packed["src"] // 64) * 64  # absent taps are read
     channel_step = {"dst": out_strides[0], "src": out_strides[1]}
     group_step = {t: per_group[t] * view.strides(t)[1] for t in ("src", "dst")}
+    out_group = per_group["dst"] * out_strides[0]
+    together = spec.isa.lanes if spec.groups_in_lanes else 1
     packs = cutting.blocks == 1
     tables = {
         "tasks": np.array(tasks, np.int64),
         "chunks": chunks,
         "row_entries": np.concatenate(entries[rows]),
         "lane_entries": np.concatenate(entries[plan.lanes]),
-        "taps": _taps(view, steps, rows, out_strides[2:]),
+        **taps,
         "run_index": slices.run_index,
-        "runs": slices.runs if rows == "src" else slices.runs[:, [1, 0, 2, 3]],
+        "runs": slices.runs,
         "joins": join_table,
     }
-    stride = conv.axes[-1].stride
+    inner = conv.axes[-1]
     numbers = {
         "task_count": len(tasks), "chunk_count": len(chunks),
-        "row_group": group_step[rows], "lane_group": group_step[plan.lanes],
-        "out_group": per_group["dst"] * out_strides[0],
+        "row_group": group_step[rows] * together, "lane_group": group_step[plan.lanes] * together,
+        "out_group": out_group * together,
         "row_n": view.strides(rows)[0], "row_c": view.strides(rows)[1], "row_i": inner_step(view, rows),
         "lane_n": view.strides(plan.lanes)[0], "lane_c": view.strides(plan.lanes)[1],
         "lane_i": inner_step(view, plan.lanes),
         "row_channels": per_group[rows], "lane_channels": per_group[plan.lanes],
+        "row_g": group_step[rows], "lane_g": group_step[plan.lanes], "out_g": out_group, "group_count": conv.groups,
+        "tap_step": steps["src"] * inner.dilation,
         "row_panel": panel_bytes[rows], "lane_panel": panel_bytes[plan.lanes],
         "row_image": image_bytes[rows], "lane_image": image_bytes[plan.lanes],
-        "row_step": steps[rows] * (stride if rows == "src" else 1),
-        "lane_step": steps[plan.lanes] * (stride if rows == "dst" else 1),
+        "row_step": steps[rows] * (inner.stride if rows == "src" else 1),
+        "lane_step": steps[plan.lanes] * (inner.stride if rows == "dst" else 1),
         "row_next": _advance(entries[rows], view.strides(rows)[0] * images),
-        "row_at": 0, "lane_at": row_bytes, "sums_at": row_bytes + lane_bytes,
-        "sums_step": levels * tile_bytes, "panel_sums": levels * tile_bytes * kept, "top": (levels - 1) * tile_bytes,
+        "row_at": slack, "lane_at": slack + row_bytes, "sums_at": slack + row_bytes + lane_bytes,
+        "sums_step": levels * spec.tile_bytes, "panel_sums": levels * spec.tile_bytes * kept,
+        "top": (levels - 1) * spec.tile_bytes,
         "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
         "index_step": 0 if packs else 16 * (len(slices.run_index) // cutting.blocks),
         "out_row": channel_step[rows], "out_lane": channel_step[plan.lanes], "accumulate": int(accumulate),
     }  # fmt: skip
     offset = {"src": view.src_offset, "dst": 0}
-    scratch = row_bytes + lane_bytes + tiles * levels * tile_bytes
-    frozen = {name: np.ascontiguousarray(table, np.int64) for name, table in tables.items()}
+    scratch = row_bytes + lane_bytes + tiles * levels * spec.tile_bytes + 2 * slack
+    frozen = {name: np.ascontiguousarray(table) for name, table in tables.items()}
     return Schedule(frozen, numbers, offset[rows], offset[plan.lanes], scratch)
 
 
@@ -198,20 +209,73 @@ def inner_step(view: View, tensor: str) -> int:
     return strides[-1] if together is None else together
 
 
-def _taps(view: View, steps: Mapping[str, int], rows: str, out_strides: Strides) -> Ints:
-    """Rows of TAP, row-major."""
+def starts(count: int, size: int) -> list[int]:
+    """Return where tiles of ``size`` taps begin; the last overlaps the one before rather than run over.
+
+    >>> starts(7, 3), starts(3, 3)
+    ([0, 3, 4], [0])
+    """
+    return [*range(0, count - size, size), count - size]
+
+
+def _tap_tables(
+    view: View, spec: KernelSpec, steps: Mapping[str, int], rows: str, out_strides: Strides
+) -> dict[str, Ints]:
+    """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
     *outer, inner = view.conv.axes
+    tile = spec.tile
     outer_out = offsets(tuple(a.kernel for a in outer), out_strides[:-1])
-    table = []
-    for number, out in enumerate(outer_out):
-        for k in range(inner.kernel):
-            met = inner.existing(k, range(inner.src), range(inner.dst))
-            if view.pointwise:
-                met = range(view.conv.positions)
+    existing: dict[tuple[bool, ...], int] = {(True,) * tile.inner_taps: 0}
+    word = tile.taps * 4
+    segments, first_segment = [], []
+    firsts = starts(inner.kernel, tile.inner_taps)
+    for k in firsts:
+        met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(tile.inner_taps)]
+        if view.pointwise:
+            met = [range(view.conv.positions)]
+        first_segment.append(len(segments))
+        for low, high, there in _segments(met):
+            segments.append((low, high, existing.setdefault(there, len(existing)) * word))
+    first_segment.append(len(segments))
+    taps, outs = [], []
+    for number, u in enumerate(starts(len(outer_out), tile.outer_taps)):
+        for at, k in enumerate(firsts):
             shift = k * inner.dilation * steps["src"]
             moved = (shift, 0) if rows == "src" else (0, shift)
-            table.append((number, *moved, met.start, met.stop, int(out) + k * out_strides[-1]))
-    return np.array(table, np.int64)
+            taps.append((number, *moved, first_segment[at], first_segment[at + 1] - first_segment[at]))
+            new = [
+                [u + i >= number * tile.outer_taps and k + j >= at * tile.inner_taps for j in range(tile.inner_taps)]
+                for i in range(tile.outer_taps)
+            ]
+            inner_out = (k + np.arange(tile.inner_taps)) * out_strides[-1]
+            outs.append(np.where(new, outer_out[u : u + tile.outer_taps, None] + inner_out, NOWHERE).ravel())
+    return {
+        "taps": np.array(taps, np.int64),
+        "outs": np.array(outs, np.int64),
+        "segments": np.array(segments, np.int64).reshape(-1, len(SEGMENT)),
+        "masks": _masks(tile.outer_taps, list(existing)),
+    }
+
+
+def _segments(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
+    """Cut positions where some of a tile's taps begin or cease to exist; where none does, nothing is to be summed.
+
+    >>> _segments([range(1, 5), range(0, 4)])
+    [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
+    """
+    if len(met) == 1:
+        return [(met[0].start, met[0].stop, (True,))]
+    ends = sorted({end for r in met if r for end in (r.start, r.stop)})
+    cuts = [(low, high, tuple(low in r for r in met)) for low, high in pairwise(ends)]
+    return [one for one in cuts if any(one[2])]
+
+
+def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int32]:
+    """Return a word a tap, -1 where it exists: by which of the outer taps do, all in the first row, and the inner."""
+    numbers = (1 << outer_taps) - 1 - np.arange(1 << outer_taps)
+    outer = (numbers[:, None] >> np.arange(outer_taps) & 1).astype(bool)
+    both = outer[:, None, :, None] & np.array(existing)[None, :, None, :]
+    return -both.astype(np.int32)
 
 
 def _chunks(
@@ -234,7 +298,9 @@ def _chunks(
     return chunks
 
 
-def _slices(view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], in_place: str | None) -> _Slices:
+def _slices(
+    view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], in_place: str | None, mask_bytes: int
+) -> _Slices:
     """Return the tables of what is packed at a time: ranges of an image's blocks, small enough for a cache."""
     outer = view.conv.axes[:-1]
     met = np.zeros((1, 1), np.int64) if view.pointwise else source_rows(outer)
@@ -250,7 +316,7 @@ def _slices(view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], i
     ranges = [(b, min(b + step, end)) for start, end in stretches for b in range(start, end, step)]
     ends = np.searchsorted(cutting.block, [0, *(end for _, end in ranges)])
     made = [
-        _slice(view, cutting, slice(first, end), blocks, met, at, steps, in_place)
+        _slice(view, cutting, plan, slice(first, end), blocks, met, at, steps, in_place, mask_bytes)
         for (first, end), blocks in zip(pairwise(ends), ranges, strict=True)
     ]
     src, dst, runs, counts = ([one[i] for one in made] for i in range(4))
@@ -267,10 +333,10 @@ def _slices(view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], i
 
 
 def _slice(
-    view: View, cutting: Pieces, part: slice, blocks: tuple[int, int], met: Ints, at: tuple[Ints, Ints],
-    steps: Mapping[str, int], in_place: str | None,
+    view: View, cutting: Pieces, plan: Plan, part: slice, blocks: tuple[int, int], met: Ints, at: tuple[Ints, Ints],
+    steps: Mapping[str, int], in_place: str | None, mask_bytes: int,
 ) -> tuple[Ints, Ints, Ints, Ints]:  # fmt: skip
-    """Return src entries, dst entries, runs (src bytes, dst bytes, first, end), and their number by block and tap.
+    """Return src entries, dst entries, rows of RUN, and their number by block and tile of outer taps.
 
     ``met`` is the source row of every outer tap and destination row; ``at`` are the rows' byte offsets in an image.
     """
@@ -279,7 +345,7 @@ def _slice(
     used = met[:, row]
     slots, where = np.unique(used, return_inverse=True)
     missing = int(slots[0] < 0)
-    slot = where.reshape(used.shape) - missing
+    slot = np.maximum(where.reshape(used.shape) - missing, 0)
     i0 = max(0, int(p0.min()) * inner.stride - inner.pad_begin)
     i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
     width = max(0, min(view.conv.positions if view.pointwise else inner.src, i1) - i0)
@@ -297,8 +363,26 @@ def _slice(
     if in_place == "dst":
         y = at[1][row]
     exists = (used >= 0) & (width > 0)
-    key = np.where(exists, (cutting.block[part] - blocks[0]) * len(met) + np.arange(len(met))[:, None], -1)
-    order = np.argsort(key, axis=None, kind="stable")[np.count_nonzero(key < 0) :]
-    runs = np.stack([x, *(np.broadcast_to(a, x.shape) for a in (y, p0, p1))], -1).reshape(-1, 4)[order]
-    counts = np.bincount(key[key >= 0], minlength=(blocks[1] - blocks[0]) * len(met))
+    runs, counts = _runs(plan, p0, p1, x, y, exists, cutting.block[part] - blocks[0], blocks[1] - blocks[0], mask_bytes)
     return merged(src, src_step), merged(dst, dst_step), runs, counts
+
+
+def _runs(
+    plan: Plan, p0: Ints, p1: Ints, x: Ints, y: Ints, exists: NDArray[np.bool_], block: Ints, blocks: int,
+    mask_bytes: int,
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Return rows of RUN by block and tile of outer taps, and their numbers; x and ``exists`` by outer tap."""
+    outer = plan.spec.tile.outer_taps
+    taps = np.add.outer(starts(len(x), outer), np.arange(outer))  # of each tile
+    there = exists[taps]
+    absent = (1 << outer) - 1 - (there << np.arange(outer)[:, None]).sum(1)
+    offsets = np.moveaxis(x[taps], 1, -1)
+    moving, fixed = offsets, np.broadcast_to(y, absent.shape)
+    if (plan.rows == "src") != plan.spec.taps_on_rows:  # one tap: what the kernel takes to move is dst
+        moving, fixed = fixed[..., None], offsets[..., 0]
+    columns = (np.broadcast_to(p0, absent.shape), np.broadcast_to(p1, absent.shape), absent * mask_bytes, fixed)
+    runs = np.concatenate([np.stack(columns, -1), moving], -1)
+    key = np.where(there.any(1), block * len(taps) + np.arange(len(taps))[:, None], -1)
+    order = np.argsort(key, axis=None, kind="stable")[np.count_nonzero(key < 0) :]
+    counts = np.bincount(key[key >= 0], minlength=blocks * len(taps))
+    return runs.reshape(-1, runs.shape[-1])[order], counts

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.finish import TAP_BYTES, finish
-from convgrad.engines.llvm.pack import pack
-from convgrad.engines.llvm.tile import F32_BYTES, RUN_BYTES, carry, tile
-from convgrad.plan.recipe import IN_PLACE, KernelSpec
-from convgrad.plan.schedule import CHUNK, FIELDS, FLAGS, TABLES, TAP, TASK
+from convgrad.engines.llvm.finish import finish
+from convgrad.engines.llvm.pack import pack, pack_groups
+from convgrad.engines.llvm.tile import carry, run_bytes, tile
+from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
+from convgrad.plan.schedule import CHUNK, FIELDS, FLAGS, SEGMENT, TABLES, TAP, TASK
 
 ENTRY_BYTES, INDEX_BYTES, JOIN_BYTES = 16, 16, 16  # rows of two integers
+TAP_BYTES, SEGMENT_BYTES = 8 * len(TAP), 8 * len(SEGMENT)
 _FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
 
 
 def weights_module(spec: KernelSpec) -> str:
-    """Return the IR of ``driver(arguments, scratch)`` for dense weight gradients, and of all it calls."""
+    """Return the IR of ``driver(arguments, scratch)`` for weight gradients, and of all it calls."""
     module = Module()
-    if spec.row_layout != IN_PLACE:
-        pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
-    if spec.lane_layout != IN_PLACE:
+    if spec.groups_in_lanes:
+        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.tile.rows, spec.row_spread)
+        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.tile.vectors, spec.lane_spread)
+    else:
+        if spec.row_layout != IN_PLACE:
+            pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
         pack(module, spec, "pack_lanes", spec.lane_layout, spec.width)
     for vectors in tile_widths(spec):
         tile(module, spec, vectors)
@@ -32,12 +36,17 @@ def weights_module(spec: KernelSpec) -> str:
 
 
 def tile_widths(spec: KernelSpec) -> list[int]:
-    """Return the tiles' vectors, the full ones first: panels at the end may be narrower.
+    """Return the tiles' vectors, the full ones first: panels of channels at the end may be narrower.
 
-    >>> [[1 << i for i in reversed(range(v.bit_length()))] for v in (4, 2)]
-    [[4, 2, 1], [2, 1]]
+    >>> from convgrad.plan.machine import ISAS
+    >>> from convgrad.plan.recipe import CHANNELS, KernelSpec, Tile
+    >>> [tile_widths(KernelSpec(ISAS["avx2"], "f32", "f32", Tile(1, v), CHANNELS, CHANNELS)) for v in (4, 3)]
+    [[4, 2, 1], [3, 2, 1]]
     """
-    return [1 << i for i in reversed(range(spec.tile.vectors.bit_length()))]
+    vectors = spec.tile.vectors
+    if spec.groups_in_lanes:
+        return [vectors]
+    return [vectors, *(1 << i for i in reversed(range((vectors - 1).bit_length())))]
 
 
 class _Arguments:
@@ -99,9 +108,20 @@ def _going(f: Function, a: _Arguments) -> Value:
     return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")
 
 
+def _groups_left(f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value]) -> Value:
+    """Return how many lanes hold a group in a task."""
+    return f.least(a.group_count - t["group"] * spec.isa.lanes, spec.isa.lanes)
+
+
 def _first_row(f: Function, spec: KernelSpec, a: _Arguments, panel: Value) -> Value:
     """Return the first channel of a row panel; the last panel overlaps the one before rather than run over."""
     return f.least(panel * spec.tile.rows, a.row_channels - spec.tile.rows)
+
+
+def _first_lane(f: Function, spec: KernelSpec, a: _Arguments, panel: Value) -> Value:
+    """Return the first channel of a lane panel: where lanes hold groups, the last one overlaps the one before too."""
+    first = panel * spec.lane_channels
+    return f.least(first, a.lane_channels - spec.lane_channels) if spec.groups_in_lanes else first
 
 
 def _pack_rows(
@@ -109,15 +129,14 @@ def _pack_rows(
 ) -> Value:
     """Pack a chunk's rows, panel by panel, and return where they lie."""
     begin, entries = f.at(f.scratch, a.row_at), f.at(a.row_entries, c["row_entry"] * ENTRY_BYTES)
+    last = (a.row_g, a.row_c, _groups_left(f, spec, a, t)) if spec.groups_in_lanes else (a.row_c, spec.tile.rows)
     with f.loop(t["rows"], to=begin) as panel:
         source = f.at(x, _first_row(f, spec, a, t["row"] + panel.index) * a.row_c)
         with f.loop(c["images"], to=panel.to, source=source) as image:
             with f.loop(c["row_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-                f.call("pack_rows", entry.to, where, count, a.row_i, a.row_c, spec.tile.rows)
-                entry.next(
-                    to=f.at(entry.to, count * (spec.tile.rows * F32_BYTES)), entry=f.at(entry.entry, ENTRY_BYTES)
-                )
+                f.call("pack_rows", entry.to, where, count, a.row_i, *last)
+                entry.next(to=f.at(entry.to, count * spec.row_bytes), entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, a.row_image), source=f.at(image.source, a.row_n))
         panel.next(to=f.at(panel.to, a.row_panel))
     return begin
@@ -129,13 +148,14 @@ def _pack_lanes(
     """Pack a chunk's lanes, panel by panel, and return where they lie."""
     begin, entries = f.at(f.scratch, a.lane_at), f.at(a.lane_entries, c["lane_entry"] * ENTRY_BYTES)
     with f.loop(t["lanes"], to=begin) as panel:
-        first = (t["lane"] + panel.index) * spec.width
+        first = _first_lane(f, spec, a, t["lane"] + panel.index)
         channels = f.least(a.lane_channels - first, spec.width)
+        last = (a.lane_g, a.lane_c, _groups_left(f, spec, a, t)) if spec.groups_in_lanes else (a.lane_c, channels)
         with f.loop(c["images"], to=panel.to, source=f.at(y, first * a.lane_c)) as image:
             with f.loop(c["lane_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-                f.call("pack_lanes", entry.to, where, count, a.lane_i, a.lane_c, channels)
-                entry.next(to=f.at(entry.to, count * (spec.width * F32_BYTES)), entry=f.at(entry.entry, ENTRY_BYTES))
+                f.call("pack_lanes", entry.to, where, count, a.lane_i, *last)
+                entry.next(to=f.at(entry.to, count * spec.lane_bytes), entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, a.lane_image), source=f.at(image.source, a.lane_n))
         panel.next(to=f.at(panel.to, a.lane_panel))
     return begin
@@ -146,8 +166,13 @@ def _lane_panel(
     panel: Value, sums: Value, x: Value, y: Value, out: Value,
 ) -> None:  # fmt: skip
     """All rows and taps of a task under one panel of lanes; in the last chunk their sums are finished."""
-    first_lane, first_tap = panel * spec.width, f.at(a.taps, t["tap"] * TAP_BYTES)
-    left = f.least(a.lane_channels - first_lane, spec.width)
+    wanted_lane, first_lane = panel * spec.lane_channels, _first_lane(f, spec, a, panel)
+    first_tap, outs = f.at(a.taps, t["tap"] * TAP_BYTES), f.at(a.outs, t["tap"] * (8 * spec.tile.taps))
+    if spec.groups_in_lanes:
+        left, vector_step, lane_step = _groups_left(f, spec, a, t), a.out_lane, a.out_g
+    else:
+        left = f.least(a.lane_channels - first_lane, spec.width)
+        vector_step, lane_step = a.out_lane * spec.isa.lanes, a.out_lane
     with f.loop(t["rows"], sums=sums) as row:
         wanted = (t["row"] + row.index) * spec.tile.rows
         first_row = _first_row(f, spec, a, t["row"] + row.index)
@@ -157,8 +182,8 @@ def _lane_panel(
             tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
         with f.when(f.compare("ne", c["last"], 0)):
             there = f.at(f.at(out, first_lane * a.out_lane), first_row * a.out_row)
-            f.call("finish", f.at(row.sums, a.top), a.sums_step, first_tap, t["taps"], there, wanted - first_row, left,
-                   a.out_row, a.out_lane, a.accumulate)  # fmt: skip
+            f.call("finish", f.at(row.sums, a.top), a.sums_step, outs, t["taps"], there, wanted - first_row,
+                   wanted_lane - first_lane, left, a.out_row, vector_step, lane_step, a.accumulate)  # fmt: skip
         row.next(sums=f.at(row.sums, t["taps"] * a.panel_sums))
 
 
@@ -168,19 +193,20 @@ def _blocks(
 ) -> None:  # fmt: skip
     """All blocks of a chunk under one tap: the tile, then the carries that the tree of sums has after each block."""
     k = _row(f, tap, TAP)
-    level = spec.tile.rows * spec.width * F32_BYTES
     index = f.at(a.run_index, (c["index"] + k["outer"]) * INDEX_BYTES)
     joins = f.at(a.joins, c["join"] * JOIN_BYTES)
     x, y = f.at(x, k["x"]), f.at(y, k["y"])
+    segments = f.at(a.segments, k["segment"] * SEGMENT_BYTES)
     with f.loop(c["blocks"], entry=index, joins=joins, x=x, y=y, images=c["images"]) as block:
-        runs = f.at(a.runs, f.load("i64", block.entry) * RUN_BYTES)
+        runs = f.at(a.runs, f.load("i64", block.entry) * run_bytes(spec))
         run_count = f.load("i64", block.entry, 8)
         firsts, carries = f.load("i64", block.joins), f.load("i64", block.joins, 8)
         images = f.least(block.images, a.block_images)
         _by_width(f, spec, left, (sums, _bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, runs,
-                                  run_count, k["low"], k["high"], a.row_step, a.lane_step, a.row_next))  # fmt: skip
+                                  run_count, segments, k["segments"], a.masks, a.row_step, a.lane_step, a.tap_step,
+                                  a.row_next))  # fmt: skip
         with f.loop(carries, child=sums, firsts=firsts) as join:
-            above, parent = join.firsts >> 1, f.at(join.child, level)
+            above, parent = join.firsts >> 1, f.at(join.child, spec.tile_bytes)
             f.call("carry", join.child, parent, _bit(f, above))
             join.next(child=parent, firsts=above)
         block.next(
@@ -196,6 +222,9 @@ def _bit(f: Function, bits: Value) -> Value:
 
 def _by_width(f: Function, spec: KernelSpec, left: Value, arguments: tuple[Value, ...]) -> None:
     """Call the narrowest tile that covers the lanes left."""
+    if spec.groups_in_lanes:
+        f.call(f"tile{spec.tile.vectors}", *arguments)
+        return
 
     def narrower(widths: list[int]) -> None:
         if len(widths) == 1:

@@ -176,9 +176,9 @@ class Function:
         return self.op(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
-        """Return the lanes of a then b that are named."""
+        """Return the lanes of a then b that are named; those below 0 are anything."""
         element = a.type.split(" x ")[1][:-1]
-        picks = ", ".join(f"i32 {lane}" for lane in lanes)
+        picks = ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes)
         return self.op(f"<{len(lanes)} x {element}>", f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picks}>")
 
     def zeros(self, kind: str) -> Value:

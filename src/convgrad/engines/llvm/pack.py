@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from convgrad.engines.llvm.convert import BYTES, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.tile import F32_BYTES
-from convgrad.plan.recipe import CHANNELS, POSITIONS, STRIDED, KernelSpec
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, POSITIONS, STRIDED, KernelSpec
+
+
+AHEAD = 128
 
 
 def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
@@ -15,11 +17,76 @@ def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -
     lies in lanes beyond the channels is never used.
     """
     f = module.function(name, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
-    _PACKS[layout](f, spec, width)
+    _PACKS[layout](f, spec, width, width * F32_BYTES)
     f.done()
 
 
-def _from_channels(f: Function, spec: KernelSpec, width: int) -> None:
+def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, items: int, spread: int) -> None:
+    """Emit a pack of groups: to[position][item][group] = source[position * step + item * item_step + group * group_step].
+
+    ``groups`` groups are read; of channels that are neighbours, ``spread`` lie between a group and the next.
+    """
+    lanes = spec.isa.lanes
+    pitch = items * lanes * F32_BYTES
+    item = f"{name}_item"
+    f = module.function(
+        name, to="ptr", source="ptr", count="i64", step="i64", group_step="i64", item_step="i64", groups="i64"
+    )
+    if layout == CHANNELS and spread > 1:
+        _interleaved(f, spec, items, spread)
+    else:
+        with f.loop(items, to=f.to, source=f.source) as one:
+            f.call(item, one.to, one.source, f.count, f.step, f.group_step, f.groups)
+            one.next(to=f.at(one.to, lanes * F32_BYTES), source=f.at(one.source, f.item_step))
+    f.done()
+    if layout != CHANNELS or spread == 1:
+        f = module.function(item, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
+        _PACKS[layout](f, spec, lanes, pitch)
+        f.done()
+
+
+def _interleaved(f: Function, spec: KernelSpec, items: int, spread: int) -> None:
+    """Groups lie ``spread`` channels apart in one stretch: load it, and pick each item's lanes out of its vectors."""
+    lanes, size = spec.isa.lanes, BYTES[spec.operand]
+    present = (f.groups - 1) * spread + items  # values from the first group's first item to the last one's last
+    count = -(-((lanes - 1) * spread + items) // lanes)
+    masks = [f.mask(present - v * lanes, lanes) for v in range(count)]
+    with f.loop(f.count, source=f.source, to=f.to) as position:
+        vectors = [
+            widen(f, spec.operand, _masked(f, spec, f.at(position.source, v * lanes * size), mask))
+            for v, mask in enumerate(masks)
+        ]
+        for line in range(0, count * lanes * size, 64):
+            f.prefetch(f.at(position.source, f.step * AHEAD + line))
+        for item in range(items):
+            wanted = [lane * spread + item for lane in range(lanes)]
+            f.store(_picked(f, vectors, wanted, lanes), position.to, item * lanes * F32_BYTES)
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, items * lanes * F32_BYTES))
+
+
+def _picked(f: Function, vectors: list[Value], wanted: list[int], lanes: int) -> Value:
+    """Return a vector of values by their places in several vectors, put together two vectors at a time."""
+    held = {v: [w if w // lanes == v else -1 for w in wanted] for v in {w // lanes for w in wanted}}
+    parts = [(vectors[v], [w % lanes if w >= 0 else -1 for w in places]) for v, places in sorted(held.items())]
+    while len(parts) > 1:
+        merged = []
+        for (a, in_a), (b, in_b) in zip(parts[::2], parts[1::2], strict=False):
+            picks = [x if x >= 0 else y + lanes if y >= 0 else -1 for x, y in zip(in_a, in_b, strict=True)]
+            merged.append((f.shuffle(a, b, picks), [lane if p >= 0 else -1 for lane, p in enumerate(picks)]))
+        parts = merged + parts[len(merged) * 2 :]
+    ((value, places),) = parts
+    return value if places == list(range(lanes)) else f.shuffle(value, value, places)
+
+
+def _masked(f: Function, spec: KernelSpec, pointer: Value, mask: Value) -> Value:
+    """Load stored values under a mask."""
+    lanes, integers = spec.isa.lanes, {"f32": "float"}.get(spec.operand, "i16")
+    raw = f.masked_load(f"<{lanes} x {integers}>", pointer, mask)
+    kind = stored(spec.operand, lanes)
+    return raw if raw.type == kind else f.op(kind, f"bitcast {raw} to {kind}")
+
+
+def _from_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
     """Channels are neighbours: copy them in pieces of a power of two, the last overlapping the one before."""
     piece = min(spec.isa.lanes, 1 << (width.bit_length() - 1))
     starts = [*range(0, width - piece + 1, piece)]
@@ -29,28 +96,27 @@ def _from_channels(f: Function, spec: KernelSpec, width: int) -> None:
         for c in starts:
             raw = f.load(stored(spec.operand, piece), position.source, c * BYTES[spec.operand])
             f.store(widen(f, spec.operand, raw), position.to, c * F32_BYTES)
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, width * F32_BYTES))
+        f.prefetch(f.at(position.source, f.step * AHEAD))
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
     with f.otherwise():
-        _some_channels(f, spec, width)
+        _some_channels(f, spec, width, pitch)
 
 
-def _some_channels(f: Function, spec: KernelSpec, width: int) -> None:
+def _some_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
     """Channels are neighbours, but fewer than the panel is wide: loads are masked."""
-    lanes, integers = spec.isa.lanes, {"f32": "float"}.get(spec.operand, "i16")
+    lanes = spec.isa.lanes
     starts = range(0, width, lanes)
     masks = [f.mask(f.channels - c, lanes) for c in starts]
     with f.loop(f.count, source=f.source, to=f.to) as position:
         for c, mask in zip(starts, masks, strict=True):
-            raw = f.masked_load(f"<{lanes} x {integers}>", f.at(position.source, c * BYTES[spec.operand]), mask)
-            kind = stored(spec.operand, lanes)
-            value = widen(f, spec.operand, raw if raw.type == kind else f.op(kind, f"bitcast {raw} to {kind}"))
-            f.store_first(value, min(lanes, width - c), position.to, c * F32_BYTES)
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, width * F32_BYTES))
+            raw = _masked(f, spec, f.at(position.source, c * BYTES[spec.operand]), mask)
+            f.store_first(widen(f, spec.operand, raw), min(lanes, width - c), position.to, c * F32_BYTES)
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
 
 
-def _from_positions(f: Function, spec: KernelSpec, width: int) -> None:
+def _from_positions(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
     """Positions are neighbours: transpose squares in registers; the last square overlaps the one before."""
-    lanes, pitch = spec.isa.lanes, width * F32_BYTES
+    lanes = spec.isa.lanes
     with f.when(f.count >= lanes):
         squares = (f.count + (lanes - 1)) >> (lanes.bit_length() - 1)
         with f.loop(squares) as square:
@@ -68,7 +134,7 @@ def _from_positions(f: Function, spec: KernelSpec, width: int) -> None:
                 for p, column in enumerate(columns):
                     f.store_first(column, len(taken), to, p * pitch + c0 * F32_BYTES)
     with f.otherwise():
-        _one_by_one(f, spec, width)
+        _one_by_one(f, spec, width, pitch)
 
 
 def transposed(f: Function, rows: list[Value], lanes: int) -> list[Value]:
@@ -86,7 +152,7 @@ def transposed(f: Function, rows: list[Value], lanes: int) -> list[Value]:
     return square
 
 
-def _one_by_one(f: Function, spec: KernelSpec, width: int) -> None:
+def _one_by_one(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
     """Any layout, channel by channel; the rest of the panel is zero, so that its sums stay ordinary numbers."""
     with f.loop(f.count, source=f.source, to=f.to) as position:
         with f.loop(f.channels, source=position.source, to=position.to) as channel:
@@ -95,7 +161,7 @@ def _one_by_one(f: Function, spec: KernelSpec, width: int) -> None:
         with f.loop(f.value(width) - f.channels, to=channel.to) as rest:
             f.store(f.zeros("float"), rest.to)
             rest.next(to=f.at(rest.to, F32_BYTES))
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, width * F32_BYTES))
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
 
 
 _PACKS = {CHANNELS: _from_channels, POSITIONS: _from_positions, STRIDED: _one_by_one}

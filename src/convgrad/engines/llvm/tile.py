@@ -2,68 +2,158 @@
 
 from __future__ import annotations
 
-from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.plan.recipe import IN_PLACE, KernelSpec
+from collections.abc import Sequence
+from itertools import product
 
-F32_BYTES = 4
-RUN_BYTES = 32  # x offset, y offset, first position, end position
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
+from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
+from convgrad.plan.schedule import RUN, SEGMENT
+
 AHEAD = 8  # positions that the vector stream is asked for ahead: worth 0.80 to 0.87 of peak
 
 
-def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
-    """Emit ``tile<vectors>``: acc[r][v] = sum over images, runs, positions of x[r] * y[v], then join into ``partial``.
+def run_bytes(spec: KernelSpec) -> int:
+    """Return the bytes of a run."""
+    return 8 * (len(RUN) + spec.tile.outer_taps)
 
-    A run is a stretch of destination positions in a row; the tap's range ``low`` to ``high`` cuts it to those that
-    exist. Runs hold byte offsets of x and y at position 0, so that a tap is just another offset of x and y.
+
+def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
+    """Emit ``tile<vectors>``: sum[t][r][v] = sum over images, runs, positions of x[r] * y[v], joined into ``partial``.
+
+    A run is a stretch of destination positions in a row, and a segment one of the positions under which the same taps
+    of the tile exist: what a run and a segment share is summed. Runs hold byte offsets at position 0, so that a tap is
+    just another offset of the operand that moves with it. Where taps of the tile are absent, their sums stay as they
+    are; one tap has one segment, and is never absent in it.
     """
-    rows, lanes = spec.tile.rows, spec.isa.lanes
-    vector = f"<{lanes} x float>"
     f = module.function(
         f"tile{vectors}",
         partial="ptr", first="i1", x="ptr", y="ptr", images="i64", x_image="i64", y_image="i64",
-        runs="ptr", run_count="i64", low="i64", high="i64", x_step="i64", y_step="i64", x_next="i64",
+        runs="ptr", run_count="i64", segments="ptr", segment_count="i64", masks="ptr",
+        x_step="i64", y_step="i64", tap_step="i64", x_next="i64",
     )  # fmt: skip
-    names = [f"sum{r}_{v}" for r in range(rows) for v in range(vectors)]
-    sums = {name: f.zeros(vector) for name in names}
+    tile, kind = spec.tile, f"<{spec.isa.lanes} x float>"
+    names = [f"sum{t}_{r}_{v}" for t, r, v in product(range(tile.taps), range(tile.rows), range(vectors))]
+    sums = {name: f.zeros(kind) for name in names}
+    one = _segment(f, f.segments) if tile.taps == 1 else None
     with f.loop(f.images, x=f.x, y=f.y, **sums) as image:
         with f.loop(f.run_count, run=f.runs, **_of(image, names)) as run:
-            begin = f.most(f.load("i64", run.run, 16), f.low)
-            count = f.least(f.load("i64", run.run, 24), f.high) - begin
-            x = f.at(image.x, f.load("i64", run.run) + begin * f.x_step)
-            y = f.at(image.y, f.load("i64", run.run, 8) + begin * f.y_step)
-            with f.loop(count, x=x, y=y, **_of(run, names)) as position:
-                _position(f, spec, position.x, position.y, vectors, position)
-                position.next(x=f.at(position.x, f.x_step), y=f.at(position.y, f.y_step))
-            run.next(run=f.at(run.run, RUN_BYTES), **_of(position, names))
+            if one is not None:
+                after = _stretch(f, spec, vectors, image, run.run, one, _of(run, names))
+            else:
+                with f.loop(f.segment_count, segment=f.segments, **_of(run, names)) as segment:
+                    words = _segment(f, segment.segment)
+                    done = _stretch(f, spec, vectors, image, run.run, words, _of(segment, names))
+                    segment.next(segment=f.at(segment.segment, 8 * len(SEGMENT)), **done)
+                after = _of(segment, names)
+            run.next(run=f.at(run.run, run_bytes(spec)), **after)
         image.next(x=f.at(image.x, f.x_image), y=f.at(image.y, f.y_image), **_of(run, names))
     _join(f, spec, vectors, [image.carried[n] for n in names])
     f.done()
 
 
-def _of(loop: object, names: list[str]) -> dict[str, Value]:
-    return {name: getattr(loop, name) for name in names}
+def _of(loop: Loop, names: list[str]) -> dict[str, Value]:
+    return {name: loop.carried[name] for name in names}
 
 
-def _position(f: Function, spec: KernelSpec, x: Value, y: Value, vectors: int, loop: object) -> None:
+def _segment(f: Function, segment: Value) -> dict[str, Value]:
+    return {name: f.load("i64", segment, 8 * at) for at, name in enumerate(SEGMENT)}
+
+
+def _stretch(
+    f: Function, spec: KernelSpec, vectors: int, image: Loop, run: Value, segment: dict[str, Value],
+    sums: dict[str, Value],
+) -> dict[str, Value]:  # fmt: skip
+    """The positions that a run and a segment share, all taps there or some absent; return the sums after them."""
+    begin = f.most(f.load("i64", run), segment["low"])
+    count = f.least(f.load("i64", run, 8), segment["high"]) - begin
+    fixed = f.load("i64", run, 8 * RUN.index("fixed"))
+    moving = [f.load("i64", run, 8 * (len(RUN) + u)) for u in range(spec.tile.outer_taps)]
+    offsets = (moving, [fixed]) if spec.taps_on_rows else ([fixed], moving)
+    x, y = (
+        {f"{name}{at}": f.at(start, offset + begin * step) for at, offset in enumerate(found)}
+        for name, start, found, step in zip("xy", (image.x, image.y), offsets, (f.x_step, f.y_step), strict=True)
+    )
+    if spec.tile.taps == 1:
+        return _positions(f, spec, vectors, count, x, y, sums, None)
+    absent = f.load("i64", run, 16) + segment["absent"]
+    whole = f.select(f.compare("eq", absent, 0), count, f.value(0))
+    sums = _positions(f, spec, vectors, whole, x, y, sums, None)
+    return _positions(f, spec, vectors, count - whole, x, y, sums, f.at(f.masks, absent))
+
+
+def _positions(
+    f: Function, spec: KernelSpec, vectors: int, count: Value, x: dict[str, Value], y: dict[str, Value],
+    sums: dict[str, Value], masks: Value | None,
+) -> dict[str, Value]:  # fmt: skip
+    """A loop over positions; under ``masks`` the sums of absent taps are kept."""
+    tile, lanes = spec.tile, spec.isa.lanes
+    there = [None] * tile.taps if masks is None else [_there(f, masks, t, lanes) for t in range(tile.taps)]
+    inner = [k * spec.moving_bytes if spec.adjacent else f.tap_step * k for k in range(tile.inner_taps)]
+    with f.loop(count, **x, **y, **sums) as at:
+        rows, columns = ([at.carried[name] for name in side] for side in (x, y))
+        if not spec.taps_on_rows:
+            held = _row(f, spec, rows[0], 0)
+        else:
+            columns_here = _columns(f, spec, columns[0], vectors, 0)
+        if tile.taps == 1:
+            _prefetch(f, spec, rows[0], columns[0], vectors)
+        for t, (outer, k) in enumerate(product(range(tile.outer_taps), inner)):
+            if not spec.taps_on_rows:
+                columns_here = _columns(f, spec, columns[outer], vectors, k)
+            for r in range(tile.rows):
+                row = _item(f, spec, rows[outer], r, k) if spec.taps_on_rows else held[r]
+                for v in range(vectors):
+                    name = f"sum{t}_{r}_{v}"
+                    total = f.fma(row, columns_here[v], at.carried[name])
+                    mask = there[t]
+                    at.next(**{name: total if mask is None else f.select(mask, total, at.carried[name])})
+        at.next(**{n: f.at(at.carried[n], f.x_step) for n in x}, **{n: f.at(at.carried[n], f.y_step) for n in y})
+    return _of(at, list(sums))
+
+
+def _there(f: Function, masks: Value, tap: int, lanes: int) -> Value:
+    """Return a mask of all lanes or none: whether a tap exists."""
+    word = f.splat(f.load("i32", masks, tap * 4), lanes)
+    return f.op(f"<{lanes} x i1>", f"icmp ne {word}, zeroinitializer")
+
+
+def _item(f: Function, spec: KernelSpec, rows: Value, r: int, shift: Value | int) -> Value:
+    """Load an item of the rows: a channel's value in all lanes, or a channel of each lane's group."""
     lanes = spec.isa.lanes
-    columns = [f.load(f"<{lanes} x float>", y, v * lanes * F32_BYTES) for v in range(vectors)]
-    for line in range(0, vectors * lanes * F32_BYTES, 64):
+    place = f.at(rows, shift)
+    if spec.groups_in_lanes:
+        return f.load(f"<{lanes} x float>", place, r * lanes * F32_BYTES)
+    return f.splat(f.load("float", place, r * F32_BYTES), lanes)
+
+
+def _row(f: Function, spec: KernelSpec, rows: Value, shift: int) -> list[Value]:
+    return [_item(f, spec, rows, r, shift) for r in range(spec.tile.rows)]
+
+
+def _columns(f: Function, spec: KernelSpec, lanes: Value, vectors: int, shift: Value | int) -> list[Value]:
+    place, bytes_ = f.at(lanes, shift), spec.isa.lanes * F32_BYTES
+    return [f.load(f"<{spec.isa.lanes} x float>", place, v * bytes_) for v in range(vectors)]
+
+
+def _prefetch(f: Function, spec: KernelSpec, x: Value, y: Value, vectors: int) -> None:
+    for line in range(0, vectors * spec.isa.lanes * F32_BYTES, 64):
         f.prefetch(f.at(y, f.y_step * AHEAD + line))
     if spec.row_layout == IN_PLACE:
         f.prefetch(f.at(x, f.x_step * AHEAD))
         f.prefetch(f.at(x, f.x_next), locality=2)  # what the next chunk will read here
-    for r in range(spec.tile.rows):
-        row = f.splat(f.load("float", x, r * F32_BYTES), lanes)
-        for v in range(vectors):
-            name = f"sum{r}_{v}"
-            loop.next(**{name: f.fma(row, columns[v], getattr(loop, name))})  # type: ignore[attr-defined]
+
+
+def _places(spec: KernelSpec, vectors: int) -> Sequence[int]:
+    tile = spec.tile
+    return [
+        ((t * tile.rows + r) * tile.vectors + v) * spec.isa.lanes * F32_BYTES
+        for t, r, v in product(range(tile.taps), range(tile.rows), range(vectors))
+    ]
 
 
 def _join(f: Function, spec: KernelSpec, vectors: int, sums: list[Value]) -> None:
     """The first child of a parent is stored, a later one added: parent + child, left to right."""
-    places = [
-        (r * spec.tile.vectors + v) * spec.isa.lanes * F32_BYTES for r in range(spec.tile.rows) for v in range(vectors)
-    ]
+    places = _places(spec, vectors)
     with f.when(f.first):
         for value, place in zip(sums, places, strict=True):
             f.store(value, f.partial, place)
@@ -76,7 +166,7 @@ def carry(module: Module, spec: KernelSpec) -> None:
     """Emit ``carry``: join one level's partial sums, of a whole tile, into the level above."""
     kind, step = f"<{spec.isa.lanes} x float>", spec.isa.lanes * F32_BYTES
     f = module.function("carry", child="ptr", parent="ptr", first="i1")
-    with f.loop(spec.tile.rows * spec.tile.vectors, child=f.child, parent=f.parent) as loop:
+    with f.loop(spec.tile_bytes // step, child=f.child, parent=f.parent) as loop:
         child = f.load(kind, loop.child)
         with f.when(f.first):
             f.store(child, loop.parent)

@@ -1,0 +1,253 @@
+"""Weight gradients by outer-product tiles: what a kernel costs on a problem, and the loops around it that cost least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, gcd, prod
+
+import numpy as np
+
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Plan, Tile
+from convgrad.plan.schedule import inner_step, levels_of, starts
+from convgrad.plan.view import View, blocks_of, source_rows
+from convgrad.spec.geometry import Axis
+from convgrad.spec.order import height_of
+from convgrad.spec.problem import Problem
+
+SCRATCH_BYTES = 64 << 20  # of all threads
+PACK_NS = {CHANNELS: 0.16, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
+SPREAD_NS = 0.03  # more for each channel between groups that lanes are picked from
+ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
+LINE_BYTES, L2_WAYS = 64, 16
+WAKE_NS = 50_000.0
+UNEVEN = 0.1
+FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
+RUN_CYCLES, SEGMENT_CYCLES, JOIN_CYCLES = 12.0, 8.0, 1.5  # to begin a run, a segment; to join a vector of sums
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel on a problem: which operand its rows are from, time of its arithmetic and of its packs."""
+
+    spec: KernelSpec
+    rows: str
+    compute_ns: float
+    finish_ns: float
+    row_pack_ns: float
+    lane_pack_ns: float
+
+    @property
+    def lanes(self) -> str:
+        """The operand that its lanes are from."""
+        return "dst" if self.rows == "src" else "src"
+
+    def of(self, parts: tuple[int, int, int]) -> float:
+        """Return one thread's time when rows, lanes and taps are cut: each part of the rows packs all lanes again."""
+        rows, lanes, taps = parts
+        return self.compute_ns + self.finish_ns + taps * (self.row_pack_ns * lanes + self.lane_pack_ns * rows)
+
+
+def layout(view: View, tensor: str, size: int) -> str:
+    """Return how a (N, C, X...) array lies, by what is next to what; one channel lies as you like."""
+    shape = view.conv.src_shape if tensor == "src" else view.conv.dst_shape
+    if view.strides(tensor)[1] == size or shape[1] == 1:
+        return CHANNELS
+    return POSITIONS if inner_step(view, tensor) == size else STRIDED
+
+
+def per_group(view: View) -> dict[str, int]:
+    """Return the channels of a group of src and dst."""
+    conv = view.conv
+    return {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
+
+
+def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: KernelSpec) -> Kernel:
+    """Return a kernel with what it costs on a problem."""
+    conv, isa, tile = view.conv, machine.isa, spec.tile
+    channels, lanes = per_group(view), "dst" if rows == "src" else "src"
+    cycle_ns = 2 * isa.lanes / machine.fma_per_ns
+    if spec.groups_in_lanes:
+        widths = [(ceil(channels[lanes] / tile.vectors), tile.vectors)]
+    else:
+        full, rest = divmod(channels[lanes], spec.width)
+        widths = [(full, tile.vectors)]
+        if rest:
+            widths.append((1, min(1 << (ceil(rest / isa.lanes) - 1).bit_length(), tile.vectors)))
+    terms = conv.batch * conv.positions
+    if tile.taps == 1 and not spec.groups_in_lanes:
+        cycles = terms * conv.taps * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps) for n, v in widths)
+        if spec.row_layout == IN_PLACE and conv.taps > 1 and channels[rows] > 64:
+            cycles *= 1.15  # strided lines crowd the sets of a cache
+    else:
+        cycles = sum(n * _taps_cycles(view, spec, v) for n, v in widths)
+    compute = group_tasks(view, spec) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns
+    elements = {
+        "src": conv.batch * conv.src_channels * min(prod(axis.src for axis in conv.axes), conv.positions * conv.taps),
+        "dst": terms * conv.dst_channels,
+    }
+    size = problem.output_format.dtype.itemsize
+    next_lane = view.weights_strides[0 if lanes == "dst" else 1]
+    if spec.groups_in_lanes:
+        next_lane = channels["dst"] * view.weights_strides[0]
+    finish = FINISH_NS[next_lane == size] * conv.dst_channels * channels["src"] * conv.taps
+    read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
+    row_pack, lane_pack = (
+        PACK_NS[lies] + (SPREAD_NS * spread if spread > 1 else 0.0) + read_ns
+        for lies, spread in ((spec.row_layout, spec.row_spread), (spec.lane_layout, spec.lane_spread))
+    )
+    return Kernel(spec, rows, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
+
+
+def group_tasks(view: View, spec: KernelSpec) -> int:
+    """Return how many groups, or vectors of groups, are computed one after the other."""
+    return ceil(view.conv.groups / spec.isa.lanes) if spec.groups_in_lanes else view.conv.groups
+
+
+def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
+    """Return cycles a position: two FMAs or loads each cycle, a sum's own latency of four, and lines from L2.
+
+    The constants are fitted to measurements; a single tap reads each line once, more taps find it in L1 again.
+    """
+    lines = (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
+    return max(rows * vectors / 2, 0.58 * (rows + 2 * vectors), 4.0) + 0.3 + 1.2 * lines / min(taps, 8)
+
+
+def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
+    """Return cycles for all positions and taps of a tile of several taps: FMAs or loads, runs, segments, joins."""
+    conv, tile = view.conv, spec.tile
+    inner = conv.axes[-1]
+    sums = tile.taps * tile.rows * vectors
+    loads = tile.rows * (tile.taps if spec.taps_on_rows else 1) + vectors * (1 if spec.taps_on_rows else tile.taps)
+    position = max(sums / 2, 0.52 * loads, 4.0) + 0.3
+    runs = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
+    tiles = len(starts(inner.kernel, tile.inner_taps))
+    padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
+    begin = RUN_CYCLES + SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
+    blocks, together = blocks_of(conv)
+    joins = conv.batch * blocks / together * len(starts(_outer_taps(conv.axes[:-1]), tile.outer_taps))
+    return tiles * (runs * (position * inner.dst + begin) + joins * JOIN_CYCLES * sums)
+
+
+def _outer_taps(axes: tuple[Axis, ...]) -> int:
+    return prod(a.kernel for a in axes)
+
+
+@lru_cache(maxsize=256)
+def _outer_meetings(axes: tuple[Axis, ...], together: int) -> int:
+    """Return how many pairs there are of a destination row and a tile of outer taps of which one exists there."""
+    met = source_rows(axes) >= 0
+    return int(met[np.add.outer(starts(len(met), together), np.arange(together))].any(1).sum())
+
+
+def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str, chosen: Kernel) -> Plan:
+    """Return the plan of one kernel: the cheapest of one thread and all, over the ways to cut the weights."""
+    spec, rows = chosen.spec, chosen.rows
+    groups, channels = group_tasks(view, spec), per_group(view)
+    whole = (
+        ceil(channels[rows] / spec.tile.rows),
+        ceil(channels[chosen.lanes] / spec.lane_channels),
+        len(starts(_outer_taps(view.conv.axes[:-1]), spec.tile.outer_taps))
+        * len(starts(view.conv.axes[-1].kernel, spec.tile.inner_taps)),
+    )
+    found = []
+    for used in {1, threads}:
+        for parts in _splits(whole, groups, used):
+            tasks = groups * prod(parts)
+            largest = tuple(map(ceil, (n / p for n, p in zip(whole, parts, strict=True))))
+            chunk = _chunk(view, machine, rows, spec, largest)
+            time = chosen.of(parts) * ceil(tasks / used) * prod(largest) / (prod(whole) * groups)
+            if used > 1:  # threads take time to wake, and seldom run alike
+                time = time * (1 + UNEVEN * used / tasks) + WAKE_NS
+            if chunk.scratch_bytes * used > SCRATCH_BYTES:
+                time *= 10
+            found.append((time, used, parts, tasks, chunk))
+    time, used, parts, tasks, chunk = min(found, key=lambda one: one[0])
+    return Plan(
+        name, spec, rows, chunk.blocks, chunk.images, groups, parts, min(used, tasks), chunk.scratch_bytes,
+        height_of(problem), time / 1e6,
+    )  # fmt: skip
+
+
+def _splits(whole: tuple[int, int, int], groups: int, threads: int) -> list[tuple[int, int, int]]:
+    """Return the ways to cut the weights of a group: some for threads, more to bound the scratch of a task."""
+    enough = max(1, ceil(4 * threads / groups)) if threads > 1 else 1
+    counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n <= enough]
+    cuts = [(r, c, k) for r in counts for c in counts for k in counts if r * c * k <= enough]
+    cuts += [(16, 16, 1), (64, 64, 1)]
+    return [c for c in cuts if c == (1, 1, 1) or all(p <= n for p, n in zip(c, whole, strict=True))]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """What a task packs at a time: blocks of one image, or, where ``blocks`` is 0, whole images."""
+
+    blocks: int
+    images: int
+    scratch_bytes: int
+
+
+def _lines_held(machine: Machine, pitch: int) -> int:
+    """Return how many lines a pitch apart the second cache holds: those a power of two apart share few of its sets."""
+    sets = machine.l2_bytes // (L2_WAYS * LINE_BYTES)
+    return L2_WAYS * sets // gcd(sets, max(1, pitch // LINE_BYTES))
+
+
+def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tuple[int, ...]) -> _Chunk:
+    """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums."""
+    conv, (row_panels, lane_panels, taps) = view.conv, part
+    blocks, together = blocks_of(conv)
+    sources = prod(axis.src for axis in conv.axes)
+    stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
+    row_bytes = spec.row_bytes * stretch[rows]  # a position of a panel
+    lane_bytes = spec.lane_bytes * stretch["dst" if rows == "src" else "src"]
+    packed = (0 if spec.row_layout == IN_PLACE else row_bytes * row_panels) + lane_bytes * lane_panels
+    everything = conv.batch * conv.positions
+    levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
+    tile_bytes = levels * spec.tile_bytes
+    fits = (row_bytes + lane_bytes) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
+    if spec.row_layout == IN_PLACE:
+        fits = fits and everything <= 2 * _lines_held(machine, abs(view.strides(rows)[-1]))
+    if blocks == 1 and fits:
+        return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes * taps)
+    sums = tile_bytes * row_panels * lane_panels * taps
+    budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
+    held = row_bytes * row_panels
+    if spec.row_layout == IN_PLACE:  # other channels lie between, and crowd the sets of a cache
+        held = per_group(view)[rows] * stretch[rows] * F32_BYTES
+    room = budget / max(1.0, held + lane_bytes * lane_panels)  # positions
+    if blocks == 1:
+        images = max(1, int(room / conv.positions) // together) * together
+        images = min(images, -(-conv.batch // together) * together)
+        return _Chunk(0, images, int(packed * images * conv.positions) + sums)
+    block = conv.positions / blocks
+    taken = max(1, min(int(room / block), blocks))
+    return _Chunk(taken, 1, int(packed * taken * block) + sums)
+
+
+def balanced(count: int, most: int) -> int:
+    """Return the size of a tile that covers ``count`` in as few tiles as ``most`` does, as evenly as can be.
+
+    >>> balanced(7, 4), balanced(9, 4), balanced(3, 8)
+    (4, 3, 3)
+    """
+    return ceil(count / ceil(count / min(count, most)))
+
+
+def taps_tiles(view: View, rows: int, vectors: int, room: int, fixed: int) -> list[Tile]:
+    """Return the tiles of some rows and vectors with as many taps as registers hold: ``room`` sums of all."""
+    *outer, inner = view.conv.axes
+    most = room // (rows * vectors)
+    if inner.dilation > 1:
+        most = min(most, fixed)  # each tap needs an address of its own
+    if most < 1:
+        return []
+    k = balanced(inner.kernel, most)
+    tiles = [Tile(rows, vectors, 1, k)]
+    count = _outer_taps(tuple(outer))
+    if k == inner.kernel and count > 1:
+        tiles += [
+            Tile(rows, vectors, u, k) for u in sorted({balanced(count, n) for n in (2, 3, 4, 5)}) if 1 < u <= most // k
+        ]
+    return tiles
