@@ -12,6 +12,7 @@ from convgrad.plan.machine import Isa
 CHANNELS, POSITIONS, STRIDED, IN_PLACE = "channels", "positions", "strided", "in place"
 GROUPS = "groups"  # the other thing that lanes may hold
 F32_BYTES = 4
+Parts = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,14 @@ class KernelSpec:
         return self.lanes_hold == GROUPS
 
     @property
+    def groups_a_panel(self) -> int:
+        """Groups computed at once."""
+        return self.isa.lanes if self.groups_in_lanes else 1
+
+    @property
     def row_bytes(self) -> int:
         """What a packed position of the rows takes."""
-        return self.tile.rows * F32_BYTES * (self.isa.lanes if self.groups_in_lanes else 1)
+        return self.tile.rows * F32_BYTES * self.groups_a_panel
 
     @property
     def width(self) -> int:
@@ -114,8 +120,7 @@ class Plan:
     rows: str  # the tensor whose channels are the tile's rows: src or dst
     slice_blocks: int
     chunk_images: int
-    groups: int
-    parts: tuple[int, int, int]  # of a group's rows, lanes and taps: a task is one of each
+    parts: Parts  # of the groups, and of a group's rows, lanes and taps: a task is one of each
     threads: int
     scratch_bytes: int  # of one thread
     error_height: int
@@ -125,7 +130,7 @@ class Plan:
     @property
     def tasks(self) -> int:
         """Independent parts of the output."""
-        return self.groups * prod(self.parts)
+        return prod(self.parts)
 
     @property
     def lanes(self) -> str:
@@ -145,8 +150,8 @@ class Plan:
         packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
         lines = [
             self.words,
-            f"  {self.tasks} tasks on {self.threads} threads: {self.groups} groups x "
-            f"{' x '.join(map(str, self.parts))} parts of rows, lanes, taps; {packed} packed at a time",
+            f"  {self.tasks} tasks on {self.threads} threads: {' x '.join(map(str, self.parts))} parts of groups, rows, "
+            f"lanes, taps; {packed} packed at a time",
             f"  scratch {self.scratch_bytes / 1024:.0f} KiB a thread, error height {self.error_height}, "
             f"about {self.time_ms:.3g} ms",
         ]

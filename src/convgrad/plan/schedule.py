@@ -14,21 +14,22 @@ from convgrad.plan.view import Ints, Pieces, Strides, View, collapsed, merged, o
 from convgrad.spec.order import BLOCK, FAN_IN
 
 # The columns of the tables that the driver reads by name; of a task, each range as its begin and its length.
-TASK = ("group", "row", "rows", "lane", "lanes", "tap", "taps")  # panels, panels, taps
+TASK = ("group", "groups", "row", "rows", "lane", "lanes", "tap", "taps")  # panels, panels, taps
 CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
-TAP = ("outer", "x", "y", "segment", "segments")  # a tile's taps: outer ones; bytes of rows and lanes; its segments
+TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
 RUN = ("first", "end", "absent", "fixed")  # positions; masks; bytes; behind them the moving operand's, by outer tap
 SEGMENT = ("low", "high", "absent")  # positions, masks
 TABLES = (
     "tasks", "chunks", "row_entries", "lane_entries", "taps", "outs", "segments", "masks", "run_index", "runs", "joins",
 )  # fmt: skip
+HEAD_BYTES = 64  # of scratch: whether dst of a chunk has a value that is not finite
 NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
 FLAGS = ("counter", "active", "stop")  # words behind the fields that fields point to; the pool looks at the last two
 FIELDS = (
     *FLAGS, "rows", "lanes", "out", *TABLES,
     "task_count", "chunk_count", "row_group", "lane_group", "out_group",
     "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
-    "row_g", "lane_g", "out_g", "group_count", "tap_step",
+    "row_g", "lane_g", "out_g", "group_count", "tap_step", "src_left", "src_right",
     "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",
     "row_at", "lane_at", "sums_at", "sums_step", "panel_sums", "top", "block_images", "block_step", "index_step",
     "out_row", "out_lane", "accumulate",
@@ -39,7 +40,7 @@ FIELDS = (
 class Schedule:
     """Tables and numbers of the driver's arguments, by name; all but the addresses of one call."""
 
-    tables: Mapping[str, Ints]
+    tables: Mapping[str, NDArray[np.int64] | NDArray[np.int32]]
     numbers: Mapping[str, int]
     row_offset: int  # bytes from an operand's first element to where the driver begins
     lane_offset: int
@@ -125,26 +126,21 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     entries = {"src": slices.src_entries, "dst": slices.dst_entries}
     chunks = _chunks(conv.batch, cutting, slices, images, entries[rows], entries[plan.lanes])
     join_table, levels = joins(cutting.blocks, -(-conv.batch // cutting.images_a_block))
+    groups = -(-conv.groups // spec.groups_a_panel)
     row_panels, lane_panels = -(-per_group[rows] // spec.tile.rows), -(-per_group[plan.lanes] // spec.lane_channels)
     tasks = [
-        (g, r0, r1 - r0, l0, l1 - l0, k0, k1 - k0)
-        for g, (r0, r1), (l0, l1), (k0, k1) in product(
-            range(plan.groups),
-            parts(row_panels, plan.parts[0]),
-            parts(lane_panels, plan.parts[1]),
-            parts(len(taps["taps"]), plan.parts[2]),
-        )
+        tuple(word for begin, end in each for word in (begin, end - begin))
+        for each in product(*map(parts, (groups, row_panels, lane_panels, len(taps["taps"])), plan.parts))
     ]
-    most_rows, most_lanes, most_taps = (max(t[i] for t in tasks) for i in (2, 4, 6))
+    most_groups, most_rows, most_lanes, most_taps = (max(t[i] for t in tasks) for i in (1, 3, 5, 7))
     kept = len(chunks) > 1  # sums of all panels wait for the next chunk
-    tiles = (most_rows * most_lanes if kept else 1) * most_taps
+    tiles = (most_groups * most_rows * most_lanes if kept else 1) * most_taps
     row_bytes = 0 if in_place else most_rows * panel_bytes[rows]
     lane_bytes = most_lanes * panel_bytes[plan.lanes]
-    slack = -(-(spec.tile.inner_taps - 1) * conv.axes[-1].dilation * packed["src"] // 64) * 64  # absent taps are read
     channel_step = {"dst": out_strides[0], "src": out_strides[1]}
     group_step = {t: per_group[t] * view.strides(t)[1] for t in ("src", "dst")}
     out_group = per_group["dst"] * out_strides[0]
-    together = spec.isa.lanes if spec.groups_in_lanes else 1
+    together = spec.groups_a_panel
     packs = cutting.blocks == 1
     tables = {
         "tasks": np.array(tasks, np.int64),
@@ -156,7 +152,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "runs": slices.runs,
         "joins": join_table,
     }
-    inner = conv.axes[-1]
+    inner, (left, right) = conv.axes[-1], _margins(view, spec)
     numbers = {
         "task_count": len(tasks), "chunk_count": len(chunks),
         "row_group": group_step[rows] * together, "lane_group": group_step[plan.lanes] * together,
@@ -167,12 +163,13 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "row_channels": per_group[rows], "lane_channels": per_group[plan.lanes],
         "row_g": group_step[rows], "lane_g": group_step[plan.lanes], "out_g": out_group, "group_count": conv.groups,
         "tap_step": steps["src"] * inner.dilation,
+        "src_left": left * packed["src"], "src_right": right * packed["src"],
         "row_panel": panel_bytes[rows], "lane_panel": panel_bytes[plan.lanes],
         "row_image": image_bytes[rows], "lane_image": image_bytes[plan.lanes],
         "row_step": steps[rows] * (inner.stride if rows == "src" else 1),
         "lane_step": steps[plan.lanes] * (inner.stride if rows == "dst" else 1),
         "row_next": _advance(entries[rows], view.strides(rows)[0] * images),
-        "row_at": slack, "lane_at": slack + row_bytes, "sums_at": slack + row_bytes + lane_bytes,
+        "row_at": HEAD_BYTES, "lane_at": HEAD_BYTES + row_bytes, "sums_at": HEAD_BYTES + row_bytes + lane_bytes,
         "sums_step": levels * spec.tile_bytes, "panel_sums": levels * spec.tile_bytes * kept,
         "top": (levels - 1) * spec.tile_bytes,
         "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
@@ -180,7 +177,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "out_row": channel_step[rows], "out_lane": channel_step[plan.lanes], "accumulate": int(accumulate),
     }  # fmt: skip
     offset = {"src": view.src_offset, "dst": 0}
-    scratch = row_bytes + lane_bytes + tiles * levels * spec.tile_bytes + 2 * slack
+    scratch = row_bytes + lane_bytes + tiles * levels * spec.tile_bytes + HEAD_BYTES
     frozen = {name: np.ascontiguousarray(table) for name, table in tables.items()}
     return Schedule(frozen, numbers, offset[rows], offset[plan.lanes], scratch)
 
@@ -218,22 +215,33 @@ def starts(count: int, size: int) -> list[int]:
     return [*range(0, count - size, size), count - size]
 
 
+def _margins(view: View, spec: KernelSpec) -> tuple[int, int]:
+    """Return how many positions on padding a tile of several taps may read before a row of src and behind it."""
+    axis = view.conv.axes[-1]
+    reach = (spec.tile.inner_taps - 1) * axis.dilation
+    behind = (axis.dst - 1) * axis.stride + axis.effective_kernel - axis.pad_begin - axis.src
+    return min(reach, axis.pad_begin), min(reach, max(behind, 0))
+
+
 def _tap_tables(
     view: View, spec: KernelSpec, steps: Mapping[str, int], rows: str, out_strides: Strides
-) -> dict[str, Ints]:
+) -> dict[str, NDArray[np.int64] | NDArray[np.int32]]:
     """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
     *outer, inner = view.conv.axes
     tile = spec.tile
     outer_out = offsets(tuple(a.kernel for a in outer), out_strides[:-1])
     existing: dict[tuple[bool, ...], int] = {(True,) * tile.inner_taps: 0}
     word = tile.taps * 4
-    segments, first_segment = [], []
+    segments: list[tuple[int, int, int]] = []
+    first_segment = []
     firsts = starts(inner.kernel, tile.inner_taps)
     for k in firsts:
         met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(tile.inner_taps)]
         if view.pointwise:
             met = [range(view.conv.positions)]
         first_segment.append(len(segments))
+        some = [one for one in met if one] or met[:1]
+        segments.append((min(one.start for one in some), max(one.stop for one in some), 0))
         for low, high, there in _segments(met):
             segments.append((low, high, existing.setdefault(there, len(existing)) * word))
     first_segment.append(len(segments))
@@ -242,7 +250,8 @@ def _tap_tables(
         for at, k in enumerate(firsts):
             shift = k * inner.dilation * steps["src"]
             moved = (shift, 0) if rows == "src" else (0, shift)
-            taps.append((number, *moved, first_segment[at], first_segment[at + 1] - first_segment[at]))
+            whole, end = first_segment[at : at + 2]
+            taps.append((number, *moved, whole, whole + 1, end - whole - 1))
             new = [
                 [u + i >= number * tile.outer_taps and k + j >= at * tile.inner_taps for j in range(tile.inner_taps)]
                 for i in range(tile.outer_taps)
@@ -263,8 +272,6 @@ def _segments(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
     >>> _segments([range(1, 5), range(0, 4)])
     [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
     """
-    if len(met) == 1:
-        return [(met[0].start, met[0].stop, (True,))]
     ends = sorted({end for r in met if r for end in (r.start, r.stop)})
     cuts = [(low, high, tuple(low in r for r in met)) for low, high in pairwise(ends)]
     return [one for one in cuts if any(one[2])]
@@ -275,7 +282,8 @@ def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int3
     numbers = (1 << outer_taps) - 1 - np.arange(1 << outer_taps)
     outer = (numbers[:, None] >> np.arange(outer_taps) & 1).astype(bool)
     both = outer[:, None, :, None] & np.array(existing)[None, :, None, :]
-    return -both.astype(np.int32)
+    masks: NDArray[np.int32] = -both.astype(np.int32)
+    return masks
 
 
 def _chunks(
@@ -327,7 +335,7 @@ def _slices(
         tuple(dst),
         np.concatenate(runs),
         np.stack([np.cumsum(count) - count, count], 1),
-        max(int(entries[:, 1].sum()) for entries in src),
+        max(int((entries[:, 1] + sum(_margins(view, plan.spec))).sum()) for entries in src),
         max(int(entries[:, 1].sum()) for entries in dst),
     )
 
@@ -349,6 +357,7 @@ def _slice(
     i0 = max(0, int(p0.min()) * inner.stride - inner.pad_begin)
     i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
     width = max(0, min(view.conv.positions if view.pointwise else inner.src, i1) - i0)
+    left, right = _margins(view, plan.spec)
     if view.pointwise:
         src = rows_of(at[0], i0, width, inner.src, view.src_strides[-1])
         dst = rows_of(at[1], i0, width, inner.dst, view.dst_strides[-1])
@@ -356,7 +365,7 @@ def _slice(
         present = slots[missing:]
         src = np.stack([at[0][present] + i0 * src_step, np.full(len(present), width)], 1)
         dst = np.stack([at[1][row] + p0 * dst_step, p1 - p0], 1)
-    x = (slot * width - i0 - inner.pad_begin) * steps["src"]
+    x = (slot * (left + width + right) + left - i0 - inner.pad_begin) * steps["src"]
     y = (np.cumsum(p1 - p0) - p1) * steps["dst"]
     if in_place == "src":
         x = at[0][used] - inner.pad_begin * src_step
@@ -364,7 +373,7 @@ def _slice(
         y = at[1][row]
     exists = (used >= 0) & (width > 0)
     runs, counts = _runs(plan, p0, p1, x, y, exists, cutting.block[part] - blocks[0], blocks[1] - blocks[0], mask_bytes)
-    return merged(src, src_step), merged(dst, dst_step), runs, counts
+    return src if left + right else merged(src, src_step), merged(dst, dst_step), runs, counts
 
 
 def _runs(

@@ -68,7 +68,7 @@ def plans(problem: Problem, view: View, machine: Machine, threads: int, most: in
         if not strategy.why_not(problem, view)
         for kernel in strategy.kernels(problem, view, machine)
     ]
-    kernels.sort(key=lambda one: one[0].of((1, 1, 1)))
+    kernels.sort(key=lambda one: one[0].of())
     found = [tiles.plan(problem, view, machine, threads, name, kernel) for kernel, name in kernels[:most]]
     return sorted(found, key=lambda plan: plan.time_ms)
 

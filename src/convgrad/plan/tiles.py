@@ -9,7 +9,7 @@ from math import ceil, gcd, prod
 import numpy as np
 
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Plan, Tile
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Parts, Plan, Tile
 from convgrad.plan.schedule import inner_step, levels_of, starts
 from convgrad.plan.view import View, blocks_of, source_rows
 from convgrad.spec.geometry import Axis
@@ -43,9 +43,9 @@ class Kernel:
         """The operand that its lanes are from."""
         return "dst" if self.rows == "src" else "src"
 
-    def of(self, parts: tuple[int, int, int]) -> float:
+    def of(self, parts: Parts = (1, 1, 1, 1)) -> float:
         """Return one thread's time when rows, lanes and taps are cut: each part of the rows packs all lanes again."""
-        rows, lanes, taps = parts
+        _, rows, lanes, taps = parts
         return self.compute_ns + self.finish_ns + taps * (self.row_pack_ns * lanes + self.lane_pack_ns * rows)
 
 
@@ -82,7 +82,7 @@ def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: Kern
             cycles *= 1.15  # strided lines crowd the sets of a cache
     else:
         cycles = sum(n * _taps_cycles(view, spec, v) for n, v in widths)
-    compute = group_tasks(view, spec) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns
+    compute = ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns
     elements = {
         "src": conv.batch * conv.src_channels * min(prod(axis.src for axis in conv.axes), conv.positions * conv.taps),
         "dst": terms * conv.dst_channels,
@@ -98,11 +98,6 @@ def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: Kern
         for lies, spread in ((spec.row_layout, spec.row_spread), (spec.lane_layout, spec.lane_spread))
     )
     return Kernel(spec, rows, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
-
-
-def group_tasks(view: View, spec: KernelSpec) -> int:
-    """Return how many groups, or vectors of groups, are computed one after the other."""
-    return ceil(view.conv.groups / spec.isa.lanes) if spec.groups_in_lanes else view.conv.groups
 
 
 def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
@@ -144,8 +139,9 @@ def _outer_meetings(axes: tuple[Axis, ...], together: int) -> int:
 def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str, chosen: Kernel) -> Plan:
     """Return the plan of one kernel: the cheapest of one thread and all, over the ways to cut the weights."""
     spec, rows = chosen.spec, chosen.rows
-    groups, channels = group_tasks(view, spec), per_group(view)
+    channels = per_group(view)
     whole = (
+        ceil(view.conv.groups / spec.groups_a_panel),
         ceil(channels[rows] / spec.tile.rows),
         ceil(channels[chosen.lanes] / spec.lane_channels),
         len(starts(_outer_taps(view.conv.axes[:-1]), spec.tile.outer_taps))
@@ -153,11 +149,11 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
     )
     found = []
     for used in {1, threads}:
-        for parts in _splits(whole, groups, used):
-            tasks = groups * prod(parts)
+        for parts in _splits(whole, used):
+            tasks = prod(parts)
             largest = tuple(map(ceil, (n / p for n, p in zip(whole, parts, strict=True))))
-            chunk = _chunk(view, machine, rows, spec, largest)
-            time = chosen.of(parts) * ceil(tasks / used) * prod(largest) / (prod(whole) * groups)
+            chunk = _chunk(view, machine, rows, spec, largest, problem.operand_format.dtype.itemsize)
+            time = chosen.of(parts) * ceil(tasks / used) * prod(largest) / prod(whole)
             if used > 1:  # threads take time to wake, and seldom run alike
                 time = time * (1 + UNEVEN * used / tasks) + WAKE_NS
             if chunk.scratch_bytes * used > SCRATCH_BYTES:
@@ -165,18 +161,23 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
             found.append((time, used, parts, tasks, chunk))
     time, used, parts, tasks, chunk = min(found, key=lambda one: one[0])
     return Plan(
-        name, spec, rows, chunk.blocks, chunk.images, groups, parts, min(used, tasks), chunk.scratch_bytes,
+        name, spec, rows, chunk.blocks, chunk.images, parts, min(used, tasks), chunk.scratch_bytes,
         height_of(problem), time / 1e6,
     )  # fmt: skip
 
 
-def _splits(whole: tuple[int, int, int], groups: int, threads: int) -> list[tuple[int, int, int]]:
-    """Return the ways to cut the weights of a group: some for threads, more to bound the scratch of a task."""
-    enough = max(1, ceil(4 * threads / groups)) if threads > 1 else 1
-    counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n <= enough]
-    cuts = [(r, c, k) for r in counts for c in counts for k in counts if r * c * k <= enough]
-    cuts += [(16, 16, 1), (64, 64, 1)]
-    return [c for c in cuts if c == (1, 1, 1) or all(p <= n for p, n in zip(c, whole, strict=True))]
+def _splits(whole: Parts, threads: int) -> list[Parts]:
+    """Return the ways to cut the weights: groups first, the rest where that is not enough for the threads.
+
+    Groups that lie next to each other stay together where they can: what is read then lies together too.
+    """
+    groups = whole[0]
+    enough = 4 * threads if threads > 1 else 1
+    found = [(min(groups, n * threads), 1, 1, 1) for n in (1, 2, 4, 8, 16, 64)] + [(groups, 1, 1, 1)]
+    counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n * groups <= enough]
+    found += [(groups, r, c, k) for r in counts for c in counts for k in counts if groups * r * c * k <= enough]
+    found += [(groups, 16, 16, 1), (groups, 64, 64, 1)]
+    return [c for c in dict.fromkeys(found) if c[1:] == (1, 1, 1) or all(p <= n for p, n in zip(c, whole, strict=True))]
 
 
 @dataclass(frozen=True)
@@ -194,29 +195,35 @@ def _lines_held(machine: Machine, pitch: int) -> int:
     return L2_WAYS * sets // gcd(sets, max(1, pitch // LINE_BYTES))
 
 
-def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tuple[int, ...]) -> _Chunk:
-    """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums."""
-    conv, (row_panels, lane_panels, taps) = view.conv, part
+def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tuple[int, ...], size: int) -> _Chunk:
+    """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums.
+
+    Several groups are packed one after the other out of what lies together: ``size`` bytes a value, which fits L2 too.
+    """
+    conv, (groups, row_panels, lane_panels, taps) = view.conv, part
     blocks, together = blocks_of(conv)
     sources = prod(axis.src for axis in conv.axes)
     stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
     row_bytes = spec.row_bytes * stretch[rows]  # a position of a panel
     lane_bytes = spec.lane_bytes * stretch["dst" if rows == "src" else "src"]
     packed = (0 if spec.row_layout == IN_PLACE else row_bytes * row_panels) + lane_bytes * lane_panels
+    channels = per_group(view)
+    read = sum(channels[t] * stretch[t] for t in channels) * size * groups * spec.groups_a_panel if groups > 1 else 0.0
     everything = conv.batch * conv.positions
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
     tile_bytes = levels * spec.tile_bytes
     fits = (row_bytes + lane_bytes) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
     if spec.row_layout == IN_PLACE:
         fits = fits and everything <= 2 * _lines_held(machine, abs(view.strides(rows)[-1]))
+    fits = fits and read * everything <= machine.l2_bytes // 2
     if blocks == 1 and fits:
         return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes * taps)
-    sums = tile_bytes * row_panels * lane_panels * taps
+    sums = tile_bytes * groups * row_panels * lane_panels * taps
     budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
     held = row_bytes * row_panels
     if spec.row_layout == IN_PLACE:  # other channels lie between, and crowd the sets of a cache
-        held = per_group(view)[rows] * stretch[rows] * F32_BYTES
-    room = budget / max(1.0, held + lane_bytes * lane_panels)  # positions
+        held = channels[rows] * stretch[rows] * F32_BYTES
+    room = budget / max(1.0, held + lane_bytes * lane_panels + read)  # positions
     if blocks == 1:
         images = max(1, int(room / conv.positions) // together) * together
         images = min(images, -(-conv.batch // together) * together)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.finish import finish
-from convgrad.engines.llvm.pack import pack, pack_groups
+from convgrad.engines.llvm.pack import clear, look, pack, pack_groups
 from convgrad.engines.llvm.tile import carry, run_bytes, tile
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
 from convgrad.plan.schedule import CHUNK, FIELDS, FLAGS, SEGMENT, TABLES, TAP, TASK
@@ -26,6 +26,9 @@ def weights_module(spec: KernelSpec) -> str:
         if spec.row_layout != IN_PLACE:
             pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
         pack(module, spec, "pack_lanes", spec.lane_layout, spec.width)
+    if spec.tile.inner_taps > 1:
+        clear(module, spec)
+        look(module, spec)
     for vectors in tile_widths(spec):
         tile(module, spec, vectors)
     carry(module, spec)
@@ -83,22 +86,26 @@ def _driver(module: Module, spec: KernelSpec) -> None:
 
 
 def _task(module: Module, spec: KernelSpec) -> None:
-    """Do a task chunk by chunk: pack a chunk, then multiply it, one panel of lanes after the other."""
+    """Do a task chunk by chunk, group by group: pack a chunk, then multiply it, one panel of lanes after the other."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = _Arguments(f), _row(f, f.task, TASK)
-    out = f.at(a.out, t["group"] * a.out_group)
     with f.loop(a.chunk_count, chunk=a.chunks) as chunk:
         with f.when(_going(f, a)):
             c = _row(f, chunk.chunk, CHUNK)
-            x = f.at(f.at(a.rows, t["group"] * a.row_group), c["image"] * a.row_n)
-            if spec.row_layout != IN_PLACE:
-                x = _pack_rows(f, spec, a, t, c, x)
-            y = f.at(f.at(a.lanes, t["group"] * a.lane_group), c["image"] * a.lane_n)
-            y = _pack_lanes(f, spec, a, t, c, y)
-            with f.loop(t["lanes"], sums=f.at(f.scratch, a.sums_at), y=y) as lane:
-                with f.when(_going(f, a)):
-                    _lane_panel(f, spec, a, t, c, t["lane"] + lane.index, lane.sums, x, lane.y, out)
-                lane.next(sums=f.at(lane.sums, t["rows"] * t["taps"] * a.panel_sums), y=f.at(lane.y, a.lane_panel))
+            with f.loop(t["groups"], sums=f.at(f.scratch, a.sums_at)) as group:
+                g = {**t, "group": t["group"] + group.index}
+                x = f.at(f.at(a.rows, g["group"] * a.row_group), c["image"] * a.row_n)
+                f.store(f.value(0), f.scratch)
+                if spec.row_layout != IN_PLACE:
+                    x = _pack_rows(f, spec, a, g, c, x)
+                y = f.at(f.at(a.lanes, g["group"] * a.lane_group), c["image"] * a.lane_n)
+                y = _pack_lanes(f, spec, a, g, c, y)
+                out = f.at(a.out, g["group"] * a.out_group)
+                with f.loop(t["lanes"], sums=group.sums, y=y) as lane:
+                    with f.when(_going(f, a)):
+                        _lane_panel(f, spec, a, g, c, t["lane"] + lane.index, lane.sums, x, lane.y, out)
+                    lane.next(sums=f.at(lane.sums, t["rows"] * t["taps"] * a.panel_sums), y=f.at(lane.y, a.lane_panel))
+                group.next(sums=lane.sums)
         chunk.next(chunk=f.at(chunk.chunk, 8 * len(CHUNK)))
     f.done()
 
@@ -135,8 +142,9 @@ def _pack_rows(
         with f.loop(c["images"], to=panel.to, source=source) as image:
             with f.loop(c["row_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-                f.call("pack_rows", entry.to, where, count, a.row_i, *last)
-                entry.next(to=f.at(entry.to, count * spec.row_bytes), entry=f.at(entry.entry, ENTRY_BYTES))
+                to = _packed(f, spec, a, entry.to, count * spec.row_bytes, spec.taps_on_rows, "pack_rows",
+                             (where, count, a.row_i, *last))  # fmt: skip
+                entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, a.row_image), source=f.at(image.source, a.row_n))
         panel.next(to=f.at(panel.to, a.row_panel))
     return begin
@@ -154,11 +162,36 @@ def _pack_lanes(
         with f.loop(c["images"], to=panel.to, source=f.at(y, first * a.lane_c)) as image:
             with f.loop(c["lane_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-                f.call("pack_lanes", entry.to, where, count, a.lane_i, *last)
-                entry.next(to=f.at(entry.to, count * spec.lane_bytes), entry=f.at(entry.entry, ENTRY_BYTES))
+                to = _packed(f, spec, a, entry.to, count * spec.lane_bytes, not spec.taps_on_rows, "pack_lanes",
+                             (where, count, a.lane_i, *last))  # fmt: skip
+                entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, a.lane_image), source=f.at(image.source, a.lane_n))
         panel.next(to=f.at(panel.to, a.lane_panel))
     return begin
+
+
+def _packed(
+    f: Function, spec: KernelSpec, a: _Arguments, to: Value, size: Value, moves: bool, name: str,
+    arguments: tuple[Value | int, ...],
+) -> Value:  # fmt: skip
+    """Pack one entry and return where the next goes.
+
+    For tiles of several taps a row of src has zeros on both sides, and dst is looked at: where all of it is finite,
+    its product with these zeros is what an absent tap contributes.
+    """
+    if spec.tile.inner_taps == 1:
+        f.call(name, to, *arguments)
+        return f.at(to, size)
+    if not moves:
+        f.call(name, to, *arguments)
+        f.call("look", f.scratch, to, size)
+        return f.at(to, size)
+    f.call("clear", to, a.src_left)
+    inside = f.at(to, a.src_left)
+    f.call(name, inside, *arguments)
+    behind = f.at(inside, size)
+    f.call("clear", behind, a.src_right)
+    return f.at(behind, a.src_right)
 
 
 def _lane_panel(
@@ -196,14 +229,16 @@ def _blocks(
     index = f.at(a.run_index, (c["index"] + k["outer"]) * INDEX_BYTES)
     joins = f.at(a.joins, c["join"] * JOIN_BYTES)
     x, y = f.at(x, k["x"]), f.at(y, k["y"])
-    segments = f.at(a.segments, k["segment"] * SEGMENT_BYTES)
+    odd = f.compare("ne", f.load("i64", f.scratch), 0)  # what is not finite meets no zeros
+    segments = f.at(a.segments, f.select(odd, k["segment"], k["whole"]) * SEGMENT_BYTES)
+    segment_count = f.select(odd, k["segments"], f.value(1))
     with f.loop(c["blocks"], entry=index, joins=joins, x=x, y=y, images=c["images"]) as block:
         runs = f.at(a.runs, f.load("i64", block.entry) * run_bytes(spec))
         run_count = f.load("i64", block.entry, 8)
         firsts, carries = f.load("i64", block.joins), f.load("i64", block.joins, 8)
         images = f.least(block.images, a.block_images)
         _by_width(f, spec, left, (sums, _bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, runs,
-                                  run_count, segments, k["segments"], a.masks, a.row_step, a.lane_step, a.tap_step,
+                                  run_count, segments, segment_count, a.masks, a.row_step, a.lane_step, a.tap_step,
                                   a.row_next))  # fmt: skip
         with f.loop(carries, child=sums, firsts=firsts) as join:
             above, parent = join.firsts >> 1, f.at(join.child, spec.tile_bytes)

@@ -45,6 +45,34 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, items:
         f.done()
 
 
+def clear(module: Module, spec: KernelSpec) -> None:
+    """Emit ``clear``: zeros in ``size`` bytes, a multiple of what a packed position of src takes."""
+    lanes = spec.isa.lanes
+    wide = spec.moving_bytes % (lanes * F32_BYTES) == 0
+    kind, step = (f"<{lanes} x float>", lanes * F32_BYTES) if wide else ("float", F32_BYTES)
+    f = module.function("clear", to="ptr", size="i64")
+    with f.loop(f.size >> (step.bit_length() - 1), to=f.to) as loop:
+        f.store(f.zeros(kind), loop.to)
+        loop.next(to=f.at(loop.to, step))
+    f.done()
+
+
+def look(module: Module, spec: KernelSpec) -> None:
+    """Emit ``look``: raise a flag if some packed values are not all finite, which times 0 are not 0."""
+    lanes = spec.isa.lanes
+    kind, step = f"<{lanes} x float>", lanes * F32_BYTES
+    f = module.function("look", flag="ptr", values="ptr", size="i64")
+    whole = f.size >> (step.bit_length() - 1)
+    with f.loop(whole, values=f.values, sum=f.zeros(kind)) as many:
+        many.next(values=f.at(many.values, step), sum=f.fma(f.load(kind, many.values), f.zeros(kind), many.sum))
+    with f.loop((f.size - whole * step) >> 2, values=many.values, sum=f.zeros("float")) as one:
+        one.next(values=f.at(one.values, 4), sum=f.fma(f.load("float", one.values), f.zeros("float"), one.sum))
+    total = f.intrinsic("float", f"llvm.vector.reduce.fadd.v{lanes}f32", one.sum, many.sum)
+    with f.when(f.op("i1", f"fcmp uno {total}, 0.0")):
+        f.store(f.value(1), f.flag)
+    f.done()
+
+
 def _interleaved(f: Function, spec: KernelSpec, items: int, spread: int) -> None:
     """Groups lie ``spread`` channels apart in one stretch: load it, and pick each item's lanes out of its vectors."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
