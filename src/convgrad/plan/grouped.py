@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import CHANNELS, GROUPS, KernelSpec
+from convgrad.plan.recipe import GROUPS, KernelSpec
 from convgrad.plan.tiles import Kernel, balanced, kernel, layout, per_group, taps_tiles
 from convgrad.plan.view import View
 from convgrad.spec.problem import Problem
@@ -28,7 +28,6 @@ def kernels(problem: Problem, view: View, machine: Machine) -> list[Kernel]:
     size = problem.operand_format.dtype.itemsize
     names = (problem.operand_format.name, problem.output_format.name)
     lies = {tensor: layout(view, tensor, size) for tensor in channels}
-    spread = {tensor: n if lies[tensor] == CHANNELS else 1 for tensor, n in channels.items()}
     adjacent = view.conv.axes[-1].dilation == 1
     shapes = product(
         sorted({balanced(channels["src"], n) for n in range(1, 9)}),
@@ -37,7 +36,14 @@ def kernels(problem: Problem, view: View, machine: Machine) -> list[Kernel]:
     for rows, vectors in shapes:
         for tile in taps_tiles(view, rows, vectors, isa.registers - vectors - 1, MOST_ADDRESSES):
             spec = KernelSpec(
-                isa, *names, tile, lies["src"], lies["dst"], GROUPS, spread["src"], spread["dst"], adjacent=adjacent
+                isa,
+                *names,
+                tile,
+                lies["src"],
+                lies["dst"],
+                GROUPS,
+                (channels["src"], channels["dst"]),
+                adjacent=adjacent,
             )
             found.append(kernel(problem, view, machine, "src", spec))
     return found

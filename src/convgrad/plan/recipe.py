@@ -49,8 +49,7 @@ class KernelSpec:
     row_layout: str
     lane_layout: str
     lanes_hold: str = CHANNELS
-    row_spread: int = 1  # channels from a group to the next, of groups in lanes whose channels are neighbours
-    lane_spread: int = 1
+    group_channels: tuple[int, int] = (0, 0)  # of rows and lanes, where lanes hold groups
     taps_on_rows: bool = True  # whether rows or lanes are of src, which moves with the taps of a tile
     adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
 
@@ -67,7 +66,7 @@ class KernelSpec:
     @property
     def row_bytes(self) -> int:
         """What a packed position of the rows takes."""
-        return self.tile.rows * F32_BYTES * self.groups_a_panel
+        return F32_BYTES * (self.group_channels[0] * self.isa.lanes if self.groups_in_lanes else self.tile.rows)
 
     @property
     def width(self) -> int:
@@ -77,7 +76,7 @@ class KernelSpec:
     @property
     def lane_bytes(self) -> int:
         """What a packed position of the lanes takes."""
-        return self.width * F32_BYTES
+        return F32_BYTES * (self.group_channels[1] * self.isa.lanes if self.groups_in_lanes else self.width)
 
     @property
     def moving_bytes(self) -> int:
@@ -150,8 +149,8 @@ class Plan:
         packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
         lines = [
             self.words,
-            f"  {self.tasks} tasks on {self.threads} threads: {' x '.join(map(str, self.parts))} parts of groups, rows, "
-            f"lanes, taps; {packed} packed at a time",
+            f"  {self.tasks} tasks on {self.threads} threads: {' x '.join(map(str, self.parts))} parts of groups, "
+            f"rows, lanes, taps; {packed} packed at a time",
             f"  scratch {self.scratch_bytes / 1024:.0f} KiB a thread, error height {self.error_height}, "
             f"about {self.time_ms:.3g} ms",
         ]

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec, Plan
+from convgrad.plan.recipe import IN_PLACE, KernelSpec, Plan
 from convgrad.plan.view import Ints, Pieces, Strides, View, collapsed, merged, offsets, pieces, rows_of, source_rows
 from convgrad.spec.order import BLOCK, FAN_IN
 
@@ -135,8 +135,9 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     most_groups, most_rows, most_lanes, most_taps = (max(t[i] for t in tasks) for i in (1, 3, 5, 7))
     kept = len(chunks) > 1  # sums of all panels wait for the next chunk
     tiles = (most_groups * most_rows * most_lanes if kept else 1) * most_taps
-    row_bytes = 0 if in_place else most_rows * panel_bytes[rows]
-    lane_bytes = most_lanes * panel_bytes[plan.lanes]
+    panels = (most_groups, most_groups) if spec.groups_in_lanes else (most_rows, most_lanes)
+    row_bytes = 0 if in_place else panels[0] * panel_bytes[rows]
+    lane_bytes = panels[1] * panel_bytes[plan.lanes]
     channel_step = {"dst": out_strides[0], "src": out_strides[1]}
     group_step = {t: per_group[t] * view.strides(t)[1] for t in ("src", "dst")}
     out_group = per_group["dst"] * out_strides[0]

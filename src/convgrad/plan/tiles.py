@@ -1,4 +1,4 @@
-"""Weight gradients by outer-product tiles: what a kernel costs on a problem, and the loops around it that cost least."""
+"""Weight gradients by outer-product tiles: what a kernel costs on a problem, and the cheapest loops around it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
 SCRATCH_BYTES = 64 << 20  # of all threads
-PACK_NS = {CHANNELS: 0.16, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
-SPREAD_NS = 0.03  # more for each channel between groups that lanes are picked from
+PACK_NS = {CHANNELS: 0.08, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
+SPREAD_NS = 0.015  # more for each channel of a group that lanes are picked from
 ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
 LINE_BYTES, L2_WAYS = 64, 16
 WAKE_NS = 50_000.0
 UNEVEN = 0.1
+APART_BYTES = 32.0  # what reading a piece of memory of its own costs, as bytes of a longer one
 FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
 RUN_CYCLES, SEGMENT_CYCLES, JOIN_CYCLES = 12.0, 8.0, 1.5  # to begin a run, a segment; to join a vector of sums
 
@@ -43,10 +44,18 @@ class Kernel:
         """The operand that its lanes are from."""
         return "dst" if self.rows == "src" else "src"
 
-    def of(self, parts: Parts = (1, 1, 1, 1)) -> float:
-        """Return one thread's time when rows, lanes and taps are cut: each part of the rows packs all lanes again."""
+    def of(self, parts: Parts = (1, 1, 1, 1), halo: float = 1.0, apart: float = 0.0) -> float:
+        """Return one thread's time when groups, rows, lanes and taps are cut: each part of the rows packs all lanes again.
+
+        ``halo`` is how often src is read because chunks overlap, ``apart`` what short pieces of memory cost more.
+        """
         _, rows, lanes, taps = parts
-        return self.compute_ns + self.finish_ns + taps * (self.row_pack_ns * lanes + self.lane_pack_ns * rows)
+        row_pack, lane_pack = self.row_pack_ns, self.lane_pack_ns
+        if self.rows == "src":
+            row_pack *= halo
+        else:
+            lane_pack *= halo
+        return self.compute_ns + self.finish_ns + (1 + apart) * taps * (row_pack * lanes + lane_pack * rows)
 
 
 def layout(view: View, tensor: str, size: int) -> str:
@@ -94,8 +103,8 @@ def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: Kern
     finish = FINISH_NS[next_lane == size] * conv.dst_channels * channels["src"] * conv.taps
     read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
     row_pack, lane_pack = (
-        PACK_NS[lies] + (SPREAD_NS * spread if spread > 1 else 0.0) + read_ns
-        for lies, spread in ((spec.row_layout, spec.row_spread), (spec.lane_layout, spec.lane_spread))
+        PACK_NS[lies] + (SPREAD_NS * spread if lies == CHANNELS else 0.0) + read_ns
+        for lies, spread in zip((spec.row_layout, spec.lane_layout), spec.group_channels, strict=True)
     )
     return Kernel(spec, rows, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
 
@@ -147,13 +156,15 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
         len(starts(_outer_taps(view.conv.axes[:-1]), spec.tile.outer_taps))
         * len(starts(view.conv.axes[-1].kernel, spec.tile.inner_taps)),
     )
+    size = problem.operand_format.dtype.itemsize
     found = []
     for used in {1, threads}:
         for parts in _splits(whole, used):
             tasks = prod(parts)
             largest = tuple(map(ceil, (n / p for n, p in zip(whole, parts, strict=True))))
-            chunk = _chunk(view, machine, rows, spec, largest, problem.operand_format.dtype.itemsize)
-            time = chosen.of(parts) * ceil(tasks / used) * prod(largest) / prod(whole)
+            chunk = _chunk(view, machine, rows, spec, largest, size)
+            apart = APART_BYTES / (largest[0] * spec.groups_a_panel * min(channels.values()) * size)
+            time = chosen.of(parts, _halo(view, chunk), apart) * ceil(tasks / used) * prod(largest) / prod(whole)
             if used > 1:  # threads take time to wake, and seldom run alike
                 time = time * (1 + UNEVEN * used / tasks) + WAKE_NS
             if chunk.scratch_bytes * used > SCRATCH_BYTES:
@@ -164,6 +175,22 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
         name, spec, rows, chunk.blocks, chunk.images, parts, min(used, tasks), chunk.scratch_bytes,
         height_of(problem), time / 1e6,
     )  # fmt: skip
+
+
+def _halo(view: View, chunk: _Chunk) -> float:
+    """Return how often chunks of an image read a value of src: their rows overlap by the kernel's extent."""
+    *outer, inner = view.conv.axes
+    if not chunk.blocks or not outer:
+        return 1.0
+    blocks, _ = blocks_of(view.conv)
+    rows = max(1, round(chunk.blocks * prod(a.dst for a in outer) / blocks))  # of dst, at a time
+    chunks = prod(a.dst for a in outer) / rows
+    read = 1.0
+    for axis in reversed(outer):
+        extent = min(axis.dst, rows)
+        read *= min(axis.src, (extent - 1) * axis.stride + axis.effective_kernel)
+        rows = max(1, rows // axis.dst)
+    return max(1.0, chunks * read / prod(a.src for a in outer))
 
 
 def _splits(whole: Parts, threads: int) -> list[Parts]:
@@ -199,6 +226,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums.
 
     Several groups are packed one after the other out of what lies together: ``size`` bytes a value, which fits L2 too.
+    Groups in lanes are all packed at once.
     """
     conv, (groups, row_panels, lane_panels, taps) = view.conv, part
     blocks, together = blocks_of(conv)
@@ -206,13 +234,21 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
     row_bytes = spec.row_bytes * stretch[rows]  # a position of a panel
     lane_bytes = spec.lane_bytes * stretch["dst" if rows == "src" else "src"]
-    packed = (0 if spec.row_layout == IN_PLACE else row_bytes * row_panels) + lane_bytes * lane_panels
     channels = per_group(view)
-    read = sum(channels[t] * stretch[t] for t in channels) * size * groups * spec.groups_a_panel if groups > 1 else 0.0
+    read = 0.0
+    if spec.groups_in_lanes:
+        row_panels_packed, lane_panels_packed = groups, groups
+    else:
+        row_panels_packed, lane_panels_packed = row_panels, lane_panels
+        read = sum(channels[t] * stretch[t] for t in channels) * size * groups if groups > 1 else 0.0
+    row_packed = 0.0 if spec.row_layout == IN_PLACE else row_bytes * row_panels_packed
+    packed = row_packed + lane_bytes * lane_panels_packed
     everything = conv.batch * conv.positions
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
     tile_bytes = levels * spec.tile_bytes
-    fits = (row_bytes + lane_bytes) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
+    fits = (
+        packed if spec.groups_in_lanes else row_bytes + lane_bytes
+    ) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
     if spec.row_layout == IN_PLACE:
         fits = fits and everything <= 2 * _lines_held(machine, abs(view.strides(rows)[-1]))
     fits = fits and read * everything <= machine.l2_bytes // 2
@@ -220,10 +256,10 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes * taps)
     sums = tile_bytes * groups * row_panels * lane_panels * taps
     budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
-    held = row_bytes * row_panels
+    held = row_packed
     if spec.row_layout == IN_PLACE:  # other channels lie between, and crowd the sets of a cache
         held = channels[rows] * stretch[rows] * F32_BYTES
-    room = budget / max(1.0, held + lane_bytes * lane_panels + read)  # positions
+    room = budget / max(1.0, held + lane_bytes * lane_panels_packed + read)  # positions
     if blocks == 1:
         images = max(1, int(room / conv.positions) // together) * together
         images = min(images, -(-conv.batch // together) * together)

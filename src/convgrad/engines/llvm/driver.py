@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.pack import clear, look, pack, pack_groups
 from convgrad.engines.llvm.tile import carry, run_bytes, tile
@@ -20,8 +20,8 @@ def weights_module(spec: KernelSpec) -> str:
     """Return the IR of ``driver(arguments, scratch)`` for weight gradients, and of all it calls."""
     module = Module()
     if spec.groups_in_lanes:
-        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.tile.rows, spec.row_spread)
-        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.tile.vectors, spec.lane_spread)
+        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.group_channels[0])
+        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.group_channels[1])
     else:
         if spec.row_layout != IN_PLACE:
             pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
@@ -86,25 +86,30 @@ def _driver(module: Module, spec: KernelSpec) -> None:
 
 
 def _task(module: Module, spec: KernelSpec) -> None:
-    """Do a task chunk by chunk, group by group: pack a chunk, then multiply it, one panel of lanes after the other."""
+    """Do a task chunk by chunk, group by group: pack a chunk, then multiply it, one panel of lanes after the other.
+
+    Where lanes hold groups, all groups of a task are packed first: what lies together is read together.
+    """
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = _Arguments(f), _row(f, f.task, TASK)
     with f.loop(a.chunk_count, chunk=a.chunks) as chunk:
         with f.when(_going(f, a)):
             c = _row(f, chunk.chunk, CHUNK)
+            f.store(f.value(0), f.scratch)
+            if spec.groups_in_lanes:
+                _pack_groups(f, spec, a, t, c)
             with f.loop(t["groups"], sums=f.at(f.scratch, a.sums_at)) as group:
                 g = {**t, "group": t["group"] + group.index}
-                x = f.at(f.at(a.rows, g["group"] * a.row_group), c["image"] * a.row_n)
-                f.store(f.value(0), f.scratch)
-                if spec.row_layout != IN_PLACE:
-                    x = _pack_rows(f, spec, a, g, c, x)
-                y = f.at(f.at(a.lanes, g["group"] * a.lane_group), c["image"] * a.lane_n)
-                y = _pack_lanes(f, spec, a, g, c, y)
+                if spec.groups_in_lanes:
+                    x = f.at(f.scratch, a.row_at + group.index * a.row_panel)
+                    y = f.at(f.scratch, a.lane_at + group.index * a.lane_panel)
+                else:
+                    x, y = _pack(f, spec, a, g, c)
                 out = f.at(a.out, g["group"] * a.out_group)
-                with f.loop(t["lanes"], sums=group.sums, y=y) as lane:
+                with f.loop(t["lanes"], sums=group.sums) as lane:
                     with f.when(_going(f, a)):
-                        _lane_panel(f, spec, a, g, c, t["lane"] + lane.index, lane.sums, x, lane.y, out)
-                    lane.next(sums=f.at(lane.sums, t["rows"] * t["taps"] * a.panel_sums), y=f.at(lane.y, a.lane_panel))
+                        _lane_panel(f, spec, a, g, c, t["lane"] + lane.index, lane, x, y, out)
+                    lane.next(sums=f.at(lane.sums, t["rows"] * t["taps"] * a.panel_sums))
                 group.next(sums=lane.sums)
         chunk.next(chunk=f.at(chunk.chunk, 8 * len(CHUNK)))
     f.done()
@@ -131,19 +136,48 @@ def _first_lane(f: Function, spec: KernelSpec, a: _Arguments, panel: Value) -> V
     return f.least(first, a.lane_channels - spec.lane_channels) if spec.groups_in_lanes else first
 
 
+def _pack(
+    f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value]
+) -> tuple[Value, Value]:
+    """Pack a chunk of one group, and return where its rows and its lanes lie."""
+    x = f.at(f.at(a.rows, t["group"] * a.row_group), c["image"] * a.row_n)
+    if spec.row_layout != IN_PLACE:
+        x = _pack_rows(f, spec, a, t, c, x)
+    y = f.at(f.at(a.lanes, t["group"] * a.lane_group), c["image"] * a.lane_n)
+    return x, _pack_lanes(f, spec, a, t, c, y)
+
+
+def _pack_groups(f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value]) -> None:
+    """Pack a chunk of all groups of a task, rows and lanes."""
+    groups = f.least(a.group_count - t["group"] * spec.isa.lanes, t["groups"] * spec.isa.lanes)
+    for side, moves in (("row", spec.taps_on_rows), ("lane", not spec.taps_on_rows)):
+        n, step, apart, channel, from_, to_ = (
+            getattr(a, f"{side}_{word}") for word in ("n", "i", "g", "c", "group", "panel")
+        )
+        entries = f.at(getattr(a, f"{side}_entries"), c[f"{side}_entry"] * ENTRY_BYTES)
+        source = f.at(f.at(getattr(a, f"{side}s"), t["group"] * from_), c["image"] * n)
+        size = spec.row_bytes if side == "row" else spec.lane_bytes
+        with f.loop(c["images"], to=f.at(f.scratch, getattr(a, f"{side}_at")), source=source) as image:
+            with f.loop(c[f"{side}_entries"], to=image.to, entry=entries) as entry:
+                where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
+                rest = (where, count, step, apart, channel, groups, from_, to_)
+                to = _packed(f, spec, a, entry.to, count * size, moves, f"pack_{side}s", rest, (t["groups"], to_))
+                entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
+            image.next(to=f.at(image.to, getattr(a, f"{side}_image")), source=f.at(image.source, n))
+
+
 def _pack_rows(
     f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value], x: Value
 ) -> Value:
     """Pack a chunk's rows, panel by panel, and return where they lie."""
     begin, entries = f.at(f.scratch, a.row_at), f.at(a.row_entries, c["row_entry"] * ENTRY_BYTES)
-    last = (a.row_g, a.row_c, _groups_left(f, spec, a, t)) if spec.groups_in_lanes else (a.row_c, spec.tile.rows)
     with f.loop(t["rows"], to=begin) as panel:
         source = f.at(x, _first_row(f, spec, a, t["row"] + panel.index) * a.row_c)
         with f.loop(c["images"], to=panel.to, source=source) as image:
             with f.loop(c["row_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
                 to = _packed(f, spec, a, entry.to, count * spec.row_bytes, spec.taps_on_rows, "pack_rows",
-                             (where, count, a.row_i, *last))  # fmt: skip
+                             (where, count, a.row_i, a.row_c, spec.tile.rows))  # fmt: skip
                 entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, a.row_image), source=f.at(image.source, a.row_n))
         panel.next(to=f.at(panel.to, a.row_panel))
@@ -158,12 +192,11 @@ def _pack_lanes(
     with f.loop(t["lanes"], to=begin) as panel:
         first = _first_lane(f, spec, a, t["lane"] + panel.index)
         channels = f.least(a.lane_channels - first, spec.width)
-        last = (a.lane_g, a.lane_c, _groups_left(f, spec, a, t)) if spec.groups_in_lanes else (a.lane_c, channels)
         with f.loop(c["images"], to=panel.to, source=f.at(y, first * a.lane_c)) as image:
             with f.loop(c["lane_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
                 to = _packed(f, spec, a, entry.to, count * spec.lane_bytes, not spec.taps_on_rows, "pack_lanes",
-                             (where, count, a.lane_i, *last))  # fmt: skip
+                             (where, count, a.lane_i, a.lane_c, channels))  # fmt: skip
                 entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, a.lane_image), source=f.at(image.source, a.lane_n))
         panel.next(to=f.at(panel.to, a.lane_panel))
@@ -172,9 +205,9 @@ def _pack_lanes(
 
 def _packed(
     f: Function, spec: KernelSpec, a: _Arguments, to: Value, size: Value, moves: bool, name: str,
-    arguments: tuple[Value | int, ...],
+    arguments: tuple[Value | int, ...], panels: tuple[Value | int, Value | int] = (1, 0),
 ) -> Value:  # fmt: skip
-    """Pack one entry and return where the next goes.
+    """Pack one entry, of one panel or some a step apart, and return where the next goes.
 
     For tiles of several taps a row of src has zeros on both sides, and dst is looked at: where all of it is finite,
     its product with these zeros is what an absent tap contributes.
@@ -184,32 +217,37 @@ def _packed(
         return f.at(to, size)
     if not moves:
         f.call(name, to, *arguments)
-        f.call("look", f.scratch, to, size)
+        f.call("look", f.scratch, to, size, *panels)
         return f.at(to, size)
-    f.call("clear", to, a.src_left)
+    f.call("clear", to, a.src_left, *panels)
     inside = f.at(to, a.src_left)
     f.call(name, inside, *arguments)
     behind = f.at(inside, size)
-    f.call("clear", behind, a.src_right)
+    f.call("clear", behind, a.src_right, *panels)
     return f.at(behind, a.src_right)
 
 
 def _lane_panel(
     f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value],
-    panel: Value, sums: Value, x: Value, y: Value, out: Value,
+    panel: Value, lane: Loop, x: Value, y: Value, out: Value,
 ) -> None:  # fmt: skip
     """All rows and taps of a task under one panel of lanes; in the last chunk their sums are finished."""
     wanted_lane, first_lane = panel * spec.lane_channels, _first_lane(f, spec, a, panel)
     first_tap, outs = f.at(a.taps, t["tap"] * TAP_BYTES), f.at(a.outs, t["tap"] * (8 * spec.tile.taps))
     if spec.groups_in_lanes:
+        y = f.at(y, first_lane * (spec.isa.lanes * F32_BYTES))
         left, vector_step, lane_step = _groups_left(f, spec, a, t), a.out_lane, a.out_g
     else:
+        y = f.at(y, lane.index * a.lane_panel)
         left = f.least(a.lane_channels - first_lane, spec.width)
         vector_step, lane_step = a.out_lane * spec.isa.lanes, a.out_lane
-    with f.loop(t["rows"], sums=sums) as row:
+    with f.loop(t["rows"], sums=lane.sums) as row:
         wanted = (t["row"] + row.index) * spec.tile.rows
         first_row = _first_row(f, spec, a, t["row"] + row.index)
-        at = first_row * F32_BYTES if spec.row_layout == IN_PLACE else row.index * a.row_panel
+        if spec.groups_in_lanes:
+            at = first_row * (spec.isa.lanes * F32_BYTES)
+        else:
+            at = first_row * F32_BYTES if spec.row_layout == IN_PLACE else row.index * a.row_panel
         with f.loop(t["taps"], sums=row.sums, tap=first_tap) as tap:
             _blocks(f, spec, a, c, tap.tap, tap.sums, f.at(x, at), y, left)
             tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from convgrad.engines.llvm.convert import BYTES, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, POSITIONS, STRIDED, KernelSpec
 
 
-AHEAD = 128
+AHEAD = 64  # positions asked for ahead: what is read lies far apart where groups are many
 
 
 def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
@@ -21,39 +23,74 @@ def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -
     f.done()
 
 
-def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, items: int, spread: int) -> None:
-    """Emit a pack of groups: to[position][item][group] = source[position * step + item * item_step + group * group_step].
+def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channels: int) -> None:
+    """Emit a pack of groups, some panels of as many as there are lanes: to[panel][position][channel][group], in f32.
 
-    ``groups`` groups are read; of channels that are neighbours, ``spread`` lie between a group and the next.
+    Its source is source[panel * panel_from + position * step + channel * channel_step + group * group_step], of
+    ``groups`` groups of ``channels`` channels each; it reads no byte else.
     """
     lanes = spec.isa.lanes
-    pitch = items * lanes * F32_BYTES
-    item = f"{name}_item"
+    shift = lanes.bit_length() - 1
     f = module.function(
-        name, to="ptr", source="ptr", count="i64", step="i64", group_step="i64", item_step="i64", groups="i64"
-    )
-    if layout == CHANNELS and spread > 1:
-        _interleaved(f, spec, items, spread)
-    else:
-        with f.loop(items, to=f.to, source=f.source) as one:
-            f.call(item, one.to, one.source, f.count, f.step, f.group_step, f.groups)
-            one.next(to=f.at(one.to, lanes * F32_BYTES), source=f.at(one.source, f.item_step))
-    f.done()
-    if layout != CHANNELS or spread == 1:
-        f = module.function(item, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
-        _PACKS[layout](f, spec, lanes, pitch)
+        name, to="ptr", source="ptr", count="i64", step="i64", group_step="i64", channel_step="i64",
+        groups="i64", panel_from="i64", panel_to="i64",
+    )  # fmt: skip
+    if layout == CHANNELS:
+        _from_groups(f, spec, channels)
         f.done()
+        return
+    one = f"{name}_channel"
+    with f.loop((f.groups + (lanes - 1)) >> shift, to=f.to, source=f.source) as panel:
+        left = f.least(f.groups - panel.index * lanes, lanes)
+        with f.loop(channels, to=panel.to, source=panel.source) as channel:
+            f.call(one, channel.to, channel.source, f.count, f.step, f.group_step, left)
+            channel.next(to=f.at(channel.to, lanes * F32_BYTES), source=f.at(channel.source, f.channel_step))
+        panel.next(to=f.at(panel.to, f.panel_to), source=f.at(panel.source, f.panel_from))
+    f.done()
+    f = module.function(one, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
+    _PACKS[layout](f, spec, lanes, channels * lanes * F32_BYTES)
+    f.done()
+
+
+def _from_groups(f: Function, spec: KernelSpec, channels: int) -> None:
+    """All channels are neighbours: position by position, as they lie in memory; a last panel of few groups by masks."""
+    lanes, size = spec.isa.lanes, BYTES[spec.operand]
+    full = f.groups >> (lanes.bit_length() - 1)
+    rest = f.groups - full * lanes
+    pitch = channels * lanes * F32_BYTES
+    with f.loop(f.count, source=f.source, to=f.to) as position:
+        with f.loop(full, source=position.source, to=position.to) as panel:
+            raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(channels)]
+            _apart(f, spec, [widen(f, spec.operand, value) for value in raw], panel.to)
+            for line in range(0, channels * lanes * size, 64):
+                f.prefetch(f.at(panel.source, f.step * AHEAD + line))
+            panel.next(source=f.at(panel.source, f.panel_from), to=f.at(panel.to, f.panel_to))
+        with f.when(f.compare("ne", rest, 0)):
+            masks = [f.mask(rest * channels - v * lanes, lanes) for v in range(channels)]
+            raw = [_masked(f, spec, f.at(panel.source, v * lanes * size), mask) for v, mask in enumerate(masks)]
+            _apart(f, spec, [widen(f, spec.operand, value) for value in raw], panel.to)
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
+
+
+def _apart(f: Function, spec: KernelSpec, vectors: list[Value], to: Value) -> None:
+    """Store vectors in which the channels of a group are neighbours so that those of a channel are."""
+    lanes, channels = spec.isa.lanes, len(vectors)
+    for channel in range(channels):
+        wanted = [group * channels + channel for group in range(lanes)]
+        f.store(_picked(f, vectors, wanted, lanes), to, channel * lanes * F32_BYTES)
 
 
 def clear(module: Module, spec: KernelSpec) -> None:
-    """Emit ``clear``: zeros in ``size`` bytes, a multiple of what a packed position of src takes."""
+    """Emit ``clear``: zeros in ``size`` bytes, a multiple of what a packed position of src takes, of each panel."""
     lanes = spec.isa.lanes
     wide = spec.moving_bytes % (lanes * F32_BYTES) == 0
     kind, step = (f"<{lanes} x float>", lanes * F32_BYTES) if wide else ("float", F32_BYTES)
-    f = module.function("clear", to="ptr", size="i64")
-    with f.loop(f.size >> (step.bit_length() - 1), to=f.to) as loop:
-        f.store(f.zeros(kind), loop.to)
-        loop.next(to=f.at(loop.to, step))
+    f = module.function("clear", to="ptr", size="i64", panels="i64", panel_step="i64")
+    with f.loop(f.panels, panel=f.to) as each:
+        with f.loop(f.size >> (step.bit_length() - 1), to=each.panel) as loop:
+            f.store(f.zeros(kind), loop.to)
+            loop.next(to=f.at(loop.to, step))
+        each.next(panel=f.at(each.panel, f.panel_step))
     f.done()
 
 
@@ -61,35 +98,20 @@ def look(module: Module, spec: KernelSpec) -> None:
     """Emit ``look``: raise a flag if some packed values are not all finite, which times 0 are not 0."""
     lanes = spec.isa.lanes
     kind, step = f"<{lanes} x float>", lanes * F32_BYTES
-    f = module.function("look", flag="ptr", values="ptr", size="i64")
+    f = module.function("look", flag="ptr", values="ptr", size="i64", panels="i64", panel_step="i64")
     whole = f.size >> (step.bit_length() - 1)
-    with f.loop(whole, values=f.values, sum=f.zeros(kind)) as many:
-        many.next(values=f.at(many.values, step), sum=f.fma(f.load(kind, many.values), f.zeros(kind), many.sum))
-    with f.loop((f.size - whole * step) >> 2, values=many.values, sum=f.zeros("float")) as one:
-        one.next(values=f.at(one.values, 4), sum=f.fma(f.load("float", one.values), f.zeros("float"), one.sum))
-    total = f.intrinsic("float", f"llvm.vector.reduce.fadd.v{lanes}f32", one.sum, many.sum)
+    with f.loop(f.panels, panel=f.values, sum=f.zeros(kind), rest=f.zeros("float")) as each:
+        with f.loop(whole, values=each.panel, sum=each.sum) as many:
+            total = f.fma(f.load(kind, many.values), f.zeros(kind), many.sum)
+            many.next(values=f.at(many.values, step), sum=total)
+        with f.loop((f.size - whole * step) >> 2, values=many.values, sum=each.rest) as one:
+            total = f.fma(f.load("float", one.values), f.zeros("float"), one.sum)
+            one.next(values=f.at(one.values, F32_BYTES), sum=total)
+        each.next(panel=f.at(each.panel, f.panel_step), sum=many.sum, rest=one.sum)
+    total = f.intrinsic("float", f"llvm.vector.reduce.fadd.v{lanes}f32", each.rest, each.sum)
     with f.when(f.op("i1", f"fcmp uno {total}, 0.0")):
         f.store(f.value(1), f.flag)
     f.done()
-
-
-def _interleaved(f: Function, spec: KernelSpec, items: int, spread: int) -> None:
-    """Groups lie ``spread`` channels apart in one stretch: load it, and pick each item's lanes out of its vectors."""
-    lanes, size = spec.isa.lanes, BYTES[spec.operand]
-    present = (f.groups - 1) * spread + items  # values from the first group's first item to the last one's last
-    count = -(-((lanes - 1) * spread + items) // lanes)
-    masks = [f.mask(present - v * lanes, lanes) for v in range(count)]
-    with f.loop(f.count, source=f.source, to=f.to) as position:
-        vectors = [
-            widen(f, spec.operand, _masked(f, spec, f.at(position.source, v * lanes * size), mask))
-            for v, mask in enumerate(masks)
-        ]
-        for line in range(0, count * lanes * size, 64):
-            f.prefetch(f.at(position.source, f.step * AHEAD + line))
-        for item in range(items):
-            wanted = [lane * spread + item for lane in range(lanes)]
-            f.store(_picked(f, vectors, wanted, lanes), position.to, item * lanes * F32_BYTES)
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, items * lanes * F32_BYTES))
 
 
 def _picked(f: Function, vectors: list[Value], wanted: list[int], lanes: int) -> Value:
@@ -120,14 +142,35 @@ def _from_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> Non
     starts = [*range(0, width - piece + 1, piece)]
     if starts[-1] + piece < width:
         starts.append(width - piece)
-    with f.when(f.channels >= width), f.loop(f.count, source=f.source, to=f.to) as position:
+    thin = width < spec.isa.lanes and pitch == width * F32_BYTES
+    dense = f.compare("eq", f.step, width * BYTES[spec.operand]) if thin else None
+    if dense is not None:
+        with f.when(dense & f.compare("eq", f.channels, width)):
+            _all_values(f, spec, f.count * width)
+    here = f.channels >= width
+    with (
+        f.when(here if dense is None else here & f.compare("ne", f.step, width * BYTES[spec.operand])),
+        f.loop(f.count, source=f.source, to=f.to) as position,
+    ):
         for c in starts:
             raw = f.load(stored(spec.operand, piece), position.source, c * BYTES[spec.operand])
             f.store(widen(f, spec.operand, raw), position.to, c * F32_BYTES)
         f.prefetch(f.at(position.source, f.step * AHEAD))
         position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
-    with f.otherwise():
+    with f.when(f.channels < width):
         _some_channels(f, spec, width, pitch)
+
+
+def _all_values(f: Function, spec: KernelSpec, count: Value) -> None:
+    """Copy values that lie together."""
+    lanes, size = spec.isa.lanes, BYTES[spec.operand]
+    kind = stored(spec.operand, lanes)
+    with f.loop(count >> (lanes.bit_length() - 1), source=f.source, to=f.to) as many:
+        f.store(widen(f, spec.operand, f.load(kind, many.source)), many.to)
+        f.prefetch(f.at(many.source, AHEAD * 64))
+        many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
+    mask = f.mask(count - (count >> (lanes.bit_length() - 1)) * lanes, lanes)
+    f.masked_store(widen(f, spec.operand, _masked(f, spec, many.source, mask)), many.to, mask)
 
 
 def _some_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
@@ -150,19 +193,28 @@ def _from_positions(f: Function, spec: KernelSpec, width: int, pitch: int) -> No
         with f.loop(squares) as square:
             first = f.least(square.index * lanes, f.count - lanes)
             source, to = f.at(f.source, first * f.step), f.at(f.to, first * pitch)
-            for c0 in range(0, width, lanes):
-                taken = range(c0, min(c0 + lanes, width))
-                rows = [
-                    f.load(
-                        stored(spec.operand, lanes), f.at(source, f.least(f.value(c), f.channels - 1) * f.channel_step)
-                    )
-                    for c in taken
-                ]
-                columns = transposed(f, [widen(f, spec.operand, row) for row in rows], lanes)
+            for c0, columns in _squares(f, spec, source, width, None):
                 for p, column in enumerate(columns):
-                    f.store_first(column, len(taken), to, p * pitch + c0 * F32_BYTES)
-    with f.otherwise():
-        _one_by_one(f, spec, width, pitch)
+                    f.store_first(column, min(lanes, width - c0), to, p * pitch + c0 * F32_BYTES)
+    with f.otherwise(), f.when(f.count >= 1):
+        for c0, columns in _squares(f, spec, f.source, width, f.mask(f.count, lanes)):
+            for p, column in enumerate(columns[:-1]):
+                with f.when(f.compare("sgt", f.count, p)):
+                    f.store_first(column, min(lanes, width - c0), f.to, p * pitch + c0 * F32_BYTES)
+
+
+def _squares(
+    f: Function, spec: KernelSpec, source: Value, width: int, mask: Value | None
+) -> Iterator[tuple[int, list[Value]]]:
+    """Yield the first channel and the positions, one a vector, of squares of channels by as many positions."""
+    lanes = spec.isa.lanes
+    for c0 in range(0, width, lanes):
+        rows = []
+        for c in range(c0, min(c0 + lanes, width)):
+            place = f.at(source, f.least(f.value(c), f.channels - 1) * f.channel_step)
+            raw = f.load(stored(spec.operand, lanes), place) if mask is None else _masked(f, spec, place, mask)
+            rows.append(widen(f, spec.operand, raw))
+        yield c0, transposed(f, rows, lanes)
 
 
 def transposed(f: Function, rows: list[Value], lanes: int) -> list[Value]:
