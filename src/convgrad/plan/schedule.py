@@ -7,23 +7,20 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 import numpy as np
-from numpy.typing import NDArray
 
-from convgrad.plan.recipe import IN_PLACE, KernelSpec, Plan
-from convgrad.plan.view import Ints, Pieces, Strides, View, collapsed, merged, offsets, pieces, rows_of, source_rows
+from convgrad.plan.recipe import IN_PLACE, Plan
+from convgrad.plan.taps import Table, margins, runs_of, tap_tables
+from convgrad.plan.view import Ints, Pieces, View, collapsed, merged, offsets, pieces, rows_of, source_rows
 from convgrad.spec.order import BLOCK, FAN_IN
 
 # The columns of the tables that the driver reads by name; of a task, each range as its begin and its length.
 TASK = ("group", "groups", "row", "rows", "lane", "lanes", "tap", "taps")  # panels, panels, taps
 CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
-TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
-RUN = ("first", "end", "absent", "fixed")  # positions; masks; bytes; behind them the moving operand's, by outer tap
-SEGMENT = ("low", "high", "absent")  # positions, masks
 TABLES = (
     "tasks", "chunks", "row_entries", "lane_entries", "taps", "outs", "segments", "masks", "run_index", "runs", "joins",
 )  # fmt: skip
+LINE_BYTES = 64
 HEAD_BYTES = 64  # of scratch: whether dst of a chunk has a value that is not finite
-NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
 FLAGS = ("counter", "active", "stop")  # words behind the fields that fields point to; the pool looks at the last two
 FIELDS = (
     *FLAGS, "rows", "lanes", "out", *TABLES,
@@ -40,7 +37,7 @@ FIELDS = (
 class Schedule:
     """Tables and numbers of the driver's arguments, by name; all but the addresses of one call."""
 
-    tables: Mapping[str, NDArray[np.int64] | NDArray[np.int32]]
+    tables: Mapping[str, Table]
     numbers: Mapping[str, int]
     row_offset: int  # bytes from an operand's first element to where the driver begins
     lane_offset: int
@@ -115,12 +112,14 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     packed = {rows: spec.row_bytes, plan.lanes: spec.lane_bytes}
     steps = {t: inner_step(view, t) if spec.row_layout == IN_PLACE and t == rows else packed[t] for t in ("src", "dst")}
     in_place = rows if spec.row_layout == IN_PLACE else None
-    taps = _tap_tables(view, spec, steps, rows, out_strides[2:])
+    taps = tap_tables(view, spec, steps, rows, out_strides[2:])
     slices = _slices(view, cutting, plan, steps, in_place, taps["masks"][0].nbytes)
     images = plan.chunk_images
     positions = {"src": slices.src_positions, "dst": slices.dst_positions}
     image_bytes = {t: positions[t] * packed[t] for t in positions}
     panel_bytes = {t: image_bytes[t] * images for t in positions}
+    if spec.groups_in_lanes:  # panels are written side by side: an odd number of lines apart, they meet in no set
+        panel_bytes = {t: (-(-size // LINE_BYTES) | 1) * LINE_BYTES for t, size in panel_bytes.items()}
     if in_place:
         image_bytes[rows] = view.strides(rows)[0]
     entries = {"src": slices.src_entries, "dst": slices.dst_entries}
@@ -143,7 +142,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     out_group = per_group["dst"] * out_strides[0]
     together = spec.groups_a_panel
     packs = cutting.blocks == 1
-    tables = {
+    tables: dict[str, Table] = {
         "tasks": np.array(tasks, np.int64),
         "chunks": chunks,
         "row_entries": np.concatenate(entries[rows]),
@@ -153,7 +152,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "runs": slices.runs,
         "joins": join_table,
     }
-    inner, (left, right) = conv.axes[-1], _margins(view, spec)
+    inner, (left, right) = conv.axes[-1], margins(view, spec)
     numbers = {
         "task_count": len(tasks), "chunk_count": len(chunks),
         "row_group": group_step[rows] * together, "lane_group": group_step[plan.lanes] * together,
@@ -179,7 +178,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     }  # fmt: skip
     offset = {"src": view.src_offset, "dst": 0}
     scratch = row_bytes + lane_bytes + tiles * levels * spec.tile_bytes + HEAD_BYTES
-    frozen = {name: np.ascontiguousarray(table) for name, table in tables.items()}
+    frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     return Schedule(frozen, numbers, offset[rows], offset[plan.lanes], scratch)
 
 
@@ -205,86 +204,6 @@ def inner_step(view: View, tensor: str) -> int:
     strides = view.strides(tensor)[2:]
     together = collapsed(extents, strides) if view.pointwise else None
     return strides[-1] if together is None else together
-
-
-def starts(count: int, size: int) -> list[int]:
-    """Return where tiles of ``size`` taps begin; the last overlaps the one before rather than run over.
-
-    >>> starts(7, 3), starts(3, 3)
-    ([0, 3, 4], [0])
-    """
-    return [*range(0, count - size, size), count - size]
-
-
-def _margins(view: View, spec: KernelSpec) -> tuple[int, int]:
-    """Return how many positions on padding a tile of several taps may read before a row of src and behind it."""
-    axis = view.conv.axes[-1]
-    reach = (spec.tile.inner_taps - 1) * axis.dilation
-    behind = (axis.dst - 1) * axis.stride + axis.effective_kernel - axis.pad_begin - axis.src
-    return min(reach, axis.pad_begin), min(reach, max(behind, 0))
-
-
-def _tap_tables(
-    view: View, spec: KernelSpec, steps: Mapping[str, int], rows: str, out_strides: Strides
-) -> dict[str, NDArray[np.int64] | NDArray[np.int32]]:
-    """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
-    *outer, inner = view.conv.axes
-    tile = spec.tile
-    outer_out = offsets(tuple(a.kernel for a in outer), out_strides[:-1])
-    existing: dict[tuple[bool, ...], int] = {(True,) * tile.inner_taps: 0}
-    word = tile.taps * 4
-    segments: list[tuple[int, int, int]] = []
-    first_segment = []
-    firsts = starts(inner.kernel, tile.inner_taps)
-    for k in firsts:
-        met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(tile.inner_taps)]
-        if view.pointwise:
-            met = [range(view.conv.positions)]
-        first_segment.append(len(segments))
-        some = [one for one in met if one] or met[:1]
-        segments.append((min(one.start for one in some), max(one.stop for one in some), 0))
-        for low, high, there in _segments(met):
-            segments.append((low, high, existing.setdefault(there, len(existing)) * word))
-    first_segment.append(len(segments))
-    taps, outs = [], []
-    for number, u in enumerate(starts(len(outer_out), tile.outer_taps)):
-        for at, k in enumerate(firsts):
-            shift = k * inner.dilation * steps["src"]
-            moved = (shift, 0) if rows == "src" else (0, shift)
-            whole, end = first_segment[at : at + 2]
-            taps.append((number, *moved, whole, whole + 1, end - whole - 1))
-            new = [
-                [u + i >= number * tile.outer_taps and k + j >= at * tile.inner_taps for j in range(tile.inner_taps)]
-                for i in range(tile.outer_taps)
-            ]
-            inner_out = (k + np.arange(tile.inner_taps)) * out_strides[-1]
-            outs.append(np.where(new, outer_out[u : u + tile.outer_taps, None] + inner_out, NOWHERE).ravel())
-    return {
-        "taps": np.array(taps, np.int64),
-        "outs": np.array(outs, np.int64),
-        "segments": np.array(segments, np.int64).reshape(-1, len(SEGMENT)),
-        "masks": _masks(tile.outer_taps, list(existing)),
-    }
-
-
-def _segments(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
-    """Cut positions where some of a tile's taps begin or cease to exist; where none does, nothing is to be summed.
-
-    >>> _segments([range(1, 5), range(0, 4)])
-    [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
-    """
-    ends = sorted({end for r in met if r for end in (r.start, r.stop)})
-    cuts = [(low, high, tuple(low in r for r in met)) for low, high in pairwise(ends)]
-    return [one for one in cuts if any(one[2])]
-
-
-def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int32]:
-    """Return a word a tap, -1 where it exists: by which of the outer taps do, all in the first row, and the inner."""
-    numbers = (1 << outer_taps) - 1 - np.arange(1 << outer_taps)
-    outer = (numbers[:, None] >> np.arange(outer_taps) & 1).astype(bool)
-    both = outer[:, None, :, None] & np.array(existing)[None, :, None, :]
-    masks: NDArray[np.int32] = -both.astype(np.int32)
-    return masks
 
 
 def _chunks(
@@ -336,7 +255,7 @@ def _slices(
         tuple(dst),
         np.concatenate(runs),
         np.stack([np.cumsum(count) - count, count], 1),
-        max(int((entries[:, 1] + sum(_margins(view, plan.spec))).sum()) for entries in src),
+        max(int((entries[:, 1] + sum(margins(view, plan.spec))).sum()) for entries in src),
         max(int(entries[:, 1].sum()) for entries in dst),
     )
 
@@ -358,7 +277,7 @@ def _slice(
     i0 = max(0, int(p0.min()) * inner.stride - inner.pad_begin)
     i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
     width = max(0, min(view.conv.positions if view.pointwise else inner.src, i1) - i0)
-    left, right = _margins(view, plan.spec)
+    left, right = margins(view, plan.spec)
     if view.pointwise:
         src = rows_of(at[0], i0, width, inner.src, view.src_strides[-1])
         dst = rows_of(at[1], i0, width, inner.dst, view.dst_strides[-1])
@@ -373,26 +292,7 @@ def _slice(
     if in_place == "dst":
         y = at[1][row]
     exists = (used >= 0) & (width > 0)
-    runs, counts = _runs(plan, p0, p1, x, y, exists, cutting.block[part] - blocks[0], blocks[1] - blocks[0], mask_bytes)
+    runs, counts = runs_of(
+        plan, p0, p1, x, y, exists, cutting.block[part] - blocks[0], blocks[1] - blocks[0], mask_bytes
+    )
     return src if left + right else merged(src, src_step), merged(dst, dst_step), runs, counts
-
-
-def _runs(
-    plan: Plan, p0: Ints, p1: Ints, x: Ints, y: Ints, exists: NDArray[np.bool_], block: Ints, blocks: int,
-    mask_bytes: int,
-) -> tuple[Ints, Ints]:  # fmt: skip
-    """Return rows of RUN by block and tile of outer taps, and their numbers; x and ``exists`` by outer tap."""
-    outer = plan.spec.tile.outer_taps
-    taps = np.add.outer(starts(len(x), outer), np.arange(outer))  # of each tile
-    there = exists[taps]
-    absent = (1 << outer) - 1 - (there << np.arange(outer)[:, None]).sum(1)
-    offsets = np.moveaxis(x[taps], 1, -1)
-    moving, fixed = offsets, np.broadcast_to(y, absent.shape)
-    if (plan.rows == "src") != plan.spec.taps_on_rows:  # one tap: what the kernel takes to move is dst
-        moving, fixed = fixed[..., None], offsets[..., 0]
-    columns = (np.broadcast_to(p0, absent.shape), np.broadcast_to(p1, absent.shape), absent * mask_bytes, fixed)
-    runs = np.concatenate([np.stack(columns, -1), moving], -1)
-    key = np.where(there.any(1), block * len(taps) + np.arange(len(taps))[:, None], -1)
-    order = np.argsort(key, axis=None, kind="stable")[np.count_nonzero(key < 0) :]
-    counts = np.bincount(key[key >= 0], minlength=blocks * len(taps))
-    return runs.reshape(-1, runs.shape[-1])[order], counts

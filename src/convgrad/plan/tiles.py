@@ -10,7 +10,8 @@ import numpy as np
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Parts, Plan, Tile
-from convgrad.plan.schedule import inner_step, levels_of, starts
+from convgrad.plan.schedule import inner_step, levels_of
+from convgrad.plan.taps import starts
 from convgrad.plan.view import View, blocks_of, source_rows
 from convgrad.spec.geometry import Axis
 from convgrad.spec.order import height_of
@@ -45,7 +46,7 @@ class Kernel:
         return "dst" if self.rows == "src" else "src"
 
     def of(self, parts: Parts = (1, 1, 1, 1), halo: float = 1.0, apart: float = 0.0) -> float:
-        """Return one thread's time when groups, rows, lanes and taps are cut: each part of the rows packs all lanes again.
+        """Return one thread's time when all is cut in parts: each part of the rows packs all lanes again.
 
         ``halo`` is how often src is read because chunks overlap, ``apart`` what short pieces of memory cost more.
         """
@@ -179,7 +180,7 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
 
 def _halo(view: View, chunk: _Chunk) -> float:
     """Return how often chunks of an image read a value of src: their rows overlap by the kernel's extent."""
-    *outer, inner = view.conv.axes
+    outer = view.conv.axes[:-1]
     if not chunk.blocks or not outer:
         return 1.0
     blocks, _ = blocks_of(view.conv)

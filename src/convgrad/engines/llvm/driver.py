@@ -9,7 +9,8 @@ from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.pack import clear, look, pack, pack_groups
 from convgrad.engines.llvm.tile import carry, run_bytes, tile
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
-from convgrad.plan.schedule import CHUNK, FIELDS, FLAGS, SEGMENT, TABLES, TAP, TASK
+from convgrad.plan.schedule import CHUNK, FIELDS, FLAGS, TABLES, TASK
+from convgrad.plan.taps import SEGMENT, TAP
 
 ENTRY_BYTES, INDEX_BYTES, JOIN_BYTES = 16, 16, 16  # rows of two integers
 TAP_BYTES, SEGMENT_BYTES = 8 * len(TAP), 8 * len(SEGMENT)

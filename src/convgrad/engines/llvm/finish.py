@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
-from convgrad.plan.schedule import NOWHERE
+from convgrad.plan.taps import NOWHERE
 
 
 def finish(module: Module, spec: KernelSpec) -> None:
@@ -24,15 +24,18 @@ def finish(module: Module, spec: KernelSpec) -> None:
         lanes="i64", row_step="i64", vector_step="i64", lane_step="i64", accumulate="i64",
     )  # fmt: skip
     lanes, size = spec.isa.lanes, BYTES[spec.output]
-    pitch = f.value(spec.lane_bytes)
+    pitch = f.value(spec.width * F32_BYTES)
     old, rows = f.compare("ne", f.accumulate, 0), f.value(spec.tile.rows) - f.skip
     sums, out = f.at(f.sums, f.skip * pitch), f.at(f.out, f.skip * f.row_step)
-    with f.when(f.compare("eq", f.lane_step, size)), _each_tap(f, spec, sums, out) as (there_sums, there):
-        with f.loop(rows, sums=there_sums, out=there) as row:
-            for v, left in enumerate(_vectors(f, spec)):
-                total = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
-                _finish_vector(f, spec, total, f.at(row.out, f.vector_step * v), left, old)
-            row.next(sums=f.at(row.sums, pitch), out=f.at(row.out, f.row_step))
+    with (
+        f.when(f.compare("eq", f.lane_step, size)),
+        _each_tap(f, spec, sums, out) as (there_sums, there),
+        f.loop(rows, sums=there_sums, out=there) as row,
+    ):
+        for v, left in enumerate(_vectors(f, spec)):
+            total = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
+            _finish_vector(f, spec, total, f.at(row.out, f.vector_step * v), left, old)
+        row.next(sums=f.at(row.sums, pitch), out=f.at(row.out, f.row_step))
     with f.otherwise():
         for v, left in enumerate(_vectors(f, spec) if spec.groups_in_lanes else [f.lanes]):
             by_row = (rows, pitch, f.row_step)

@@ -8,8 +8,8 @@ from convgrad.engines.llvm.convert import BYTES, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, POSITIONS, STRIDED, KernelSpec
 
-
-AHEAD = 64  # positions asked for ahead: what is read lies far apart where groups are many
+AHEAD = 16  # positions asked for ahead where they lie apart,
+AHEAD_BYTES = 8192  # and what lies together
 
 
 def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
@@ -63,7 +63,7 @@ def _from_groups(f: Function, spec: KernelSpec, channels: int) -> None:
             raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(channels)]
             _apart(f, spec, [widen(f, spec.operand, value) for value in raw], panel.to)
             for line in range(0, channels * lanes * size, 64):
-                f.prefetch(f.at(panel.source, f.step * AHEAD + line))
+                f.prefetch(f.at(panel.source, AHEAD_BYTES + line))
             panel.next(source=f.at(panel.source, f.panel_from), to=f.at(panel.to, f.panel_to))
         with f.when(f.compare("ne", rest, 0)):
             masks = [f.mask(rest * channels - v * lanes, lanes) for v in range(channels)]
@@ -167,7 +167,7 @@ def _all_values(f: Function, spec: KernelSpec, count: Value) -> None:
     kind = stored(spec.operand, lanes)
     with f.loop(count >> (lanes.bit_length() - 1), source=f.source, to=f.to) as many:
         f.store(widen(f, spec.operand, f.load(kind, many.source)), many.to)
-        f.prefetch(f.at(many.source, AHEAD * 64))
+        f.prefetch(f.at(many.source, AHEAD_BYTES))
         many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
     mask = f.mask(count - (count >> (lanes.bit_length() - 1)) * lanes, lanes)
     f.masked_store(widen(f, spec.operand, _masked(f, spec, many.source, mask)), many.to, mask)

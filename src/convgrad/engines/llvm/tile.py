@@ -7,7 +7,7 @@ from itertools import product
 
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
-from convgrad.plan.schedule import RUN, SEGMENT
+from convgrad.plan.taps import RUN, SEGMENT
 
 AHEAD = 8  # positions that the vector stream is asked for ahead: worth 0.80 to 0.87 of peak
 

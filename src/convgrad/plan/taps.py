@@ -1,0 +1,119 @@
+"""The taps that a tile takes at once: what they move and write, and where which of them exist, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.plan.recipe import KernelSpec, Plan
+from convgrad.plan.view import Ints, Strides, View, offsets
+
+TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
+RUN = ("first", "end", "absent", "fixed")  # positions; masks; bytes; behind them the moving operand's, by outer tap
+SEGMENT = ("low", "high", "absent")  # positions, masks
+NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
+Table = NDArray[np.int64] | NDArray[np.int32]
+
+
+def starts(count: int, size: int) -> list[int]:
+    """Return where tiles of ``size`` taps begin; the last overlaps the one before rather than run over.
+
+    >>> starts(7, 3), starts(3, 3)
+    ([0, 3, 4], [0])
+    """
+    return [*range(0, count - size, size), count - size]
+
+
+def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
+    """Return how many positions on padding a tile of several taps may read before a row of src and behind it."""
+    axis = view.conv.axes[-1]
+    reach = (spec.tile.inner_taps - 1) * axis.dilation
+    behind = (axis.dst - 1) * axis.stride + axis.effective_kernel - axis.pad_begin - axis.src
+    return min(reach, axis.pad_begin), min(reach, max(behind, 0))
+
+
+def tap_tables(
+    view: View, spec: KernelSpec, steps: Mapping[str, int], rows: str, out_strides: Strides
+) -> dict[str, Table]:
+    """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
+    *outer, inner = view.conv.axes
+    tile = spec.tile
+    outer_out = offsets(tuple(a.kernel for a in outer), out_strides[:-1])
+    existing: dict[tuple[bool, ...], int] = {(True,) * tile.inner_taps: 0}
+    word = tile.taps * 4
+    segments: list[tuple[int, int, int]] = []
+    first_segment = []
+    firsts = starts(inner.kernel, tile.inner_taps)
+    for k in firsts:
+        met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(tile.inner_taps)]
+        if view.pointwise:
+            met = [range(view.conv.positions)]
+        first_segment.append(len(segments))
+        some = [one for one in met if one] or met[:1]
+        segments.append((min(one.start for one in some), max(one.stop for one in some), 0))
+        for low, high, there in _segments(met):
+            segments.append((low, high, existing.setdefault(there, len(existing)) * word))
+    first_segment.append(len(segments))
+    taps, outs = [], []
+    for number, u in enumerate(starts(len(outer_out), tile.outer_taps)):
+        for at, k in enumerate(firsts):
+            shift = k * inner.dilation * steps["src"]
+            moved = (shift, 0) if rows == "src" else (0, shift)
+            whole, end = first_segment[at : at + 2]
+            taps.append((number, *moved, whole, whole + 1, end - whole - 1))
+            new = [
+                [u + i >= number * tile.outer_taps and k + j >= at * tile.inner_taps for j in range(tile.inner_taps)]
+                for i in range(tile.outer_taps)
+            ]
+            inner_out = (k + np.arange(tile.inner_taps)) * out_strides[-1]
+            outs.append(np.where(new, outer_out[u : u + tile.outer_taps, None] + inner_out, NOWHERE).ravel())
+    return {
+        "taps": np.array(taps, np.int64),
+        "outs": np.array(outs, np.int64),
+        "segments": np.array(segments, np.int64).reshape(-1, len(SEGMENT)),
+        "masks": _masks(tile.outer_taps, list(existing)),
+    }
+
+
+def _segments(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
+    """Cut positions where some of a tile's taps begin or cease to exist; where none does, nothing is to be summed.
+
+    >>> _segments([range(1, 5), range(0, 4)])
+    [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
+    """
+    ends = sorted({end for r in met if r for end in (r.start, r.stop)})
+    cuts = [(low, high, tuple(low in r for r in met)) for low, high in pairwise(ends)]
+    return [one for one in cuts if any(one[2])]
+
+
+def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int32]:
+    """Return a word a tap, -1 where it exists: by which of the outer taps do, all in the first row, and the inner."""
+    numbers = (1 << outer_taps) - 1 - np.arange(1 << outer_taps)
+    outer = (numbers[:, None] >> np.arange(outer_taps) & 1).astype(bool)
+    both = outer[:, None, :, None] & np.array(existing)[None, :, None, :]
+    masks: NDArray[np.int32] = -both.astype(np.int32)
+    return masks
+
+
+def runs_of(
+    plan: Plan, p0: Ints, p1: Ints, x: Ints, y: Ints, exists: NDArray[np.bool_], block: Ints, blocks: int,
+    mask_bytes: int,
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Return rows of RUN by block and tile of outer taps, and their numbers; x and ``exists`` by outer tap."""
+    outer = plan.spec.tile.outer_taps
+    taps = np.add.outer(starts(len(x), outer), np.arange(outer))  # of each tile
+    there = exists[taps]
+    absent = (1 << outer) - 1 - (there << np.arange(outer)[:, None]).sum(1)
+    offsets = np.moveaxis(x[taps], 1, -1)
+    moving, fixed = offsets, np.broadcast_to(y, absent.shape)
+    if (plan.rows == "src") != plan.spec.taps_on_rows:  # one tap: what the kernel takes to move is dst
+        moving, fixed = fixed[..., None], offsets[..., 0]
+    columns = (np.broadcast_to(p0, absent.shape), np.broadcast_to(p1, absent.shape), absent * mask_bytes, fixed)
+    runs = np.concatenate([np.stack(columns, -1), moving], -1)
+    key = np.where(there.any(1), block * len(taps) + np.arange(len(taps))[:, None], -1)
+    order = np.argsort(key, axis=None, kind="stable")[np.count_nonzero(key < 0) :]
+    counts = np.bincount(key[key >= 0], minlength=blocks * len(taps))
+    return runs.reshape(-1, runs.shape[-1])[order], counts
