@@ -1,0 +1,92 @@
+"""No byte outside operands, output and scratch is touched: random gradients of every class among guard pages.
+
+Each problem runs flush with the page behind and with the page before, in another process, which names it first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine_helpers import HOST
+from guarded import CACHE_LINE, Guarded, Placed
+from weights_classes import NAMES
+
+PROBLEMS = 50  # of a child
+QUICK, LONG = range(3), range(100, 200)
+_done: Counter[str] = Counter()
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="protects pages as Linux does"),
+    pytest.mark.skipif(not HOST, reason="no generated kernels run here"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def summary() -> Iterator[None]:
+    yield
+    by_class = ", ".join(f"{name} {_done[name]}" for name in NAMES)
+    print(
+        f"\n{_done['problems']} problems in {_done['placements']} placements, {_done['strided']} with strided arrays, "
+        f"{_done['accumulated']} accumulated, {_done['scratch']} guarded scratches: {by_class}",
+        end="",
+    )
+
+
+def child(seed: int, count: int) -> Counter[str]:
+    """Run problems in a process of its own; fail with the problem it died in."""
+    environment = os.environ | {"CONVGRAD_MAX_ISA": HOST[seed % len(HOST)]}
+    command = [sys.executable, str(Path(__file__).with_name("guarded.py")), str(seed), str(count)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    *_, last = done.stdout.splitlines() or ["it ran nothing"]
+    if done.returncode:
+        died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        pytest.fail(f"seed {seed}: {died} in {last}\n{done.stderr[-1500:]}")
+    return Counter(json.loads(last))
+
+
+def run_child(seed: int) -> None:
+    done = child(seed, PROBLEMS)
+    _done.update(done)
+    assert done["problems"] == PROBLEMS
+    assert done["placements"] == 2 * PROBLEMS
+    assert done["scratch"] > 0
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_150_problems_among_guard_pages(seed: int) -> None:
+    run_child(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", LONG)
+def test_5000_problems_among_guard_pages(seed: int) -> None:
+    run_child(seed)
+
+
+def test_a_fault_is_told_with_its_problem() -> None:
+    with pytest.raises(pytest.fail.Exception, match="SIGSEGV in an image too many"):
+        child(0, 0)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_byte_beside_an_array_is_seen(at_end: bool) -> None:
+    placed = Placed(np.ones((3, 5), np.float16), (30, 4), at_end)
+    assert placed.intact()
+    gap = placed.memory.start + 2  # between two elements
+    placed.memory.inside[gap] ^= 1
+    assert not placed.intact()
+    memory = Guarded(100, at_end, CACHE_LINE)
+    assert memory.address % CACHE_LINE == 0
+    assert memory.intact()
+    memory.inside[memory.start + 100 if at_end else 100] ^= 1
+    assert not memory.intact()
