@@ -11,10 +11,10 @@ import numpy as np
 from convgrad.formats import FORMATS
 from convgrad.spec.geometry import effective_kernel
 from convgrad.spec.layouts import from_canonical
-from convgrad.spec.operators import find
-from engine_helpers import WEIGHTS
+from convgrad.spec.operators import OPERATORS, find
 from helpers import Case
 
+WEIGHTS = [op for op in OPERATORS if op.solves_for == "weights"]
 TYPES = ("f32", "bf16", "f16")
 MULTIPLY_ADDS, ELEMENTS = 1_000_000, 60_000
 MOST_POSITIONS = {1: 30, 2: 9, 3: 5, 4: 3}  # of an axis, by the number of axes,
