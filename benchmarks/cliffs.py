@@ -1,0 +1,249 @@
+"""Measure whether there are cliffs: weight gradients that differ by one channel, group, tap or stride take like times.
+
+python benchmarks/cliffs.py --threads 1 -o cliffs.csv --plot cliffs.png
+
+Points of a sweep take one sample a round, in turns, and count by their median. What is compared is the time of an
+existing multiply-add, of neighbours; or, of a sweep over groups, the time itself, with that of one group. The exit code
+is 1 where a sweep has a cliff.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from convgrad.bench.figures import Series
+from convgrad.bench.harness import SAMPLE_S, Runner
+from convgrad.bench.plot import pyplot
+from convgrad.bench.report import conditions, heading, predicted_ms
+from convgrad.bench.roofs import Roofs, measure_roofs
+from convgrad.bench.suites import cases
+from convgrad.bench.work import Work, make_work, ours
+from convgrad.engines.threads import count
+from convgrad.formats import FORMATS
+from convgrad.spec.layouts import DATA
+from convgrad.spec.work import moved_bytes, needed_flops
+
+NEIGHBOURS, ONE_GROUP = 2.0, 1.3  # the largest ratios allowed
+WARM_S = 0.02
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Descriptors by the number that grows; ``to_first``: times are compared with the first one's."""
+
+    descriptors: Mapping[int, str]
+    to_first: bool = False
+
+    @property
+    def limit(self) -> float:
+        """The largest ratio that is no cliff."""
+        return ONE_GROUP if self.to_first else NEIGHBOURS
+
+
+@dataclass(frozen=True)
+class Point:
+    """One problem timed; ``ratio`` is its cost over that of ``against``."""
+
+    number: int
+    problem: str
+    engine: str
+    multiply_adds: int
+    ms: float
+    floor_ms: float
+    predicted_ms: float | None = None
+    against: int | None = None
+    ratio: float = 1.0
+
+    @property
+    def ns(self) -> float:
+        """The time of an existing multiply-add."""
+        return 1e6 * self.ms / self.multiply_adds
+
+
+# -- what is swept -----------------------------------------------------------------------------------------------------
+
+FAMILIES = {"dense": "g1ic64oc64", "depthwise": "g128ic128oc128", "stem": "g1ic3oc64"}
+
+
+def _of_family(name: str, channels: str) -> dict[str, Sweep]:
+    return {
+        f"{name}_kernels": Sweep({k: f"mb4{channels}ih28kh{k}ph{k // 2}" for k in range(1, 12)}),
+        f"{name}_strides": Sweep({s: f"mb32{channels}ih28kh3sh{s}ph1" for s in range(1, 9)}),
+        f"{name}_dilations": Sweep({d: f"mb8{channels}ih28kh3dh{d - 1}ph{d}" for d in range(1, 17)}),
+        f"{name}_rows": Sweep({k: f"mb4{channels}iw1024kw{k}pw{k // 2}" for k in range(1, 65)}),
+    }
+
+
+def _groups(channels: int) -> Sweep:
+    divisors = [g for g in range(1, channels + 1) if channels % g == 0]
+    return Sweep({g: f"g{g}mb8ic{channels}ih28oc{channels}kh3ph1" for g in divisors}, to_first=True)
+
+
+SWEEPS = {
+    "channels": Sweep({c: f"mb4ic{c}ih28oc{c}kh3ph1" for c in range(16, 131)}),
+    **{f"groups_of_{c}": _groups(c) for c in (64, 96, 128, 240, 256)},
+    **{name: sweep for family in FAMILIES.items() for name, sweep in _of_family(*family).items()},
+}
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def ready(work: Work, threads: int) -> Runner:
+    """Return convgrad's own calls, compiled and warm, so many a sample that it lasts."""
+    contender = ours(work, threads)
+    started = time.perf_counter()
+    contender.call()
+    first, best, spent = time.perf_counter() - started, float("inf"), 0.0
+    while spent < WARM_S:
+        started = time.perf_counter()
+        contender.call()
+        taken = time.perf_counter() - started
+        best, spent = min(best, taken), spent + taken
+    return Runner(contender, 1e3 * first, ceil(SAMPLE_S / best), 0, False, ())
+
+
+def timed(sweep: Sweep, type_name: str, layout: str, threads: int, repeat: int, roofs: Roofs) -> list[Point]:
+    """Return the points of a sweep, timed."""
+    lines = [f"BWD_W {type_name} {layout} {descriptor}" for descriptor in sweep.descriptors.values()]
+    works = [make_work(case) for case in cases("", lines)]
+    runners = [ready(work, threads) for work in works]
+    samples: list[list[float]] = [[] for _ in runners]
+    for _ in range(repeat):
+        for runner, times in zip(runners, samples, strict=True):
+            runner.contender.call()  # brings its operands back
+            times.append(runner.sample_ms())
+    points = []
+    for number, work, times in zip(sweep.descriptors, works, samples, strict=True):
+        operations, size = needed_flops(work.conv), moved_bytes(work.problem)
+        points.append(
+            Point(
+                number,
+                work.case.text,
+                work.engine,
+                operations // 2,
+                Series("", 0, tuple(times)).median_ms,
+                roofs.floor_ms(operations, size),
+                predicted_ms(work.problem, size, roofs),
+            )
+        )
+    return compared(points, sweep.to_first)
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+def compared(points: Sequence[Point], to_first: bool) -> list[Point]:
+    """Return the points with their ratios: of times to the first, or of times of a multiply-add to the one before."""
+    before = [points[0]] * len(points) if to_first else [points[0], *points[:-1]]
+    return [
+        replace(one, against=other.number, ratio=one.ms / other.ms if to_first else one.ns / other.ns)
+        for one, other in zip(points, before, strict=True)
+    ]
+
+
+def height(point: Point, to_first: bool) -> float:
+    """Return how high the step at a point is: up or down between neighbours, up only against the first."""
+    return point.ratio if to_first else max(point.ratio, 1 / point.ratio)
+
+
+def worst(points: Sequence[Point], to_first: bool) -> Point:
+    """Return the point of the highest step."""
+    return max(points[1:] or points, key=lambda point: height(point, to_first))
+
+
+def is_flat(points: Sequence[Point], sweep: Sweep) -> bool:
+    """Tell whether no step is higher than allowed."""
+    return height(worst(points, sweep.to_first), sweep.to_first) <= sweep.limit
+
+
+def verdict(name: str, points: Sequence[Point], sweep: Sweep) -> str:
+    """Return what a sweep says, as a line."""
+    at, costs = worst(points, sweep.to_first), [point.ns for point in points]
+    steps = [point for point in points[1:] if height(point, sweep.to_first) > sweep.limit]
+    words = f"CLIFFS: {len(steps)} of {len(points) - 1}" if steps else "flat"
+    step = f"{height(at, sweep.to_first):5.2f} from {at.against} to {at.number}"
+    span = f"max/min {max(costs) / min(costs):.2f}"
+    return f"{name:20} {len(points):4} points  worst {step:24} {span:16} limit {sweep.limit}  {words}"
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+_FIGURES = ("ms", "ns_per_multiply_add", "against", "ratio", "limit", "flat", "floor_ms", "predicted_ms")
+COLUMNS = ("sweep", "number", "problem", "engine", "multiply_adds", *_FIGURES)
+
+
+def row(name: str, point: Point, sweep: Sweep) -> dict[str, Any]:
+    """Return a point as a row of the CSV."""
+    flat = "yes" if height(point, sweep.to_first) <= sweep.limit else "no"
+    values = (name, point.number, point.problem, point.engine, point.multiply_adds, point.ms, point.ns, point.against)
+    figures = (*values, point.ratio, sweep.limit, flat, point.floor_ms, point.predicted_ms)
+    return dict(zip(COLUMNS, figures, strict=True))
+
+
+def draw(path: Path, found: Mapping[str, Sequence[Point]], title: str) -> None:
+    """Write the picture, a panel a sweep: measured and least time of a multiply-add, steps that are too high in red."""
+    plt = pyplot()
+    columns = min(4, len(found))
+    rows = ceil(len(found) / columns)
+    figure, grid = plt.subplots(
+        rows, columns, figsize=(4 * columns, 2.6 * rows + 0.4), squeeze=False, layout="constrained"
+    )
+    for axes, (name, points) in zip(grid.flat, found.items(), strict=False):
+        sweep, numbers = SWEEPS[name], [point.number for point in points]
+        unit = [1.0 if sweep.to_first else 1e6 / point.multiply_adds for point in points]
+        axes.plot(numbers, [p.ms * u for p, u in zip(points, unit, strict=True)], ".-", markersize=4, linewidth=0.8)
+        axes.plot(
+            numbers, [p.floor_ms * u for p, u in zip(points, unit, strict=True)], "--", color="0.5", linewidth=0.8
+        )
+        steps = [(p, u) for p, u in zip(points, unit, strict=True) if height(p, sweep.to_first) > sweep.limit]
+        axes.plot([p.number for p, _ in steps], [p.ms * u for p, u in steps], "o", color="C3", fillstyle="none")
+        axes.set(yscale="log", ylabel="ms" if sweep.to_first else "ns a multiply-add")
+        axes.set_title(f"{name}: worst {height(worst(points, sweep.to_first), sweep.to_first):.2f}", fontsize=9)
+        if sweep.to_first:
+            axes.axhline(sweep.limit * points[0].ms, color="C3", linewidth=0.5)
+            axes.set(xscale="log")
+    for axes in grid.flat[len(found) :]:
+        axes.set_visible(False)
+    figure.suptitle(title, fontsize=9)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Look for cliffs in the times of weight gradients.")
+    parser.add_argument("--threads", type=int, help="default: as convgrad chooses")
+    parser.add_argument("--type", default="f32", choices=FORMATS)
+    parser.add_argument("--layout", default="NXC", choices=DATA)
+    parser.add_argument("--repeat", type=int, default=7, help="rounds")
+    parser.add_argument("--only", action="append", choices=SWEEPS, metavar="SWEEP", help=", ".join(SWEEPS))
+    parser.add_argument("-o", "--output", type=Path, metavar="CSV")
+    parser.add_argument("--plot", type=Path, metavar="PNG")
+    options = parser.parse_args(arguments)
+    roofs = measure_roofs(count(options.threads))
+    print(heading(roofs))
+    found = {}
+    for name in options.only or SWEEPS:
+        sweep = SWEEPS[name]
+        found[name] = timed(sweep, options.type, options.layout, roofs.threads, options.repeat, roofs)
+        print(verdict(name, found[name], sweep), flush=True)
+    if options.output:
+        run = {"type": options.type, "layout": options.layout, **conditions(roofs, options.repeat, ())}
+        with options.output.open("w", newline="") as file:
+            writer = csv.DictWriter(file, [*COLUMNS, *run])
+            writer.writeheader()
+            writer.writerows(row(name, one, SWEEPS[name]) | run for name, points in found.items() for one in points)
+    if options.plot:
+        draw(options.plot, found, f"{heading(roofs)}; {options.type} {options.layout}; dashed: the least time")
+    return 0 if all(is_flat(points, SWEEPS[name]) for name, points in found.items()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
