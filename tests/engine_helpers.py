@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,10 @@ def run_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array
     return np.ascontiguousarray(out)
 
 
+def digest(array: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
 @functools.cache
 def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
     """A random weight gradient small enough for the specified order, that sums something."""
@@ -64,4 +69,4 @@ def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
             return case, prepared
 
 
-__all__ = ["HOST", "ISAS", "Array", "empty", "plans_for", "prepared_weights", "run_plan"]
+__all__ = ["HOST", "ISAS", "Array", "digest", "empty", "plans_for", "prepared_weights", "run_plan"]

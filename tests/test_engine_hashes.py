@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, SMALL, Array, empty, plans_for, run_plan
+from engine_helpers import HOST, SMALL, Array, digest, empty, plans_for, run_plan
 
 TYPES = ("f32", "bf16", "f16")
 CHANNELS = [1, 3, 8, 13, 16, 24, 31, 32, 48, 64, 67, 96, 128, 130]
@@ -77,10 +76,6 @@ class Hashes:
     digests: dict[tuple[object, ...], str]
     tasks: tuple[int, ...]
     chunks: tuple[int, ...]
-
-
-def digest(array: Array) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 def values(shape: tuple[int, ...], one: Problem, rng: np.random.Generator) -> Array:

@@ -13,20 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from convgrad import engines, run
-from convgrad.engines import numpy as by_numpy
-from convgrad.formats import F32, FORMATS, Format
-from convgrad.functional.call import Prepared, prepare
-from convgrad.spec import oracle
-from convgrad.spec.bound import error_bound
+from convgrad import run
+from convgrad.formats import FORMATS, Format
 from convgrad.spec.geometry import effective_kernel, transposed_pad_total
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import Operator
-from convgrad.verify.compare import compare
 from convgrad.verify.fill import Kind
-from engine_helpers import HOST, WEIGHTS, Array
-from helpers import Case, assert_same_bits, operands_of
-from roles import LAYOUTS, WRITABLE, unaligned
+from engine_helpers import HOST, WEIGHTS
+from engine_runs import Ran, assert_bounded, assert_exact, refuse_numpy, run_anyhow
+from helpers import Case, assert_same_bits
 
 QUICK = 3  # chunks
 NORMAL, INTEGERS = range(100, 200), range(100, 150)  # chunks of the long tier
@@ -35,7 +30,6 @@ CHANNELS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 23, 24, 25, 31, 3
 EXTENTS = {1: 40, 2: 14, 3: 7, 4: 4}  # most positions of an axis, by the number of axes,
 LARGE_EXTENTS = {1: 700, 2: 26, 3: 9, 4: 5}  # and of images that are more than one block
 MULTIPLY_ADDS, ELEMENTS, TAPS = 3_000_000, 100_000, 100
-OUTS = {**WRITABLE, "unaligned": unaligned, "contiguous": np.copy}
 
 
 @dataclass(frozen=True)
@@ -114,70 +108,6 @@ def _random_weights_case(rng: np.random.Generator, op: Operator, family: Family)
     return Case(op, tuple(lying[p.tensor] for p in ports), attributes, family.operand, dtype)
 
 
-@dataclass(frozen=True)
-class Ran:
-    """One problem that the generated engine solved: the call, its canonical result, the exact answer."""
-
-    words: str
-    prepared: Prepared
-    result: Array
-    answer: oracle.Answer
-
-
-def ran(rng: np.random.Generator, family: Family, kind: Kind) -> Ran:
-    """Run a random problem on operands that lie anyhow, into a new or a given output, perhaps adding to it."""
-    case, seed = random_weights_case(rng, family), int(rng.integers(1 << 30))
-    lies = ["as they come" if rng.random() < 0.4 else str(rng.choice(list(LAYOUTS))) for _ in case.shapes]
-    operands = [
-        LAYOUTS[how](a) if how in LAYOUTS and a.dtype != np.int32 else a
-        for how, a in zip(lies, operands_of(case, kind, seed), strict=True)
-    ]
-    out_lies = "new" if rng.random() < 0.4 else str(rng.choice(list(OUTS)))
-    accumulate, threads = bool(out_lies != "new" and rng.random() < 0.5), int(rng.choice([1, 1, 2, 3]))
-    prepared = prepare(case.op.name, tuple(operands), case.attributes, case.dtype, accumulate)
-    problem = prepared.problem
-    out, old = None, None
-    if out_lies != "new":
-        before = np.full(problem.output_shape, np.nan, problem.output_format.dtype)
-        if accumulate:
-            values = rng.integers(-8, 9, before.shape) if kind == "integers" else rng.standard_normal(before.shape)
-            before = values.astype(before.dtype)
-            old = prepared.canonical_output(before).copy()
-        out = OUTS[out_lies](before)
-    words = f"{case} {family} operands {lies} seed {seed} out {out_lies} accumulate {accumulate} threads {threads}"
-    choice = engines.choose(problem)
-    assert (choice.engine, str(choice.isa)) == ("generated", family.isa), words
-    result = np.ascontiguousarray(prepared.canonical_output(prepared.execute(out, threads)))
-    return Ran(words, prepared, result, oracle.evaluate(problem, prepared.operands, old))
-
-
-def assert_bounded(one: Ran) -> float:
-    """Assert that no element lies beyond the bound of the specified order's height; return the largest share of it.
-
-    An f32 result is the sum itself, so its share is of the sum's bound alone; others count their rounding.
-    """
-    problem = one.prepared.problem
-    height = engines.height(problem)
-    verdict = compare(one.result, one.answer, problem, height)
-    assert verdict.ok, f"{one.words}: {verdict}"
-    if problem.output_format is not F32:
-        return verdict.share
-    error = np.abs(one.result.astype(np.float64) - one.answer.value)
-    bound = error_bound(height, one.answer.terms, one.answer.magnitude, F32)
-    share = float(np.max(error / np.where(error == 0, 1, bound)))
-    assert share <= 1, f"{one.words}: {share} of the sum's bound"
-    return share
-
-
-def assert_exact(one: Ran) -> float:
-    """Assert the oracle's bits, where every partial sum is an integer that f32 holds; the error is 0."""
-    problem = one.prepared.problem
-    assert one.answer.integral
-    assert one.answer.magnitude.max() <= 2**24, one.words
-    assert_same_bits(one.result, one.answer.rounded(problem), one.words)
-    return 0.0
-
-
 # -- the figures, printed at the end with -s ---------------------------------------------------------------------------
 
 _largest: dict[str, float] = {}
@@ -197,10 +127,11 @@ def summary() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def only_the_generated_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("the NumPy engine ran")
+    refuse_numpy(monkeypatch)
 
-    monkeypatch.setattr(by_numpy, "execute", refuse)
+
+def random_run(rng: np.random.Generator, family: Family, kind: Kind) -> Ran:
+    return run_anyhow(random_weights_case(rng, family), rng, kind, family.isa)
 
 
 def run_chunk(seed: int, kind: Kind, count: int, monkeypatch: pytest.MonkeyPatch) -> float:
@@ -209,7 +140,7 @@ def run_chunk(seed: int, kind: Kind, count: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("CONVGRAD_MAX_ISA", family.isa)
     shares, wrong = [0.0], []
     for _ in range(count):
-        one = ran(rng, family, kind)
+        one = random_run(rng, family, kind)
         try:
             shares.append(assert_exact(one) if kind == "integers" else assert_bounded(one))
         except AssertionError as error:
@@ -256,7 +187,7 @@ def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A result that lost one term of average size is beyond the bound."""
     family = replace(family_of(0), operand=FORMATS["f32"], output=FORMATS["f32"])
     monkeypatch.setenv("CONVGRAD_MAX_ISA", family.isa)
-    one = ran(np.random.default_rng(5), family, "normal")
+    one = random_run(np.random.default_rng(5), family, "normal")
     lost, worst = one.result.copy(), np.argmax(one.answer.terms)
     lost.flat[worst] += np.float32(one.answer.magnitude.flat[worst] / one.answer.terms.flat[worst])
     with pytest.raises(AssertionError, match=r"1 of .* elements beyond the bound"):

@@ -1,0 +1,174 @@
+"""The classes of weight gradients as a table, and problems drawn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from convgrad.formats import Format
+from convgrad.spec.geometry import Axis, Conv, effective_kernel
+from convgrad.spec.layouts import DATA, from_canonical
+from convgrad.spec.operators import Operator
+from convgrad.spec.problem import canonical_shape
+from helpers import Case
+
+ELEMENTS = 1 << 18  # the most of an operand
+EXTENTS = {1: 300, 2: 24, 3: 8, 4: 5}  # the most positions of an axis, by the number of axes
+CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 33, 48, 65)
+LANES = (1, 3, 8, 15, 16, 17, 31, 33, 40, 67, 100)
+GROUPS = (2, 3, 5, 8, 15, 16, 17, 31, 33, 40)
+FEW = (2, 3, 4, 5, 6, 7, 8, 24)
+PRIMES = (2, 3, 5, 7, 11, 13, 17, 23, 31, 37, 61, 67, 97, 127, 131)
+
+
+@dataclass(frozen=True)
+class Class:
+    """What problems of a class are drawn from; channels are of a group."""
+
+    groups: Sequence[int] = (1,)
+    inner: Sequence[int] = CHANNELS
+    outer: Sequence[int] = CHANNELS
+    axes: Sequence[int] = (1, 2, 2, 2, 3)
+    batch: Sequence[int] = (1, 2, 3, 17, 40)
+    extents: Sequence[int] = ()  # of dst; without, any up to EXTENTS
+    kernel: Sequence[int] = range(1, 6)
+    strides: Sequence[int] = (1, 1, 2)
+    dilations: Sequence[int] = (1,)
+    patches: bool = False  # strides are the kernel's extents, without pads
+
+
+CLASSES = {
+    "depthwise": Class(
+        LANES, (1,), (1,), (1, 2, 2, 2), kernel=range(1, 12), strides=range(1, 5), dilations=range(1, 5)
+    ),
+    "multiplied": Class(GROUPS, (1,), (2, 3, 4), kernel=range(1, 8), strides=range(1, 5)),
+    "folded": Class(GROUPS, (2, 3, 4), (1,)),  # multiplied, transposed
+    "grouped": Class(GROUPS, FEW, FEW),
+    "equal groups": Class(GROUPS, (5, 7, 8, 24), (8,), strides=(1,), kernel=(1, 3)),
+    "thin source": Class(inner=(1, 2, 3, 4), kernel=range(1, 8), strides=range(1, 5)),
+    "thin destination": Class(outer=(1, 2, 3, 4), kernel=range(1, 8)),
+    "patches": Class(inner=(1, 2, 3, 4, 8), kernel=(1, 2, 3, 4, 5, 7, 8, 14, 16), axes=(1, 2, 2), patches=True),
+    "pointwise": Class((1, 1, 3), kernel=(1,), strides=range(1, 5)),
+    "rows": Class(
+        (1, 1, 4), (1, 2, 3, 8, 16), (1, 2, 3, 8, 16), (1,), (1, 2, 5),
+        extents=(1, 2, 31, 255, 256, 257, 700, 1000, 2000), kernel=(1, 2, 9, 31, 64, 100, 255, 300),
+    ),
+    "volumes": Class((1, 1, 2), axes=(3, 4), kernel=range(1, 5)),
+    "tiny": Class((1, 1, 5), extents=(1, 2, 3), dilations=(1, 1, 2), strides=(1, 2, 3)),
+    "one element": Class(
+        inner=(1,), outer=(1,), extents=(1, 16, 17, 100, 256, 300, 2000), kernel=(1,), strides=(1,),
+        batch=(1, 17, 40, 256, 300),
+    ),
+    "prime channels": Class(inner=PRIMES, outer=PRIMES, axes=(1, 2, 2)),
+    "dilated": Class((1, 1, 8), kernel=range(2, 6), dilations=range(1, 17)),
+    "stride beyond kernel": Class(kernel=(1, 2, 3), strides=(4, 5, 6, 7), dilations=(1, 1, 2)),
+}  # fmt: skip
+
+
+@dataclass
+class Hands:
+    """Choices dealt like cards: every choice of a field comes once before any comes twice."""
+
+    rng: np.random.Generator
+    left: dict[str, list[int]] = field(default_factory=dict)
+
+    def deal(self, name: str, choices: Sequence[int]) -> int:
+        hand = self.left.setdefault(name, [])
+        if not hand:
+            hand += map(int, self.rng.permutation(list(choices)))
+        return hand.pop()
+
+
+def draw(one: Class, rng: np.random.Generator, most: int, least: int = 0) -> Iterator[Conv]:
+    """Yield problems of a class without end, of at most ``most`` multiply-adds, where one position has no more.
+
+    Some have ``least`` and more, where that many elements will do.
+    """
+    hands = Hands(rng)
+    while True:
+        conv = _drawn(one, hands, rng)
+        while (conv.multiply_adds > most or elements(conv) > ELEMENTS) and conv.batch * conv.positions > 1:
+            conv = _halved(conv)
+        while conv.multiply_adds < least and elements(conv) <= ELEMENTS // 2:
+            conv = replace(conv, batch=2 * conv.batch)
+        yield conv
+
+
+def elements(conv: Conv) -> int:
+    """Return the elements of the larger operand."""
+    return max(prod(conv.src_shape), prod(conv.dst_shape))
+
+
+def _drawn(one: Class, hands: Hands, rng: np.random.Generator) -> Conv:
+    names = ("groups", "inner", "outer", "axes", "batch")
+    groups, inner, outer, axes, batch = (hands.deal(name, getattr(one, name)) for name in names)
+    made = []
+    for _ in range(axes):
+        kernel = hands.deal("kernel", one.kernel)
+        stride = kernel if one.patches else hands.deal("strides", one.strides)
+        dilation = hands.deal("dilations", one.dilations)
+        dst = hands.deal("extents", one.extents) if one.extents else int(rng.integers(1, EXTENTS[axes] + 1))
+        effective = effective_kernel(kernel, dilation)
+        half = effective // 2
+        pads = {"same": (half, effective - 1 - half), "any": rng.integers(0, effective + 2, 2), "none": (0, 0)}
+        begin, end = pads["none" if one.patches else str(rng.choice(list(pads)))]
+        made.append(_axis(dst, kernel, stride, dilation, int(begin), int(end), int(rng.integers(0, stride))))
+    return Conv(batch, groups, groups * inner, groups * outer, tuple(made))
+
+
+def _axis(dst: int, kernel: int, stride: int, dilation: int, begin: int, end: int, rest: int) -> Axis:
+    """Return the axis of these attributes, with ``rest`` source positions behind the last read; unpadded if need be."""
+    fitting = stride * (dst - 1) + effective_kernel(kernel, dilation) + rest
+    if fitting <= begin + end:
+        begin = end = 0
+    return Axis(fitting - begin - end, dst, kernel, stride, dilation, begin, end)
+
+
+def _halved(conv: Conv) -> Conv:
+    """Return a problem of about half the terms: of fewer positions along its longest axis, or of fewer images."""
+    longest = max(range(len(conv.axes)), key=lambda x: conv.axes[x].dst)
+    a = conv.axes[longest]
+    if a.dst == 1:
+        return replace(conv, batch=(conv.batch + 1) // 2)
+    rest = a.src + a.pad_begin + a.pad_end - a.stride * (a.dst - 1) - a.effective_kernel
+    shorter = _axis((a.dst + 1) // 2, a.kernel, a.stride, a.dilation, a.pad_begin, a.pad_end, rest)
+    return replace(conv, axes=(*conv.axes[:longest], shorter, *conv.axes[longest + 1 :]))
+
+
+def layouts_of(op: Operator) -> tuple[tuple[str, str], ...]:
+    """Return the layouts of data and weights: all channels last, all channels first, and the two mixed."""
+    weights = op.attribute("weights_format")
+    assert weights is not None
+    (ncx, nxc), (xio, oix) = DATA, weights.choices
+    return ((nxc, xio), (ncx, oix), (nxc, oix), (ncx, xio))
+
+
+def case_of(
+    conv: Conv, op: Operator, layouts: tuple[str, str], operand: Format, output: Format, shape_given: bool = True
+) -> Case:
+    """Return the call of a weight gradient under one of its names."""
+    data, weights = layouts
+    weights_format = op.attribute("weights_format")
+    assert weights_format is not None
+    tensors = ("src", "dst", "weights")
+    lying = {t: from_canonical(canonical_shape(conv, t), weights if t == "weights" else data) for t in tensors}
+    attributes: dict[str, Any] = {
+        "strides": [a.stride for a in conv.axes],
+        "dilations": [a.dilation for a in conv.axes],
+        "pads_begin": [a.pad_begin for a in conv.axes],
+        "pads_end": [a.pad_end for a in conv.axes],
+        "groups": conv.groups,
+        "data_format": data,
+        weights_format.name: weights,
+    }
+    ports = op.operands
+    if not ports[-1].required and not shape_given:
+        shape = next(a for a in op.attributes if a.means == "weights_shape")
+        attributes[shape.name] = list(lying["weights"])
+        ports = ports[:-1]
+    dtype = None if output is operand else output.name
+    return Case(op, tuple(lying[p.tensor] for p in ports), attributes, operand, dtype)
