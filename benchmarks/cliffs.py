@@ -3,8 +3,9 @@
 python benchmarks/cliffs.py --threads 1 -o cliffs.csv --plot cliffs.png
 
 Points of a sweep take one sample a round, in turns, and count by their median. What is compared is the time of an
-existing multiply-add, of neighbours; or, of a sweep over groups, the time itself, with that of one group. The exit code
-is 1 where a sweep has a cliff.
+existing multiply-add, of neighbours; or, of a sweep over groups, the time itself, with that of one group. "floor" is
+the same step of the least times that the machine allows: where it is high too, memory makes the cliff. The exit code is
+1 where a sweep has a cliff.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Point:
-    """One problem timed; ``ratio`` is its cost over that of ``against``."""
+    """One problem timed; ``ratio`` is its cost over that of ``against``, ``floor_ratio`` the same of least times."""
 
     number: int
     problem: str
@@ -61,6 +62,7 @@ class Point:
     predicted_ms: float | None = None
     against: int | None = None
     ratio: float = 1.0
+    floor_ratio: float = 1.0
 
     @property
     def ns(self) -> float:
@@ -142,11 +144,12 @@ def timed(sweep: Sweep, type_name: str, layout: str, threads: int, repeat: int, 
 
 def compared(points: Sequence[Point], to_first: bool) -> list[Point]:
     """Return the points with their ratios: of times to the first, or of times of a multiply-add to the one before."""
-    before = [points[0]] * len(points) if to_first else [points[0], *points[:-1]]
-    return [
-        replace(one, against=other.number, ratio=one.ms / other.ms if to_first else one.ns / other.ns)
-        for one, other in zip(points, before, strict=True)
-    ]
+    before, made = [points[0]] * len(points) if to_first else [points[0], *points[:-1]], []
+    for one, other in zip(points, before, strict=True):
+        work = 1.0 if to_first else one.multiply_adds / other.multiply_adds
+        ratios = {"ratio": one.ms / other.ms / work, "floor_ratio": one.floor_ms / other.floor_ms / work}
+        made.append(replace(one, against=other.number, **ratios))
+    return made
 
 
 def height(point: Point, to_first: bool) -> float:
@@ -169,14 +172,15 @@ def verdict(name: str, points: Sequence[Point], sweep: Sweep) -> str:
     at, costs = worst(points, sweep.to_first), [point.ns for point in points]
     steps = [point for point in points[1:] if height(point, sweep.to_first) > sweep.limit]
     words = f"CLIFFS: {len(steps)} of {len(points) - 1}" if steps else "flat"
-    step = f"{height(at, sweep.to_first):5.2f} from {at.against} to {at.number}"
+    floor = height(replace(at, ratio=at.floor_ratio), sweep.to_first)
+    step = f"{height(at, sweep.to_first):5.2f} from {at.against} to {at.number}, floor {floor:.2f}"
     span = f"max/min {max(costs) / min(costs):.2f}"
-    return f"{name:20} {len(points):4} points  worst {step:24} {span:16} limit {sweep.limit}  {words}"
+    return f"{name:20} {len(points):4} points  worst {step:36} {span:16} limit {sweep.limit}  {words}"
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
 
-_FIGURES = ("ms", "ns_per_multiply_add", "against", "ratio", "limit", "flat", "floor_ms", "predicted_ms")
+_FIGURES = ("ms", "ns_per_multiply_add", "against", "ratio", "limit", "flat", "floor_ms", "floor_ratio", "predicted_ms")
 COLUMNS = ("sweep", "number", "problem", "engine", "multiply_adds", *_FIGURES)
 
 
@@ -184,7 +188,7 @@ def row(name: str, point: Point, sweep: Sweep) -> dict[str, Any]:
     """Return a point as a row of the CSV."""
     flat = "yes" if height(point, sweep.to_first) <= sweep.limit else "no"
     values = (name, point.number, point.problem, point.engine, point.multiply_adds, point.ms, point.ns, point.against)
-    figures = (*values, point.ratio, sweep.limit, flat, point.floor_ms, point.predicted_ms)
+    figures = (*values, point.ratio, sweep.limit, flat, point.floor_ms, point.floor_ratio, point.predicted_ms)
     return dict(zip(COLUMNS, figures, strict=True))
 
 

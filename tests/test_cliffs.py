@@ -33,7 +33,7 @@ TINY = cliffs.Sweep({8: "mb1ic8ih5oc8kh3ph1", 9: "mb1ic9ih5oc9kh3ph1"})
 
 def points_of(*costs: float) -> list:
     """Points of 1,000 multiply-adds each, with these times of one in ns."""
-    return [cliffs.Point(n, f"problem {n}", "generated", 1000, cost / 1e3, 0.0) for n, cost in enumerate(costs, 1)]
+    return [cliffs.Point(n, f"problem {n}", "generated", 1000, cost / 1e3, 1e-3) for n, cost in enumerate(costs, 1)]
 
 
 def test_a_sweep_runs_and_writes(
@@ -60,9 +60,9 @@ def test_a_sweep_runs_and_writes(
 
 
 @pytest.mark.parametrize(("costs", "flat", "words"), [
-    ((1.0, 1.9, 1.1, 0.6), True, "worst 1.90 from 1 to 2 max/min 3.17 limit 2.0 flat"),
-    ((1.0, 1.1, 2.75, 2.5), False, "worst 2.50 from 2 to 3 max/min 2.75 limit 2.0 CLIFFS: 1 of 3"),
-    ((3.0, 1.0, 0.4), False, "worst 3.00 from 1 to 2 max/min 7.50 limit 2.0 CLIFFS: 2 of 2"),
+    ((1.0, 1.9, 1.1, 0.6), True, "worst 1.90 from 1 to 2, floor 1.00 max/min 3.17 limit 2.0 flat"),
+    ((1.0, 1.1, 2.75, 2.5), False, "worst 2.50 from 2 to 3, floor 1.00 max/min 2.75 limit 2.0 CLIFFS: 1 of 3"),
+    ((3.0, 1.0, 0.4), False, "worst 3.00 from 1 to 2, floor 1.00 max/min 7.50 limit 2.0 CLIFFS: 2 of 2"),
 ])  # fmt: skip
 def test_a_cliff_between_neighbours_is_reported(costs: tuple[float, ...], flat: bool, words: str) -> None:
     """Up and down."""
@@ -79,7 +79,7 @@ def test_groups_are_compared_with_one_group() -> None:
     assert [round(point.ratio, 3) for point in cliff] == [1, 0.333, 1.4]
     assert cliffs.is_flat(fine, sweep)
     assert not cliffs.is_flat(cliff, sweep)
-    assert "worst  1.40 from 1 to 3 " in cliffs.verdict("made up", cliff, sweep)
+    assert "worst  1.40 from 1 to 3, floor 1.00 " in cliffs.verdict("made up", cliff, sweep)
     assert cliffs.row("made up", cliff[2], sweep)["flat"] == "no"
 
 
