@@ -155,7 +155,9 @@ def test_files_of_the_harness(name: str) -> None:
     assert (op.kind, *(graph.tensors[i].shape for i in range(3))) == RECORDED[name]
     (partition,) = graph.partitions()
     assert partition.is_supported
-    assert_exact(graph, 3)
+    for threads in (1, 2, 3, 5, 8):
+        with convgrad.threads(threads):
+            assert_exact(graph, 3)
 
 
 # -- every generation, and the files ----------------------------------------------------------------------------------

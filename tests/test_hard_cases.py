@@ -7,6 +7,7 @@ any order, so that the oracle, rounded once, is matched bit for bit; and on ones
 from __future__ import annotations
 
 from functools import reduce
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -257,6 +258,9 @@ FURTHER = (
 ROWS = (*WRONG_VALUES, *WRONG_SHAPES, *FURTHER)
 BY_ID = {r.id: r for r in ROWS}
 BOTH = (("NCX", 1), ("NCX", 4), ("NXC", 2), ("NXC", None))  # layouts and threads
+WEIGHTS_TOO = (*BOTH, ("NXC", 3), ("NCX", 5), ("NXC", 8))
+THREADS = (1, 2, 3, 5, 8)
+threads_too = pytest.mark.parametrize("threads", [None, *(pytest.param(n, marks=pytest.mark.long) for n in THREADS)])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.id)
@@ -267,7 +271,7 @@ def test_integers(row: Row) -> None:
         for role in ROLES:
             expected = answer(row, role, tensors)
             assert expected.shape == row.shapes[role]
-            for layout, threads in BOTH:
+            for layout, threads in WEIGHTS_TOO if role == "weights" else BOTH:
                 given = contiguous(tensors, row, layout)
                 out = None
                 if threads:
@@ -275,6 +279,21 @@ def test_integers(row: Row) -> None:
                     out = np.full(shape, np.nan, FORMATS[fmt].dtype)
                 got = solve(row, role, given, layout, threads=threads, out=out)
                 assert_same(got, expected, fmt, role, layout, threads)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.id)
+def test_weight_gradients_on_threads(row: Row) -> None:
+    """The oracle's bits on integers; f64 is left out, whose threads are the BLAS library's."""
+    for fmt in row.types:
+        if fmt != "f64":
+            tensors = integers(row, fmt, seed=1)
+            expected = answer(row, "weights", tensors)
+            for layout in ("NCX", "NXC"):
+                given = contiguous(tensors, row, layout)
+                for threads in THREADS:
+                    got = solve(row, "weights", given, layout, threads=threads)
+                    assert_same(got, expected, fmt, layout, threads)
 
 
 def counts(axis: Axis, tensor: str) -> Array:
@@ -487,9 +506,10 @@ def test_flash_linear_attention_871_1138(view: str) -> None:
     }
     diff_dst = canonical(views[view], "NXC")
     for role in ("src", "weights"):
-        for layout in ("NCX", "NXC"):
-            got = solve(row, role, tensors | {"dst": diff_dst}, layout)
-            assert_same(got, answer(row, role, tensors | {"dst": diff_dst.copy()}), role, layout)
+        expected = answer(row, role, tensors | {"dst": diff_dst.copy()})
+        for layout, threads in product(("NCX", "NXC"), THREADS if role == "weights" else (None,)):
+            got = solve(row, role, tensors | {"dst": diff_dst}, layout, threads=threads)
+            assert_same(got, expected, role, layout, threads)
 
 
 @pytest.mark.parametrize("row", [r for r in ROWS if "torch-xpu-ops#4756" in r.id], ids=lambda r: r.id)
@@ -577,25 +597,29 @@ def windows(src: Array, row: Row) -> tuple[Row, Array]:
     return row._replace(src=gathered.shape, attributes=apart), gathered
 
 
+@threads_too
 @pytest.mark.parametrize("row", BIG, ids=lambda r: r.id)
-def test_big_sources(row: Row) -> None:
+def test_big_sources(row: Row, threads: int | None) -> None:
     src = overlapping(row.src)
     small, gathered = windows(src, row)
     tensors = integers(small, "f32")
     for role in ("dst", "weights"):
         expected = answer(small, role, tensors | {"src": gathered})
         for layout in ("NCX", "NXC"):
-            assert_same(solve(row, role, tensors | {"src": src}, layout), expected, role, layout)
+            got = solve(row, role, tensors | {"src": src}, layout, threads=threads)
+            assert_same(got, expected, role, layout)
 
 
+@threads_too
 @pytest.mark.parametrize("extent", [2**31 + 64, 2**32 + 64])
-def test_burn_4445_wider_than_an_index(extent: int) -> None:
+def test_burn_4445_wider_than_an_index(extent: int, threads: int | None) -> None:
     one = plain("", (1, 1, 3, extent), (2, 1, 3, 3), (3, 17), s=[1, extent // 16 - 4], p=[1, 0])
     src = np.broadcast_to(np.array([1, 2, 4], np.float32)[:, None], one.src)
     small, gathered = windows(src, one)
     tensors = integers(small, "f32")
     for role in ("dst", "weights"):
-        assert_same(solve(one, role, tensors | {"src": src}), answer(small, role, tensors | {"src": gathered}), role)
+        got = solve(one, role, tensors | {"src": src}, threads=threads)
+        assert_same(got, answer(small, role, tensors | {"src": gathered}), role)
 
 
 def test_diff_dst_wider_than_an_index() -> None:
@@ -606,7 +630,8 @@ def test_diff_dst_wider_than_an_index() -> None:
     assert solve(one, "src", {"dst": diff_dst, "weights": weights}).ravel().tolist() == [222.0] * 6
 
 
-def test_mlx_3327() -> None:
+@threads_too
+def test_mlx_3327(threads: int | None) -> None:
     """2^19 + 2 images of 64x64 in f16, more than 2^31 elements, read with stride 9 (the transposed gradients)."""
     images = 2**19 + 2
     one = up("", (images, 1, 8, 8), (1, 1, 1, 1), (64, 64), s=9)
@@ -617,7 +642,7 @@ def test_mlx_3327() -> None:
     chosen[[5, 4096, 2**18 + 1, images - 1]] = 1
     expected = diff_dst[[5, 4096, 2**18 + 1, images - 1]][..., ::9, ::9].sum(dtype=np.float64)
     src = np.broadcast_to(chosen, one.src)
-    assert solve(one, "weights", {"src": src, "dst": diff_dst}, dtype="f32").item() == expected
+    assert solve(one, "weights", {"src": src, "dst": diff_dst}, dtype="f32", threads=threads).item() == expected
 
 
 # -- what must be refused ----------------------------------------------------------------------------------------------

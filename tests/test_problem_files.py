@@ -21,7 +21,8 @@ from helpers import assert_same_bits
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 FILES = {"shapes_resnet_50": 2, "shapes_regression_small_spatial": None, "shapes_1d_wavenet": None}  # file: batch
 LAYOUTS = {"NXC": "XIO", "NCX": "OIX"}
-DIRECTIONS = ("FWD_D", "BWD_D", "BWD_W")
+THREADS = {"FWD_D": (None,), "BWD_D": (None,), "BWD_W": (1, 2, 3, 5, 8)}  # by direction
+RUNS = 3 * len(LAYOUTS) * sum(map(len, THREADS.values()))  # of one problem, in three types
 
 EXAMPLES = """
 g1mb2ic3ih32oc8oh16kh7sh2ph3n"stem"  mb2ic8ih16oc16oh16kh1ph0n"1x1"  g4mb3ic8ih9oc16oh9kh3ph1n"grouped"
@@ -32,9 +33,9 @@ mb2_ic4oc6_iw133ow130kw4pw0n"1-D"  mb1_ic2oc3_id5od5kd3pd1n"3-D"  mb2ic3ih33oc5o
 
 
 def run_all(d: Descriptor) -> int:
-    """Run one problem in all roles, types and layouts; return the number of results equal to the oracle."""
+    """Run one problem in all roles, types, layouts and threads; return the number of results equal to the oracle."""
     equal = 0
-    for direction in DIRECTIONS:
+    for direction, counts in THREADS.items():
         for type_name in ("f32", "bf16", "f16"):
             expected = None
             for data_format, weights_format in LAYOUTS.items():
@@ -46,9 +47,11 @@ def run_all(d: Descriptor) -> int:
                 if expected is None:
                     answer = oracle.evaluate(prepared.problem, prepared.operands)
                     expected = answer.rounded(prepared.problem)
-                got = prepared.canonical_output(convgrad.run(call.operator, *operands, **call.attributes))
-                assert_same_bits(got, expected, (direction, type_name, data_format, d))
-                equal += 1
+                for threads in counts:
+                    got = convgrad.run(call.operator, *operands, threads=threads, **call.attributes)
+                    words = (direction, type_name, data_format, threads, d)
+                    assert_same_bits(prepared.canonical_output(got), expected, words)
+                    equal += 1
     return equal
 
 
@@ -64,7 +67,7 @@ def _made(operator: str, shapes: tuple[tuple[int, ...], ...], attributes: dict, 
 
 @pytest.mark.parametrize("d", read_descriptors(EXAMPLES), ids=lambda d: d.name)
 def test_examples(d: Descriptor) -> None:
-    assert run_all(d) == 18
+    assert run_all(d) == RUNS
 
 
 @pytest.mark.long
@@ -75,7 +78,7 @@ def test_onednn_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
         pytest.skip(f"{name} of oneDNN's benchdnn inputs is not at hand")
     problems = read_descriptors((CASES / name).read_text())
     batch = FILES[name]
-    run = 18 * len(problems)
+    run = RUNS * len(problems)
     equal = sum(run_all(replace(d, batch=batch) if batch else d) for d in problems)
     with capsys.disabled():
         print(f"\n{name}: {len(problems)} problems, {run} runs, {equal} equal bit for bit")
