@@ -51,7 +51,7 @@ def run_one(name: str, number: int, told: dict[str, Any]) -> None:
 
 def main(count: int, late: bool) -> None:
     faulthandler.enable()
-    told: dict[str, Any] = {"problems": 0, "wrong": [], "engines": {}, "warnings": []}
+    told: dict[str, Any] = {"problems": 0, "wrong": [], "refusals": [], "engines": {}, "warnings": []}
     if late:
         run_one("dense", 0, told)
     told["refused"] = refuse()
@@ -60,7 +60,10 @@ def main(count: int, late: bool) -> None:
         for number in range(count * told["refused"]):
             name = NAMES[number % len(NAMES)]
             print(name, number, flush=True)
-            run_one(name, number, told)
+            try:
+                run_one(name, number, told)
+            except convgrad.UnsupportedError as error:
+                told["refusals"].append(str(error))
     told["warnings"] = [str(warning.message) for warning in caught]
     print(json.dumps(told))
 

@@ -154,14 +154,20 @@ class _Pool:
         self.queue: SimpleQueue[Team] = SimpleQueue()
         self.size = 0
 
-    def invite(self, team: Team, helpers: int) -> None:
-        """Ask for ``helpers`` threads to join a team."""
+    def invite(self, team: Team, helpers: int) -> int:
+        """Ask for ``helpers`` threads to join a team, and return how many there are: the system may have no more."""
         with self.lock:
             while self.size < helpers:
-                threading.Thread(target=self._serve, name=f"convgrad-{self.size}", daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, name=f"convgrad-{self.size}", daemon=True).start()
+                except RuntimeError:  # can't start new thread
+                    break
                 self.size += 1
-        for _ in range(helpers):
+            invited = min(helpers, self.size)
+        team.expected = invited
+        for _ in range(invited):
             self.queue.put(team)
+        return invited
 
     def _serve(self) -> None:
         while True:
@@ -207,15 +213,16 @@ def run(
         try:
             if not begun and time_ms < LONG_MS:
                 begun = True
-                team.expected = threads - 1
                 _current().invite(team, threads - 1)
                 team.work()
                 done = True
             elif not begun:
                 begun = True
-                team.expected = threads
-                _current().invite(team, threads)
-                team.left.wait()
+                if _current().invite(team, threads):
+                    team.left.wait()
+                else:  # no thread but this one: Ctrl-C is heard at the end
+                    team.work()
+                    done = True
             team.close(done and error is None)
             break
         except BaseException as interruption:

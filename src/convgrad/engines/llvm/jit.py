@@ -10,23 +10,36 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
 
 if TYPE_CHECKING:
     from convgrad.plan.recipe import KernelSpec
 
 CAPACITY = 256  # kernels kept
+LOADING_MIB, COMPILING_MIB = 192, 32  # what LLVM takes: where it cannot have that, it ends the process
 Kernel = Callable[[int, int], None]
 
 
 @cache
 def llvm() -> Any:
     """Return LLVM's binding, set up; loaded at the first kernel only."""
+    _room(LOADING_MIB, "loading LLVM")
     from llvmlite import binding  # noqa: PLC0415 - importing convgrad must stay light
 
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     return binding
+
+
+def _room(mib: int, what: str) -> None:
+    """Raise MemoryError unless so much memory can be had."""
+    try:
+        np.empty(mib << 20, np.uint8)
+    except MemoryError:
+        raise MemoryError(f"unable to allocate {mib} MiB for {what}") from None
 
 
 def target_machine(isa: Isa, cpu: str = "", triple: str = "") -> Any:
@@ -96,13 +109,19 @@ class _Linker:
 
     def _compile(self, ir: str, spec: KernelSpec) -> tuple[Kernel, Any]:
         binding = llvm()
+        _room(COMPILING_MIB, "compiling a kernel")
         triple = binding.get_process_triple()
         if spec.isa.name not in self.jits:
             machine = target_machine(spec.isa, triple=triple)
             self.jits[spec.isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
         self.number += 1
         library = binding.JITLibraryBuilder().add_ir(f'target triple = "{triple}"\n{ir}').export_symbol("driver")
-        tracker = library.link(self.jits[spec.isa.name], f"kernel{self.number}")
+        try:
+            tracker = library.link(self.jits[spec.isa.name], f"kernel{self.number}")
+        except RuntimeError as error:  # it was allowed when the first kernel was made
+            raise UnsupportedError(
+                f"executable memory is refused by now: {str(error).strip()}; CONVGRAD_MAX_ISA=numpy computes without"
+            ) from error
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         function: Any = prototype(tracker["driver"])
         function.tracker = tracker  # the code lives as long as somebody may call it
