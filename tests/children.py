@@ -1,0 +1,100 @@
+"""Layers of every class for tests that stress the engine, and running a function of a test module in a new process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import convolution_backward_weights
+from convgrad.formats import FORMATS
+from convgrad.spec.geometry import effective_kernel, forward_extent
+
+Array = NDArray[Any]
+TESTS = str(Path(__file__).parent)
+KINDS = ("dense", "depthwise", "grouped", "thin")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A weight gradient by its sizes; its operands are integers, so any correct result has the same bits."""
+
+    extents: tuple[int, ...]
+    kernel: tuple[int, ...]
+    channels: tuple[int, int] = (16, 16)  # in, out
+    batch: int = 1
+    groups: int = 1
+    stride: int = 1
+    pad: int = 0
+    dilation: int = 1
+    type: str = "f32"
+    dtype: str | None = None
+    data_format: str = "NXC"
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        return (*self.kernel, self.channels[0] // self.groups, self.channels[1])
+
+    def operands(self) -> tuple[Array, Array]:
+        """Return src and diff_dst; all images of a batch are one image in memory."""
+        axes = zip(self.extents, self.kernel, strict=True)
+        out = tuple(forward_extent(n, (k - 1) * self.dilation + 1, self.stride, 2 * self.pad) for n, k in axes)
+        return self._operand(self.channels[0], self.extents), self._operand(self.channels[1], out)
+
+    def _operand(self, channels: int, extents: tuple[int, ...]) -> Array:
+        shape = (*extents, channels) if self.data_format == "NXC" else (channels, *extents)
+        image = (np.arange(np.prod(shape)) % 7 - 3).astype(FORMATS[self.type].dtype).reshape(shape)
+        return np.broadcast_to(image, (self.batch, *shape))
+
+    def __call__(
+        self, threads: int = 1, out: Array | None = None, operands: tuple[Array, Array] | None = None
+    ) -> Array:
+        src, diff_dst = operands or self.operands()
+        return convolution_backward_weights(
+            src, diff_dst, self.weights_shape, strides=self.stride, pads_begin=self.pad, pads_end=self.pad,
+            dilations=self.dilation, groups=self.groups, data_format=self.data_format, dtype=self.dtype, out=out,
+            threads=threads,
+        )  # fmt: skip
+
+
+def new_layers(seed: int, widths: Sequence[int] = range(8, 80)) -> Iterator[Layer]:
+    """Small layers without end, no two alike, of every class, rank, type and layout; ``widths`` of a dense one."""
+    rng, seen = np.random.default_rng([71, seed]), set()
+    while True:
+        kind, axes = str(rng.choice(KINDS)), int(rng.integers(1, 4))
+        most = {1: 200, 2: 18, 3: 8}[axes]
+        kernel = tuple(rng.integers(1, {1: 10, 2: 6, 3: 4}[axes], axes).tolist())
+        dilation, pad = int(rng.integers(1, 3)), int(rng.integers(0, 3))
+        extents = tuple(int(rng.integers(effective_kernel(k, dilation), most + 12)) for k in kernel)
+        groups, inner, outer = 1, int(rng.choice(widths)), int(rng.choice(widths))
+        if kind == "depthwise":
+            groups, inner, outer = int(rng.integers(2, 80)), 1, 1
+        elif kind == "grouped":
+            groups, inner, outer = int(rng.integers(2, 9)), max(2, inner // 4), max(2, outer // 4)
+        elif kind == "thin":
+            inner, outer = (int(rng.integers(1, 5)), outer)[:: int(rng.choice([1, -1]))]
+        layer = Layer(
+            extents, kernel, (groups * inner, groups * outer), int(rng.integers(1, 4)), groups,
+            int(rng.integers(1, 4)), pad, dilation, str(rng.choice(["f32", "bf16", "f16"])),
+            str(rng.choice(["f32", ""])) or None, str(rng.choice(["NXC", "NCX"])),
+        )  # fmt: skip
+        if layer not in seen:
+            seen.add(layer)
+            yield layer
+
+
+def in_child(module: str, function: str, *arguments: Any, timeout: float, python: tuple[str, ...] = ()) -> Any:
+    """Call a function of a test module in a new interpreter; return what it printed last, as JSON."""
+    code = f"import sys; sys.path.insert(0, {TESTS!r}); import {module}; {module}.{function}(*{arguments!r})"
+    command = [sys.executable, "-X", "faulthandler", *python, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
+    lines = done.stdout.strip().splitlines()
+    return json.loads(lines[-1]) if lines else None

@@ -1,0 +1,186 @@
+"""Fork while other threads compile, compute, or load LLVM; processes of multiprocessing: children compute, none hangs."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import multiprocessing
+import os
+import random
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import numpy as np
+import pytest
+
+from children import Array, Layer, in_child
+from convgrad.engines.llvm import execute, jit
+
+LIMIT_S = 3.0  # for a child, whose calls take a fifth of a second
+RIGHT, WRONG = 0, 3  # exit codes; 1 is a child that hung
+LAYERS = [
+    Layer((40,), (3,), (rows, lanes), type=operand, data_format=data_format)
+    for rows, lanes, operand, data_format in (
+        (1, 16, "f32", "NXC"),
+        (2, 40, "bf16", "NCX"),
+        (3, 16, "f16", "NXC"),
+        (4, 48, "f32", "NCX"),
+        (5, 16, "bf16", "NXC"),
+        (6, 16, "f16", "NCX"),
+        (7, 33, "f32", "NXC"),
+        (9, 16, "f32", "NCX"),
+    )
+]
+BUSY = Layer((28, 28), (3, 3), (64, 64), batch=8, pad=1)  # tens of milliseconds on two threads
+NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+LONG = [pytest.mark.long]
+_lines: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def summary() -> Iterator[None]:
+    yield
+    print("\n" + "\n".join(_lines), end="")
+
+
+# -- in a new interpreter --------------------------------------------------------------------------------------------
+
+
+def fork(layers: list[Layer], expected: list[Array]) -> int:
+    """Fork a child that computes layers on two threads; return its exit code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads is the point
+        child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+        right = all(np.array_equal(layer(2), e) for layer, e in zip(layers, expected, strict=True))
+        os._exit(RIGHT if right else WRONG)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def fork_many(count: int, meanwhile: str, same: bool) -> None:
+    """Fork while two threads compile or compute; a child asks for what they compile, or for something else."""
+    if meanwhile == "compiling":
+        jit.CAPACITY = execute.CAPACITY = 1  # what is asked for is compiled anew
+    expected, busy = [layer() for layer in LAYERS], BUSY()
+    current: dict[int, int] = {}
+    calls = [0, 0]
+
+    def worker(me: int) -> None:
+        rng = random.Random(me)
+        while True:
+            if meanwhile == "compiling":
+                at = current[me] = rng.randrange(me, len(LAYERS), 2)
+                assert np.array_equal(LAYERS[at](2), expected[at])
+            else:
+                assert np.array_equal(BUSY(2), busy)
+            calls[me] += 1
+
+    workers = [threading.Thread(target=worker, args=(me,), daemon=True) for me in (0, 1)]
+    for one in workers:
+        one.start()
+    rng, codes, number = random.Random(count), [], jit._linker.number
+    while len(codes) < count and codes.count(RIGHT) == len(codes):
+        time.sleep(rng.uniform(0, 0.02))
+        while same and not jit._linker.busy:
+            time.sleep(1e-4)
+        theirs = set(current.values())
+        asked = [at for at in range(len(LAYERS)) if (at in theirs) == same]
+        asked = rng.sample(asked, min(1, len(asked)))
+        codes.append(fork([LAYERS[at] for at in asked], [expected[at] for at in asked]))
+    alive = all(one.is_alive() for one in workers)
+    print(json.dumps({"codes": codes, "calls": sum(calls), "kernels": jit._linker.number - number, "alive": alive}))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def fork_at_first_call() -> None:
+    """Fork while another thread makes the process's first call, which loads LLVM."""
+    first = threading.Thread(target=LAYERS[0])
+    first.start()
+    while "llvmlite.binding" not in sys.modules:
+        time.sleep(1e-4)
+    code = fork([], []) or fork(LAYERS[1:2], [_ones(LAYERS[1])])
+    first.join()
+    print(json.dumps(code))
+
+
+def _ones(layer: Layer) -> Array:
+    """The result by NumPy, so that the parent need not load LLVM: 1-D, stride 1, no pads."""
+    src, dst = (np.moveaxis(a[0].astype(np.float32), 0, -1) for a in layer.operands())
+    if layer.data_format == "NXC":
+        src, dst = src.T, dst.T
+    taps = [src[k : k + len(dst)].T @ dst for k in range(layer.kernel[0])]
+    return np.stack(taps).astype(layer.operands()[0].dtype)
+
+
+def compute(at: int) -> bytes:
+    """What a process of a pool computes."""
+    return LAYERS[at](2).tobytes()
+
+
+def processes(method: str) -> None:
+    """Compute layers in two processes while a thread of this one computes; print how many are right."""
+    expected = [layer().tobytes() for layer in LAYERS[:4]]
+    left = threading.Event()
+
+    def worker() -> None:
+        while not left.is_set():
+            BUSY(2)
+
+    one = threading.Thread(target=worker)
+    one.start()
+    warnings.simplefilter("ignore", DeprecationWarning)
+    with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
+        right = [got == e for got, e in zip(pool.map(compute, range(4), timeout=60), expected, strict=True)]
+    left.set()
+    one.join()
+    print(json.dumps(sum(right)))
+
+
+# -- tests -----------------------------------------------------------------------------------------------------------
+
+
+@NEEDS_FORK
+@pytest.mark.parametrize("count", [10, pytest.param(100, marks=LONG)])
+@pytest.mark.parametrize("meanwhile", ["compiling", "executing"])
+def test_a_fork_while_others_are_at_it(meanwhile: str, count: int) -> None:
+    begin = time.perf_counter()
+    got = in_child("test_forks", "fork_many", count, meanwhile, False, timeout=count * LIMIT_S)
+    _lines.append(
+        f"{count} forks while 2 threads are {meanwhile}: {got['codes'].count(RIGHT)} children right, "
+        f"{got['codes'].count(1)} hung, {got['kernels']} kernels compiled and {got['calls']} calls made meanwhile, "
+        f"{time.perf_counter() - begin:.1f} s"
+    )
+    assert got["codes"] == [RIGHT] * count
+    assert got["alive"]
+    assert got["calls"] >= count / 2
+    assert got["kernels"] >= (count / 2 if meanwhile == "compiling" else 0)
+
+
+@NEEDS_FORK
+@pytest.mark.xfail(strict=True, reason="a child waits for a kernel that a thread it does not have is generating")
+@pytest.mark.parametrize("count", [10, pytest.param(100, marks=LONG)])
+def test_a_fork_while_the_same_kernel_is_compiled(count: int) -> None:
+    got = in_child("test_forks", "fork_many", count, "compiling", True, timeout=count * LIMIT_S)
+    _lines.append(f"{count} forks while the child's kernel is compiled: {got['codes'].count(RIGHT)} right")
+    assert got["codes"] == [RIGHT] * count
+
+
+@NEEDS_FORK
+@pytest.mark.xfail(strict=True, reason="a child waits for an import that a thread it does not have is at")
+def test_a_fork_during_the_first_call() -> None:
+    code = in_child("test_forks", "fork_at_first_call", timeout=60)
+    _lines.append(f"a fork while another thread loads LLVM: exit code {code}")
+    assert code == RIGHT
+
+
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=LONG), pytest.param("fork", marks=LONG)])
+def test_processes_of_a_pool(method: str) -> None:
+    right = in_child("test_forks", "processes", method, timeout=120)
+    _lines.append(f"a pool of processes ({method}): {right} of 4 layers right")
+    assert right == 4
