@@ -1,4 +1,4 @@
-"""Fork while other threads compile, compute, or load LLVM; processes of multiprocessing: children compute, none hangs."""
+"""Fork while other threads compile, compute or load LLVM, and pools of processes: children compute, none hangs."""
 
 from __future__ import annotations
 

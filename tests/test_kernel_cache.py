@@ -52,8 +52,7 @@ def at_once(calls: list[list[Layer]], expected: dict[Layer, Array]) -> list[bool
 
     def caller(layers: list[Layer]) -> None:
         begin.wait()
-        for layer in layers:
-            right.append(np.array_equal(layer(), expected[layer]))
+        right.extend(np.array_equal(layer(), expected[layer]) for layer in layers)
 
     threads = [threading.Thread(target=caller, args=(layers,)) for layers in calls]
     for one in threads:
