@@ -35,7 +35,6 @@ SMALL = Layer((56, 56), (3, 3), (64, 64), pad=1)
 BUSY = Layer((56, 56), (3, 3), (64, 64), batch=100, pad=1)  # a fifth of a second
 SOME = [Layer((40,), (3,), (rows, 16), type=kind) for rows in (1, 3, 5, 7) for kind in ("f32", "bf16")]
 EXITS = list(itertools.product(("daemon", "waited for"), ("executing", "compiling"), ("end", "sys.exit", "atexit")))
-FORGOTTEN = "an interrupt while the compiler's lock is waited for leaves a kernel marked as being compiled for ever"
 _lines: list[str] = []
 
 
@@ -180,8 +179,8 @@ def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: fl
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(10, marks=pytest.mark.xfail(reason=FORGOTTEN)),  # three times of five
-        pytest.param(100, marks=[pytest.mark.long, pytest.mark.xfail(strict=True, reason=FORGOTTEN)]),
+        10,
+        pytest.param(100, marks=pytest.mark.long),
     ],
 )
 def test_ctrl_c_while_kernels_are_compiled(count: int) -> None:
@@ -190,15 +189,14 @@ def test_ctrl_c_while_kernels_are_compiled(count: int) -> None:
     assert got == {"interrupted": count, "wrong": 0, "right": True}
 
 
-@pytest.mark.xfail(strict=True, reason="what begins while a helper is told to stop leaves run() early")
 def test_a_second_interrupt_in_the_wake_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two signals in a row: the arrays are still the helpers' until they are done."""
     stop, again, ended = pool.Team.stop, [True], threading.Event()
 
     def stop_interrupted(team: pool.Team) -> None:
         stop(team)
-        if again.pop():
-            again.append(False)
+        if again:
+            again.clear()
             raise KeyboardInterrupt
 
     def kernel(_arguments: int, _scratch: int) -> None:
@@ -214,7 +212,6 @@ def test_a_second_interrupt_in_the_wake_of_the_first(monkeypatch: pytest.MonkeyP
     assert before
 
 
-@pytest.mark.xfail(strict=True, reason="the caller waits without a limit, and a lock does not hear interrupt_main")
 def test_interrupt_main() -> None:
     """As Ctrl-C comes on Windows, or from a thread that asks for it."""
     arguments = np.zeros(3, np.int64)
@@ -232,7 +229,6 @@ def test_interrupt_main() -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no interval timer")
-@pytest.mark.xfail(strict=True, reason="the handler waits for a lock that the call it interrupted holds")
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_signal_handler_may_call(threads: int) -> None:
     calls = in_child("test_interrupts", "call_from_a_handler", threads, timeout=60)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,9 @@ from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shape
 
+if TYPE_CHECKING:
+    from convgrad.engines.llvm.execute import Prepared
+
 Array = NDArray[Any]
 
 
@@ -37,20 +44,33 @@ class Choice:
         return f"generated, {self.isa}" if self.engine == "generated" else f"numpy: {self.reason}"
 
 
+_loading = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit modules and a compiler that are half loaded
+    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
+
+
+@cache
+def _generated() -> tuple[ModuleType, Callable[..., Prepared]]:
+    """Return what makes and runs kernels; LLVM is loaded at the first one, not before."""
+    with _loading:
+        from convgrad.engines.llvm import execute, isas, jit  # noqa: PLC0415
+
+        jit.uninterrupted(isas.host_isas)
+        return isas, execute.prepare
+
+
 def choose(problem: Problem) -> Choice:
     """Return the engine for a problem on this machine."""
     if reason := why_none(problem):
         return Choice("numpy", reason, None)
-    from convgrad.engines.llvm import isas  # noqa: PLC0415 - LLVM is loaded at the first kernel, not before
-
+    isas, _ = _generated()
     isa = isas.isa()
     return Choice("numpy", isas.why_none(), None) if isa is None else Choice("generated", "", isa)
 
 
 def machine_of(problem: Problem) -> Machine | None:
     """Return this machine as plans see it; None where the generated engine is not the choice."""
-    from convgrad.engines.llvm import isas  # noqa: PLC0415
-
+    isas, _ = _generated()
     isa = choose(problem).isa
     return None if isa is None else isas.machine(isa)
 
@@ -82,9 +102,7 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: in
     if choice.isa is None:
         by_numpy.execute(problem, operands, out)
         return choice
-    from convgrad.engines.llvm import isas  # noqa: PLC0415
-    from convgrad.engines.llvm.execute import prepare  # noqa: PLC0415
-
+    isas, prepare = _generated()
     if problem.solves_for == "bias":
         problem, operands, out = _bias_as_weights(problem, operands, out)
     prepare(problem, operands, out, isas.machine(choice.isa), count(threads)).execute(operands, out)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,15 @@ from convgrad.host import usable_cores
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
-ACTIVE, STOP = -2, -1  # of the driver's arguments: how many threads are in it, whether it is to end
-SPIN_S = 200e-6  # how long the caller looks for the others' end before it sleeps
-LONG_MS = 50.0  # from here on the caller waits, so that Ctrl-C ends the call at the next chunk
-_KEPT_BYTES = 64 << 20  # the most scratch a thread keeps between calls
+if TYPE_CHECKING:
+    from convgrad.engines.llvm.wait import Waiting
 
-Kernel = Callable[[int, int], None]
+PENDING, ACTIVE, STOP = -3, -2, -1  # of the driver's arguments: threads that will run it, that do; whether it ends
+SCRATCH = slice(3, 5)  # of a mailbox: address and bytes, as engines/llvm/wait.py has them
+SPIN = 40_000  # looks at a word by a thread without work: about a millisecond, after which it sleeps
+LONG_MS = 50.0  # from here on the caller waits, so that Ctrl-C ends the call at the next chunk
+LOOK_S = 0.02  # how often it looks whether somebody has asked it to end
+_KEPT_BYTES = 64 << 20  # the most scratch a thread keeps between calls
 
 
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
@@ -68,6 +72,13 @@ class _Scratch(threading.local):
 
     memory: NDArray[np.uint8] | None = None
 
+    def kept(self) -> tuple[int, int]:
+        """Return the address on a cache line, and the bytes, of what is kept."""
+        if self.memory is None:
+            return 0, 0
+        start: int = self.memory.ctypes.data
+        return start + -start % 64, self.memory.size - 64
+
     def address(self, size: int) -> tuple[int, NDArray[np.uint8]]:
         """Return the address of ``size`` bytes on a cache line, and what holds them."""
         if self.memory is None or self.memory.size < size + 64:
@@ -83,26 +94,38 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def _work(kernel: Kernel, arguments: NDArray[np.int64], scratch_bytes: int) -> None:
+def _work(kernel: Any, arguments: NDArray[np.int64], scratch_bytes: int) -> None:
     address, memory = _scratch.address(scratch_bytes)
     kernel(arguments.ctypes.data, address)
     del memory
 
 
+def waiting() -> Waiting:
+    """Return the compiled functions that wait."""
+    from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is there when a driver is
+
+    return wait.waiting()
+
+
 class Team:
     """The threads of one call: who is at work, whether any may still join, and what went wrong."""
 
-    def __init__(self, kernel: Kernel, arguments: NDArray[np.int64], scratch_bytes: int, keep: object):
+    def __init__(self, kernel: Any, arguments: NDArray[np.int64], scratch_bytes: int, keep: object):
         self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.left = threading.Event()
         self.expected = self.working = 0
-        self.closed = False
+        self.closed = self.done = False
         self.error: BaseException | None = None
 
     def stop(self) -> None:
         """Raise the flag that the driver looks at."""
         self.arguments[STOP] = 1
+
+    def flag(self, which: int) -> int:
+        """Return the address of one of the flags."""
+        address: int = self.arguments.ctypes.data + self.arguments.nbytes + 8 * which
+        return address
 
     def work(self) -> None:
         """Run the driver on this thread."""
@@ -125,24 +148,74 @@ class Team:
             if self.working == 0 and (self.closed or self.expected == 0):
                 self.left.set()
 
-    def close(self, done: bool) -> None:
-        """Let nobody join any more, and wait for those at work.
+    def wait(self) -> None:
+        """Wait until all who were invited have worked."""
+        while not self.left.wait(LOOK_S):
+            pass
+
+    def settle(self) -> None:
+        """Let nobody join any more, and see those at work to their end, whatever interrupts it; raise that then."""
+        interruption: BaseException | None = None
+        while True:
+            try:
+                self._see_off()
+                break
+            except BaseException as error:
+                interruption = interruption or error
+                self.stop()
+        if interruption is not None:
+            raise interruption
+
+    def _see_off(self) -> None:
+        """Wait for those at work.
 
         Where all tasks are claimed (``done``) it is enough that nobody is in the driver: whoever joined and has not
-        come there yet finds nothing to do. That is seen at once, while to be woken takes 50 microseconds.
+        come there yet finds nothing to do.
         """
+        if not self.done:
+            self.stop()
         with self.lock:
             self.closed = True
-            if self.working == 0:
-                return
-            if not done:
+            if self.working:
                 self.left.clear()
-        give_up = time.perf_counter() + SPIN_S
-        while done and self.arguments[ACTIVE]:
+        while self.arguments[PENDING] or self.arguments[ACTIVE]:
+            waiting().idle(self.flag(PENDING), self.flag(ACTIVE), SPIN)
             time.sleep(0)  # lets the others have the interpreter
-            done = time.perf_counter() < give_up
-        if not done or self.arguments[STOP]:
-            self.left.wait()
+        while self.working and not self.done:
+            self.left.wait(LOOK_S)
+
+
+class _Helper:
+    """A thread of the pool: it waits for teams in a queue, and between calls looks into its mailbox for a while."""
+
+    def __init__(self, pool: _Pool, number: int) -> None:
+        self.pool = pool
+        self.memory = np.zeros(32, np.int64)
+        self.mail = self.memory.ctypes.data + -self.memory.ctypes.data % 64
+        self.words = self.memory[(self.mail - self.memory.ctypes.data) // 8 :]
+        threading.Thread(target=self._serve, name=f"convgrad-{number}", daemon=True).start()
+
+    def post(self, team: Team) -> int:
+        """Have it run a team's driver if it is looking for work: return 1 if so, else 0."""
+        address = getattr(team.kernel, "address", None)  # a function of Python has none
+        if address is None:
+            return 0
+        where = team.arguments.ctypes.data
+        return waiting().post(self.mail, address, where, team.scratch_bytes, team.flag(PENDING))
+
+    def _serve(self) -> None:
+        queue = self.pool.queue
+        while True:
+            team = queue.get()
+            with self.pool.lock:
+                self.pool.idle -= 1
+            team.help()
+            del team
+            with self.pool.lock:
+                self.pool.idle += 1
+            if self.pool.looks and queue.empty():
+                self.words[SCRATCH] = _scratch.kept()
+                waiting().serve(self.mail, SPIN)
 
 
 class _Pool:
@@ -150,30 +223,37 @@ class _Pool:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.queue: SimpleQueue[Team] = SimpleQueue()
-        self.size = 0
+        self.helpers: list[_Helper] = []
+        self.idle = 0
+        self.looks = True  # whether a thread without work looks for it: where each has a core of its own
 
-    def invite(self, team: Team, helpers: int) -> int:
-        """Ask for ``helpers`` threads to join a team, and return how many there are: the system may have no more."""
+    def invite(self, team: Team, wanted: int, all_needed: bool) -> int:
+        """Ask threads to join a team, and return how many are there: the system may have no more.
+
+        Those that look into their mailbox begin at once. Of a call whose caller does not work itself all are needed:
+        threads that are at work elsewhere do not count.
+        """
+        posted = 0
+        if not all_needed:
+            for helper in self.helpers:
+                if posted == wanted:
+                    return posted
+                posted += helper.post(team)
+            wanted -= posted
         with self.lock:
-            while self.size < helpers:
-                try:
-                    threading.Thread(target=self._serve, name=f"convgrad-{self.size}", daemon=True).start()
-                except RuntimeError:  # can't start new thread
-                    break
-                self.size += 1
-            invited = min(helpers, self.size)
-        team.expected = invited
-        for _ in range(invited):
+            try:
+                while len(self.helpers) < wanted or (all_needed and self.idle - self.queue.qsize() < wanted):
+                    self.helpers.append(_Helper(self, len(self.helpers)))
+                    self.idle += 1
+            except RuntimeError:  # can't start new thread
+                wanted = min(wanted, len(self.helpers))
+            self.looks = len(self.helpers) < len(usable_cores())
+        team.expected = wanted
+        for _ in range(wanted):
             self.queue.put(team)
-        return invited
-
-    def _serve(self) -> None:
-        while True:
-            team = self.queue.get()
-            team.help()
-            del team
+        return posted + wanted
 
 
 _pool = _Pool()
@@ -188,11 +268,11 @@ def _current() -> _Pool:
 
 def size() -> int:
     """Return how many threads this process's pool has."""
-    return _current().size
+    return len(_current().helpers)
 
 
 def run(
-    kernel: Kernel,
+    kernel: Any,
     arguments: NDArray[np.int64],
     scratch_bytes: int,
     threads: int,
@@ -207,28 +287,19 @@ def run(
         _work(kernel, arguments, scratch_bytes)
         return
     team = Team(kernel, arguments, scratch_bytes, keep)
-    begun = done = False
-    error: BaseException | None = None
-    while True:  # whatever interrupts it, the call does not end while others read or write the arrays
+    try:
+        if time_ms < LONG_MS:
+            _current().invite(team, threads - 1, all_needed=False)
+            team.work()
+        elif _current().invite(team, threads, all_needed=True):
+            team.wait()
+        else:  # no thread but this one: Ctrl-C is heard at the end
+            team.work()
+        team.done = team.error is None
+    finally:  # whatever interrupts it, and again, the call does not end while others read or write the arrays
         try:
-            if not begun and time_ms < LONG_MS:
-                begun = True
-                _current().invite(team, threads - 1)
-                team.work()
-                done = True
-            elif not begun:
-                begun = True
-                if _current().invite(team, threads):
-                    team.left.wait()
-                else:  # no thread but this one: Ctrl-C is heard at the end
-                    team.work()
-                    done = True
-            team.close(done and error is None)
-            break
-        except BaseException as interruption:
-            team.stop()
-            error = error or interruption
-    if error is not None:
-        raise error
+            team.settle()
+        finally:
+            team.settle()
     if team.error is not None:
         raise team.error

@@ -21,7 +21,7 @@ TABLES = (
 )  # fmt: skip
 LINE_BYTES = 64
 HEAD_BYTES = 64  # of scratch: whether dst of a chunk has a value that is not finite
-FLAGS = ("counter", "active", "stop")  # words behind the fields that fields point to; the pool looks at the last two
+FLAGS = ("counter", "pending", "active", "stop")  # words behind the fields that fields point to; the pool's last three
 FIELDS = (
     *FLAGS, "rows", "lanes", "out", *TABLES,
     "task_count", "chunk_count", "row_group", "lane_group", "out_group",
@@ -42,11 +42,7 @@ class Schedule:
     row_offset: int  # bytes from an operand's first element to where the driver begins
     lane_offset: int
     scratch_bytes: int
-
-    @property
-    def table_bytes(self) -> int:
-        """What the tables take."""
-        return sum(table.nbytes for table in self.tables.values())
+    table_bytes: int
 
 
 @dataclass(frozen=True)
@@ -179,7 +175,8 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     offset = {"src": view.src_offset, "dst": 0}
     scratch = row_bytes + lane_bytes + tiles * levels * spec.tile_bytes + HEAD_BYTES
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
-    return Schedule(frozen, numbers, offset[rows], offset[plan.lanes], scratch)
+    table_bytes = sum(table.nbytes for table in frozen.values())
+    return Schedule(frozen, numbers, offset[rows], offset[plan.lanes], scratch, table_bytes)
 
 
 def parts(count: int, into: int) -> list[tuple[int, int]]:

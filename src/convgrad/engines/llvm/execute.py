@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,26 +64,26 @@ def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Ma
     """Return the prepared call of a problem for arrays of these strides; made once."""
     key = (problem, *(a.strides for a in operands), out.strides, machine, threads)
     with _lock:
-        known = _prepared.get(key)
+        known = _prepared.pop(key, None)
         if known is not None:
-            _prepared.move_to_end(key)
+            _prepared[key] = known  # the latest at the end
             return known
     made = _prepare(problem, operands, out, machine, threads)
     with _lock:
         _prepared[key] = made
         while len(_prepared) > 1 and (len(_prepared) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):
-            _prepared.popitem(last=False)
+            _prepared.pop(next(iter(_prepared)), None)
     return made
 
 
 def _kept_bytes() -> int:
-    return sum(one.schedule.table_bytes for one in _prepared.values())
+    return sum(one.schedule.table_bytes for one in list(_prepared.values()))
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler may compute
 if hasattr(os, "register_at_fork"):  # as in jit.py
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-_prepared: OrderedDict[Any, Prepared] = OrderedDict()
+_prepared: dict[Any, Prepared] = {}
 
 
 def _prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:

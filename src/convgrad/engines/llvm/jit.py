@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -73,66 +72,104 @@ def refusal() -> str:
     return ""
 
 
+def uninterrupted(work: Callable[[], Any]) -> Any:
+    """Do some work on a thread of its own where a signal could come in between: LLVM's binding does not bear that."""
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    made: list[Any] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="convgrad-compiler", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads, or the interpreter is ending
+        return work()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return made[0]
+
+
 class _Linker:
-    """The process's compiler: kernels by specification, the longest unused leave first."""
+    """The process's compiler: kernels by specification, the longest unused leave first.
+
+    One lock is held while a kernel is made, so that each is made once. Its holder may take it again, as a signal
+    handler does that computes.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.kernels: OrderedDict[KernelSpec, tuple[Kernel, Any]] = OrderedDict()
-        self.busy: dict[KernelSpec, threading.Event] = {}
+        self.lock = threading.RLock()
+        self.kernels: dict[KernelSpec, Kernel] = {}
         self.jits: dict[str, Any] = {}
         self.number = 0
 
     def kernel(self, spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
-        while True:
-            with self.lock:
-                if spec in self.kernels:
-                    self.kernels.move_to_end(spec)
-                    return self.kernels[spec][0]
-                waiting = self.busy.get(spec)
-                if waiting is None:
-                    done = self.busy[spec] = threading.Event()
-                    break
-            waiting.wait()
-        try:
-            ir = generate(spec)
-            with self.lock:
-                made = self._compile(ir, spec)
-                self.kernels[spec] = made
+        known = self._known(spec)
+        return uninterrupted(lambda: self._make(spec, generate)) if known is None else known
+
+    def _known(self, spec: KernelSpec) -> Kernel | None:
+        with self.lock:
+            known = self.kernels.pop(spec, None)
+            if known is not None:
+                self.kernels[spec] = known  # the latest at the end
+            return known
+
+    def _make(self, spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
+        with self.lock:
+            known = self._known(spec)
+            if known is None:
+                (known,) = self.functions(spec.isa, generate(spec), driver=_DRIVER)
+                self.kernels[spec] = known
                 if len(self.kernels) > CAPACITY:
-                    self.kernels.popitem(last=False)
-                return made[0]
-        finally:
-            with self.lock:
-                del self.busy[spec]
-            done.set()
+                    self.kernels.pop(next(iter(self.kernels)))
+            return known
 
-    def _compile(self, ir: str, spec: KernelSpec) -> tuple[Kernel, Any]:
-        binding = llvm()
-        _room(COMPILING_MIB, "compiling a kernel")
-        triple = binding.get_process_triple()
-        if spec.isa.name not in self.jits:
-            machine = target_machine(spec.isa, triple=triple)
-            self.jits[spec.isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
-        self.number += 1
-        library = binding.JITLibraryBuilder().add_ir(f'target triple = "{triple}"\n{ir}').export_symbol("driver")
-        try:
-            tracker = library.link(self.jits[spec.isa.name], f"kernel{self.number}")
-        except RuntimeError as error:  # it was allowed when the first kernel was made
-            raise UnsupportedError(
-                f"executable memory is refused by now: {str(error).strip()}; CONVGRAD_MAX_ISA=numpy computes without"
-            ) from error
-        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-        function: Any = prototype(tracker["driver"])
-        function.tracker = tracker  # the code lives as long as somebody may call it
-        return function, tracker
+    def functions(self, isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
+        with self.lock:
+            binding = llvm()
+            _room(COMPILING_MIB, "compiling a kernel")
+            triple = binding.get_process_triple()
+            if isa.name not in self.jits:
+                machine = target_machine(isa, triple=triple)
+                self.jits[isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
+            self.number += 1
+            library = binding.JITLibraryBuilder().add_ir(f'target triple = "{triple}"\n{ir}')
+            for name in prototypes:
+                library.export_symbol(name)
+            try:
+                tracker = library.link(self.jits[isa.name], f"kernel{self.number}")
+            except RuntimeError as error:  # it was allowed when the first kernel was made
+                raise UnsupportedError(
+                    f"executable memory is refused by now: {str(error).strip()}; CONVGRAD_MAX_ISA=numpy computes "
+                    "without"
+                ) from error
+            made = []
+            for name, prototype in prototypes.items():
+                function: Any = ctypes.CFUNCTYPE(*prototype)(tracker[name])
+                function.tracker = tracker  # the code lives as long as somebody may call it
+                function.address = tracker[name]
+                made.append(function)
+            return made
 
 
+_DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p)
 _linker = _Linker()
 if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread it does not have is holding
     os.register_at_fork(
         before=_linker.lock.acquire, after_in_parent=_linker.lock.release, after_in_child=_linker.lock.release
     )
+
+
+def functions(isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
+    """Return compiled functions of a module by name; a prototype is the result's type and the parameters'."""
+    made: list[Any] = uninterrupted(lambda: _linker.functions(isa, ir, **prototypes))
+    return made
 
 
 def compile(spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:

@@ -1,0 +1,137 @@
+"""Waiting without the interpreter: threads that look for work, run it and look again; and looking for their end."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from convgrad.engines.llvm import isas, jit
+
+MAIL = ("state", "kernel", "arguments", "scratch", "scratch_bytes", "pending")  # the words of a mailbox
+AWAY, READY, POSTED, CLAIMED, LEAVE = 0, 1, 2, 3, 4  # its states
+_AT = {name: 8 * at for at, name in enumerate(MAIL)}
+_PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.hint(i32 1)"}
+
+
+class Waiting(NamedTuple):
+    """The compiled functions."""
+
+    serve: Callable[[int, int], None]  # mailbox, how often to look: run what is posted until nothing is for so long
+    post: Callable[[int, int, int, int, int], int]  # mailbox, kernel, arguments, scratch_bytes, pending: 1 if taken
+    idle: Callable[[int, int, int], None]  # two words, how often to look: return when both are 0, or it was so often
+
+
+def module(architecture: str) -> str:
+    """Return the IR of ``serve``, ``post`` and ``idle``."""
+    pause = _PAUSE[architecture]
+    declared = pause.replace("i32 1", "i32")
+
+    def word(name: str) -> str:
+        return f"%{name}.at = getelementptr i8, ptr %mail, i64 {_AT[name]}"
+
+    def read(kind: str, name: str) -> str:
+        return f"{word(name)}\n  %{name} = load {kind}, ptr %{name}.at"
+
+    return f"""
+declare void @{declared}
+
+define void @serve(ptr %mail, i64 %often) {{
+entry:
+  store atomic i64 {READY}, ptr %mail release, align 8
+  br label %look
+look:
+  %n = phi i64 [ 0, %entry ], [ %next, %again ], [ %n, %late ], [ 0, %work ]
+  %state = load atomic i64, ptr %mail acquire, align 8
+  switch i64 %state, label %nothing [ i64 {POSTED}, label %work
+                                      i64 {LEAVE}, label %leave ]
+nothing:
+  %enough = icmp sge i64 %n, %often
+  br i1 %enough, label %late, label %again
+again:
+  call void @{pause}
+  %next = add i64 %n, 1
+  br label %look
+late:
+  %tried = cmpxchg ptr %mail, i64 {READY}, i64 {AWAY} seq_cst seq_cst
+  %left = extractvalue {{ i64, i1 }} %tried, 1
+  br i1 %left, label %end, label %look
+leave:
+  store atomic i64 {AWAY}, ptr %mail release, align 8
+  br label %end
+work:
+  {read("ptr", "kernel")}
+  {read("ptr", "arguments")}
+  {read("ptr", "scratch")}
+  {read("ptr", "pending")}
+  call void %kernel(ptr %arguments, ptr %scratch)
+  store atomic i64 {READY}, ptr %mail release, align 8
+  %before = atomicrmw sub ptr %pending, i64 1 seq_cst
+  br label %look
+end:
+  ret void
+}}
+
+define i64 @post(ptr %mail, ptr %kernel, ptr %arguments, i64 %wanted, ptr %pending) {{
+entry:
+  %tried = cmpxchg ptr %mail, i64 {READY}, i64 {CLAIMED} seq_cst seq_cst
+  %claimed = extractvalue {{ i64, i1 }} %tried, 1
+  br i1 %claimed, label %look, label %refused
+look:
+  {read("i64", "scratch_bytes")}
+  %enough = icmp sge i64 %scratch_bytes, %wanted
+  br i1 %enough, label %write, label %too_small
+write:
+  {word("kernel")}
+  store ptr %kernel, ptr %kernel.at
+  {word("arguments")}
+  store ptr %arguments, ptr %arguments.at
+  {word("pending")}
+  store ptr %pending, ptr %pending.at
+  %before = atomicrmw add ptr %pending, i64 1 seq_cst
+  store atomic i64 {POSTED}, ptr %mail release, align 8
+  ret i64 1
+too_small:
+  store atomic i64 {LEAVE}, ptr %mail release, align 8
+  br label %refused
+refused:
+  ret i64 0
+}}
+
+define void @idle(ptr %one, ptr %other, i64 %often) {{
+entry:
+  br label %look
+look:
+  %n = phi i64 [ 0, %entry ], [ %next, %again ]
+  %a = load atomic i64, ptr %one acquire, align 8
+  %b = load atomic i64, ptr %other acquire, align 8
+  %both = or i64 %a, %b
+  %more = icmp ne i64 %both, 0
+  %soon = icmp slt i64 %n, %often
+  %go = and i1 %more, %soon
+  br i1 %go, label %again, label %end
+again:
+  call void @{pause}
+  %next = add i64 %n, 1
+  br label %look
+end:
+  ret void
+}}
+"""
+
+
+@cache
+def waiting() -> Waiting:
+    """Return the functions, compiled for this machine."""
+    isa = isas.host_isas()[0]
+    address, number = ctypes.c_void_p, ctypes.c_int64
+    return Waiting(
+        *jit.functions(
+            isa,
+            module(isa.architecture),
+            serve=(None, address, number),
+            post=(number, address, address, address, number, address),
+            idle=(None, address, address, number),
+        )
+    )
