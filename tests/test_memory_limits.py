@@ -111,4 +111,5 @@ def test_no_room_to_load_the_compiler() -> None:
 @pytest.mark.skipif(not HOST, reason="nothing is compiled")
 def test_no_room_to_compile() -> None:
     (one,) = child("AS", 0.25, "kernels")
-    assert_clear(one)
+    assert "MemoryError" in one["kinds"]
+    assert one["usable"] is True

@@ -6,7 +6,7 @@ from itertools import product
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import GROUPS, KernelSpec
-from convgrad.plan.tiles import Kernel, balanced, kernel, layout, per_group, taps_tiles
+from convgrad.plan.tiles import FEW, Kernel, balanced, kernel, layout, per_group, taps_tiles
 from convgrad.plan.view import View
 from convgrad.spec.problem import Problem
 
@@ -18,6 +18,8 @@ def why_not(problem: Problem, view: View) -> str:
     """Return why not; nothing where it applies."""
     if view.conv.groups == 1:
         return "there is one group"
+    if view.conv.multiply_adds < FEW:
+        return "there is too little to do for a kernel of its own"
     most = max(per_group(view).values())
     return "" if most <= MOST_CHANNELS else f"a group has {most} channels"
 

@@ -31,7 +31,7 @@ STRATEGIES = (
     Strategy("groups in the lanes", grouped.why_not, grouped.kernels),
 )
 REMEMBERED = 1024  # problems whose reasons are kept
-KERNELS = 5  # the most promising ones are planned in full
+KERNELS = 4  # the most promising ones are planned in full
 
 
 def as_weights(problem: Problem) -> Problem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import KernelSpec
-from convgrad.plan.tiles import Kernel, kernel, layout, per_group, taps_tiles
+from convgrad.plan.tiles import FEW, Kernel, kernel, layout, per_group, taps_tiles
 from convgrad.plan.view import View
 from convgrad.spec.problem import Problem
 
@@ -17,6 +17,8 @@ def why_not(problem: Problem, view: View) -> str:
     thin = min(per_group(view).values())
     if view.conv.taps == 1:
         return "there is one tap"
+    if view.conv.multiply_adds < FEW:
+        return "there is too little to do for a kernel of its own"
     return "" if thin <= MOST_CHANNELS else f"src and dst have {thin} channels a group or more"
 
 

@@ -17,6 +17,7 @@ from convgrad.spec.geometry import Axis
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
+FEW = 1 << 16  # multiply-adds: below, a kernel that other layers use too is as good, and need not be compiled
 SCRATCH_BYTES = 64 << 20  # of all threads
 PACK_NS = {CHANNELS: 0.08, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
 SPREAD_NS = 0.015  # more for each channel of a group that lanes are picked from
@@ -94,7 +95,7 @@ def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: Kern
         cycles = sum(n * _taps_cycles(view, spec, v) for n, v in widths)
     compute = ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns
     elements = {
-        "src": conv.batch * conv.src_channels * min(prod(axis.src for axis in conv.axes), conv.positions * conv.taps),
+        "src": conv.batch * conv.src_channels * prod(min(axis.src, _span(axis)) for axis in conv.axes),
         "dst": terms * conv.dst_channels,
     }
     size = problem.output_format.dtype.itemsize
@@ -108,6 +109,11 @@ def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: Kern
         for lies, spread in zip((spec.row_layout, spec.lane_layout), spec.group_channels, strict=True)
     )
     return Kernel(spec, rows, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
+
+
+def _span(axis: Axis) -> int:
+    """Return how many source positions lie from the first that an axis may meet to the last."""
+    return (axis.dst - 1) * axis.stride + axis.effective_kernel
 
 
 def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
@@ -160,7 +166,7 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
     size = problem.operand_format.dtype.itemsize
     found = []
     for used in {1, threads}:
-        for parts in _splits(whole, used):
+        for parts in _splits((whole[0], *(min(n, 64) for n in whole[1:])), used):
             tasks = prod(parts)
             largest = tuple(map(ceil, (n / p for n, p in zip(whole, parts, strict=True))))
             chunk = _chunk(view, machine, rows, spec, largest, size)
@@ -194,6 +200,7 @@ def _halo(view: View, chunk: _Chunk) -> float:
     return max(1.0, chunks * read / prod(a.src for a in outer))
 
 
+@lru_cache(maxsize=1024)
 def _splits(whole: Parts, threads: int) -> list[Parts]:
     """Return the ways to cut the weights: groups first, the rest where that is not enough for the threads.
 

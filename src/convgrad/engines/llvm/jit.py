@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import threading
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
@@ -36,8 +35,8 @@ def llvm() -> Any:
 def _room(mib: int, what: str) -> None:
     """Raise MemoryError unless so much memory can be had."""
     try:
-        np.empty(mib << 20, np.uint8)
-    except MemoryError:
+        mmap.mmap(-1, mib << 20).close()
+    except OSError:
         raise MemoryError(f"unable to allocate {mib} MiB for {what}") from None
 
 
