@@ -13,6 +13,7 @@ from convgrad.spec.order import BLOCK, cut
 
 Ints = NDArray[np.int64]
 Strides = tuple[int, ...]
+FOLDED_CHANNELS = 8
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,33 @@ def view(conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides
         offset += (met.start * axis.stride - axis.pad_begin) * strides[2 + at]
         strides[2 + at] *= axis.stride
         axes.append(Axis(len(met), axis.dst, 1, pad_begin=met.start))
-    return View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, weights_strides, offset)
+    return _folded(View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, weights_strides, offset))
+
+
+def _folded(view: View) -> View:
+    """Return a view whose innermost taps are channels, where they lie like channels and all of them always exist.
+
+    So patches, stems without pads and long kernels become dense layers with ordinary numbers of channels. Channels are
+    packed by tap: few of them, or taps that share no source position.
+    """
+    conv, axis = view.conv, view.conv.axes[-1]
+    channels, taps = conv.src_channels, axis.kernel
+    apart, out_apart = view.src_strides[-1] * axis.dilation, view.weights_strides[-1]
+    if channels > 1 and (apart, out_apart) != (channels * view.src_strides[1], channels * view.weights_strides[1]):
+        return view
+    every = range(axis.dst)
+    exist = all(axis.existing(k, range(axis.src), every) == every for k in (0, taps - 1))
+    small = channels <= FOLDED_CHANNELS or axis.stride >= axis.effective_kernel
+    if taps == 1 or conv.groups > 1 or not exist or not small:
+        return view
+    first, out_first = (apart, out_apart) if channels == 1 else (view.src_strides[1], view.weights_strides[1])
+    one = Axis(axis.dst, axis.dst, 1)
+    return replace(
+        view,
+        conv=replace(conv, src_channels=taps * channels, axes=(*conv.axes[:-1], one)),
+        src_strides=(view.src_strides[0], first, *view.src_strides[2:-1], view.src_strides[-1] * axis.stride),
+        weights_strides=(view.weights_strides[0], out_first, *view.weights_strides[2:]),
+    )
 
 
 def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
