@@ -25,7 +25,8 @@ ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
 LINE_BYTES, L2_WAYS = 64, 16
 WAKE_NS = 15_000.0  # a thread that waits is there in 3 microseconds, one that sleeps in 50 to 150
 UNEVEN = 0.1
-APART_BYTES = 32.0  # what reading a piece of memory of its own costs, as bytes of a longer one
+CALL_NS = 20_000.0  # checks, and the way into compiled code
+APART_BYTES = 96.0  # what reading a piece of memory of its own costs, as bytes of a longer one
 FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
 RUN_CYCLES, SEGMENT_CYCLES, JOIN_CYCLES = 12.0, 8.0, 1.5  # to begin a run, a segment; to join a vector of sums
 
@@ -180,7 +181,7 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
     time, used, parts, tasks, chunk = min(found, key=lambda one: one[0])
     return Plan(
         name, spec, rows, chunk.blocks, chunk.images, parts, min(used, tasks), chunk.scratch_bytes,
-        height_of(problem), time / 1e6,
+        height_of(problem), (time + CALL_NS) / 1e6,
     )  # fmt: skip
 
 
