@@ -200,7 +200,6 @@ def test_bias_gradient_of_huge_strides(sparse: Sparse) -> None:
 # -- what takes as much as it seems ------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="what lies between the taps and positions of a large stride is packed", strict=True)
 def test_scratch_of_two_positions_far_apart() -> None:
     """Two positions under two taps are four meetings, wherever they lie."""
     layer = {"strides": [2**24], "dilations": [2**23], "weights_shape": [2, 8, 8], "data_format": "NXC"}

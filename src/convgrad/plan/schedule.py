@@ -10,7 +10,17 @@ import numpy as np
 
 from convgrad.plan.recipe import IN_PLACE, Plan
 from convgrad.plan.taps import Table, margins, runs_of, tap_tables
-from convgrad.plan.view import Ints, Pieces, View, collapsed, merged, offsets, pieces, rows_of, source_rows
+from convgrad.plan.view import (
+    Ints,
+    Pieces,
+    RowOffsets,
+    View,
+    collapsed,
+    merged,
+    pieces,
+    rows_of,
+    source_rows,
+)  # fmt: skip
 from convgrad.spec.order import BLOCK, FAN_IN
 
 # The columns of the tables that the driver reads by name; of a task, each range as its begin and its length.
@@ -230,8 +240,8 @@ def _slices(
     outer = view.conv.axes[:-1]
     met = np.zeros((1, 1), np.int64) if view.pointwise else source_rows(outer)
     at = (
-        offsets(tuple(a.src for a in outer), view.src_strides[2:-1]),
-        offsets(tuple(a.dst for a in outer), view.dst_strides[2:-1]),
+        RowOffsets(tuple(a.src for a in outer), view.src_strides[2:-1]),
+        RowOffsets(tuple(a.dst for a in outer), view.dst_strides[2:-1]),
     )
     step = plan.slice_blocks or cutting.blocks
     starts = [0]
@@ -258,8 +268,8 @@ def _slices(
 
 
 def _slice(
-    view: View, cutting: Pieces, plan: Plan, part: slice, blocks: tuple[int, int], met: Ints, at: tuple[Ints, Ints],
-    steps: Mapping[str, int], in_place: str | None, mask_bytes: int,
+    view: View, cutting: Pieces, plan: Plan, part: slice, blocks: tuple[int, int], met: Ints,
+    at: tuple[RowOffsets, RowOffsets], steps: Mapping[str, int], in_place: str | None, mask_bytes: int,
 ) -> tuple[Ints, Ints, Ints, Ints]:  # fmt: skip
     """Return src entries, dst entries, rows of RUN, and their number by block and tile of outer taps.
 

@@ -19,7 +19,7 @@ from convgrad.spec.problem import Problem
 
 FEW = 1 << 16  # multiply-adds: below, a kernel that other layers use too is as good, and need not be compiled
 SCRATCH_BYTES = 64 << 20  # of all threads
-PACK_NS = {CHANNELS: 0.08, POSITIONS: 0.3, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
+PACK_NS = {CHANNELS: 0.08, POSITIONS: 0.2, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
 SPREAD_NS = 0.015  # more for each channel of a group that lanes are picked from
 ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
 LINE_BYTES, L2_WAYS = 64, 16
@@ -171,7 +171,8 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
             tasks = prod(parts)
             largest = tuple(map(ceil, (n / p for n, p in zip(whole, parts, strict=True))))
             chunk = _chunk(view, machine, rows, spec, largest, size)
-            apart = APART_BYTES / (largest[0] * spec.groups_a_panel * min(channels.values()) * size)
+            piece = largest[0] * spec.groups_a_panel * min(channels.values()) * size
+            apart = 0.0 if view.conv.groups == 1 else APART_BYTES / piece
             time = chosen.of(parts, _halo(view, chunk), apart) * ceil(tasks / used) * prod(largest) / prod(whole)
             if used > 1:  # threads take time to wake, and seldom run alike
                 time = time * (1 + UNEVEN * used / tasks) + WAKE_NS

@@ -14,6 +14,7 @@ from convgrad.spec.order import BLOCK, cut
 Ints = NDArray[np.int64]
 Strides = tuple[int, ...]
 FOLDED_CHANNELS = 8
+FAR = 8  # source positions in a row for each that is met
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,26 @@ def view(conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides
         offset += (met.start * axis.stride - axis.pad_begin) * strides[2 + at]
         strides[2 + at] *= axis.stride
         axes.append(Axis(len(met), axis.dst, 1, pad_begin=met.start))
-    return _folded(View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, weights_strides, offset))
+    return _spread(_folded(View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, weights_strides, offset)))
+
+
+def _spread(view: View) -> View:
+    """Return a view with an axis of one position inside where few positions of a row are met, far apart.
+
+    A row is packed from the first position that is met to the last; of rows, only those that are met. An image of one
+    block has the same sums either way.
+    """
+    conv, axis = view.conv, view.conv.axes[-1]
+    span = min(axis.src, (axis.dst - 1) * axis.stride + axis.effective_kernel)
+    if axis.kernel == 1 or conv.positions > BLOCK or FAR * axis.dst * axis.kernel > span:
+        return view
+    return replace(
+        view,
+        conv=replace(conv, axes=(*conv.axes, Axis(1, 1, 1))),
+        src_strides=(*view.src_strides, 0),
+        dst_strides=(*view.dst_strides, 0),
+        weights_strides=(*view.weights_strides, 0),
+    )
 
 
 def _folded(view: View) -> View:
@@ -147,6 +167,21 @@ def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
     return found
 
 
+@dataclass(frozen=True)
+class RowOffsets:
+    """The byte offsets of rows by their number, row-major over some axes: of those that are asked for only."""
+
+    extents: tuple[int, ...]
+    strides: Strides
+
+    def __getitem__(self, rows: Ints) -> Ints:
+        found = np.zeros_like(rows)
+        for extent, stride in zip(reversed(self.extents), reversed(self.strides), strict=True):
+            rows, index = np.divmod(rows, extent)
+            found = found + index * stride
+        return found
+
+
 def source_rows(axes: tuple[Axis, ...]) -> Ints:
     """Return, for every outer tap and destination row, the source row they meet, row-major; -1 for none."""
     found = np.zeros((1, 1), np.int64)
@@ -160,7 +195,7 @@ def source_rows(axes: tuple[Axis, ...]) -> Ints:
     return found
 
 
-def rows_of(row_offsets: Ints, first: int, count: int, row: int, step: int) -> Ints:
+def rows_of(row_offsets: RowOffsets, first: int, count: int, row: int, step: int) -> Ints:
     """Return (byte offset, positions) of the rows that ``count`` positions from ``first`` on lie in."""
     begin = np.arange(first // row, -(-(first + count) // row)) * row
     start, stop = np.maximum(begin, first), np.minimum(begin + row, first + count)
