@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import threading
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from convgrad.engines.llvm.driver import weights_module
 from convgrad.engines.llvm.emit import Module
 from convgrad.engines.llvm.tile import tile
 from convgrad.plan.machine import ISAS
-from convgrad.plan.recipe import CHANNELS, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Tile
+from convgrad.plan.recipe import CHANNELS, GROUPS, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Tile
 from engine_helpers import HOST
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -47,14 +48,17 @@ def test_golden_tile() -> None:
 
 
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
-OURS = re.compile(r"(task|tile\d|carry|finish|pack_rows|pack_lanes|_GLOBAL_OFFSET_TABLE_)")
+OURS = re.compile(r"(task|tile\d|carry|finish|pack_(rows|lanes)(_channel)?|clear|look|_GLOBAL_OFFSET_TABLE_)")
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
 def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
-    for lies in (CHANNELS, POSITIONS, STRIDED):
-        text = jit.assembly(weights_module(spec_of(isa, 5, 2, fmt, lies, lies)), ISAS[isa])
+    for lies, tile, lanes in product(
+        (CHANNELS, POSITIONS, STRIDED), (Tile(5, 2), Tile(2, 1, 2, 3)), (CHANNELS, GROUPS)
+    ):
+        spec = KernelSpec(ISAS[isa], fmt, fmt, tile, lies, lies, lanes, (5, 3) if lanes == GROUPS else (0, 0))
+        text = jit.assembly(weights_module(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
         named = set(re.findall(r"(?<![.\w])([A-Za-z_]\w*)@(?:PLT|GOT\w*)", text))
         assert {n for n in called | named if not OURS.fullmatch(n)} == set()
@@ -87,6 +91,27 @@ def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], lies: str) ->
     assert not [line for line in loop if "(%rsp)" in line or "[sp" in line], "spills"
     limit = {"avx512": 14, "avx2": 14, "neon": 14}[isa]
     assert len(loop) - multiplies - rows - vectors <= limit, loop
+
+
+SEVERAL_TAPS = [
+    ("avx512", Tile(1, 1, 1, 7), GROUPS), ("avx512", Tile(1, 1, 3, 3), GROUPS), ("avx512", Tile(4, 2, 1, 3), GROUPS),
+    ("avx512", Tile(3, 4, 1, 2), CHANNELS), ("avx512", Tile(3, 1, 3, 3), CHANNELS),
+    ("avx512", Tile(1, 2, 1, 12), CHANNELS),
+    ("avx2", Tile(1, 1, 1, 7), GROUPS), ("avx2", Tile(1, 1, 3, 3), GROUPS), ("avx2", Tile(3, 2, 1, 2), CHANNELS),
+    ("neon", Tile(1, 1, 1, 7), GROUPS), ("neon", Tile(1, 1, 3, 3), GROUPS), ("neon", Tile(3, 2, 1, 3), CHANNELS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("isa", "tile", "lanes"), SEVERAL_TAPS)
+def test_the_loop_of_several_taps(isa: str, tile: Tile, lanes: str) -> None:
+    """Where all taps exist: as many multiplies as sums, none of them spilt."""
+    channels = (tile.rows, tile.vectors) if lanes == GROUPS else (0, 0)
+    spec = KernelSpec(ISAS[isa], "f32", "f32", tile, CHANNELS, CHANNELS, lanes, channels)
+    loops = inner_loops(jit.assembly(weights_module(spec), ISAS[isa]), f"tile{tile.vectors}")
+    sums = tile.taps * tile.rows * tile.vectors
+    counts = [sum("fmadd" in line or "fmla" in line for line in loop) for loop in loops]
+    assert counts[0] == sums
+    assert not [line for line in loops[0] if "(%rsp)" in line or "[sp" in line], "spills"
 
 
 # Processors by the names LLVM has for them, under the instruction set that they would be given.

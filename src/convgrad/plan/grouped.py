@@ -36,7 +36,7 @@ def kernels(problem: Problem, view: View, machine: Machine) -> list[Kernel]:
         sorted({balanced(channels["dst"], n) for n in range(1, 9)}),
     )
     for rows, vectors in shapes:
-        for tile in taps_tiles(view, rows, vectors, isa.registers - vectors - 1, MOST_ADDRESSES):
+        for tile in taps_tiles(view, rows, vectors, isa.registers - vectors - isa.spare, MOST_ADDRESSES):
             spec = KernelSpec(
                 isa,
                 *names,

@@ -19,6 +19,7 @@ class Isa:
     lanes: int
     registers: int
     tiles: tuple[tuple[int, int], ...]
+    spare: int = 1  # registers that a tile of several taps leaves for what it loads
 
     @property
     def architecture(self) -> str:
@@ -38,7 +39,15 @@ ISAS: Mapping[str, Isa] = {
     for isa in (
         Isa("avx512", _X86, _AVX512, lanes=16, registers=32, tiles=((14, 2), (24, 1), (6, 4))),
         Isa("avx2", _X86, _AVX2, lanes=8, registers=16, tiles=((6, 2), (12, 1), (2, 4))),
-        Isa("neon", "aarch64-unknown-linux-gnu", ("neon",), lanes=4, registers=32, tiles=((12, 2), (20, 1), (6, 4))),
+        Isa(
+            "neon",
+            "aarch64-unknown-linux-gnu",
+            ("neon",),
+            lanes=4,
+            registers=32,
+            tiles=((12, 2), (20, 1), (6, 4)),
+            spare=6,
+        ),
     )
 }
 

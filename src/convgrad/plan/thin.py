@@ -34,7 +34,7 @@ def kernels(problem: Problem, view: View, machine: Machine) -> list[Kernel]:
         lies = (layout(view, rows, size), layout(view, lanes, size))
         for vectors in sorted({min(v, -(-channels[lanes] // isa.lanes)) for v in (1, 2, 3, 4)}):
             held = vectors if rows == "src" else channels[rows] + vectors
-            room = isa.registers - held - 1
+            room = isa.registers - held - isa.spare
             for tile in taps_tiles(view, channels[rows], vectors, room, MOST_ADDRESSES):
                 if tile.taps > 1:
                     spec = KernelSpec(isa, *names, tile, *lies, taps_on_rows=rows == "src", adjacent=adjacent)
