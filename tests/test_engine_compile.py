@@ -54,10 +54,10 @@ OURS = re.compile(r"(task|tile\d|carry|finish|pack_(rows|lanes)(_channel)?|clear
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
 def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
-    for lies, tile, lanes in product(
+    for lies, shape, lanes in product(
         (CHANNELS, POSITIONS, STRIDED), (Tile(5, 2), Tile(2, 1, 2, 3)), (CHANNELS, GROUPS)
     ):
-        spec = KernelSpec(ISAS[isa], fmt, fmt, tile, lies, lies, lanes, (5, 3) if lanes == GROUPS else (0, 0))
+        spec = KernelSpec(ISAS[isa], fmt, fmt, shape, lies, lies, lanes, (5, 3) if lanes == GROUPS else (0, 0))
         text = jit.assembly(weights_module(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
         named = set(re.findall(r"(?<![.\w])([A-Za-z_]\w*)@(?:PLT|GOT\w*)", text))
@@ -98,7 +98,7 @@ SEVERAL_TAPS = [
     ("avx512", Tile(3, 4, 1, 2), CHANNELS), ("avx512", Tile(3, 1, 3, 3), CHANNELS),
     ("avx512", Tile(1, 2, 1, 12), CHANNELS),
     ("avx2", Tile(1, 1, 1, 7), GROUPS), ("avx2", Tile(1, 1, 3, 3), GROUPS), ("avx2", Tile(3, 2, 1, 2), CHANNELS),
-    ("neon", Tile(1, 1, 1, 7), GROUPS), ("neon", Tile(1, 1, 3, 3), GROUPS), ("neon", Tile(3, 2, 1, 3), CHANNELS),
+    ("neon", Tile(1, 1, 1, 7), GROUPS), ("neon", Tile(1, 1, 3, 3), GROUPS),
 ]  # fmt: skip
 
 
