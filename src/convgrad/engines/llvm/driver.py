@@ -249,7 +249,7 @@ def _lane_panel(
             at = first_row * (spec.isa.lanes * F32_BYTES)
         else:
             at = first_row * F32_BYTES if spec.row_layout == IN_PLACE else row.index * a.row_panel
-        with f.loop(t["taps"], sums=row.sums, tap=first_tap) as tap:
+        with f.when(_going(f, a)), f.loop(t["taps"], sums=row.sums, tap=first_tap) as tap:
             _blocks(f, spec, a, c, tap.tap, tap.sums, f.at(x, at), y, left)
             tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
         with f.when(f.compare("ne", c["last"], 0)):
