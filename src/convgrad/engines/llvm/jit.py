@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -99,12 +100,16 @@ class _Linker:
     """The process's compiler: kernels by specification, the longest unused leave first.
 
     One lock is held while a kernel is made, so that each is made once. Its holder may take it again, as a signal
-    handler does that computes.
+    handler does that computes. A kernel that is known is had without the lock.
+
+    Code that nobody may call any more is unloaded when the next is made, by the thread that makes it: were it
+    unloaded where the last reference goes, that could be in a finalizer, and Python drops an interrupt raised there.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.kernels: dict[KernelSpec, Kernel] = {}
+        self.loaded: list[tuple[weakref.ref[Any], Any]] = []  # functions, and what keeps their code in memory
         self.jits: dict[str, Any] = {}
         self.number = 0
 
@@ -113,11 +118,10 @@ class _Linker:
         return uninterrupted(lambda: self._make(spec, generate)) if known is None else known
 
     def _known(self, spec: KernelSpec) -> Kernel | None:
-        with self.lock:
-            known = self.kernels.pop(spec, None)
-            if known is not None:
-                self.kernels[spec] = known  # the latest at the end
-            return known
+        known = self.kernels.pop(spec, None)
+        if known is not None:
+            self.kernels[spec] = known  # the latest at the end
+        return known
 
     def _make(self, spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
         with self.lock:
@@ -126,11 +130,13 @@ class _Linker:
                 (known,) = self.functions(spec.isa, generate(spec), driver=_DRIVER)
                 self.kernels[spec] = known
                 if len(self.kernels) > CAPACITY:
-                    self.kernels.pop(next(iter(self.kernels)))
+                    oldest, *_ = self.kernels  # at once: others look for theirs meanwhile
+                    self.kernels.pop(oldest, None)
             return known
 
     def functions(self, isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
         with self.lock:
+            self.loaded = [(function, tracker) for function, tracker in self.loaded if function() is not None]
             binding = llvm()
             _room(COMPILING_MIB, "compiling a kernel")
             triple = binding.get_process_triple()
@@ -151,8 +157,8 @@ class _Linker:
             made = []
             for name, prototype in prototypes.items():
                 function: Any = ctypes.CFUNCTYPE(*prototype)(tracker[name])
-                function.tracker = tracker  # the code lives as long as somebody may call it
                 function.address = tracker[name]
+                self.loaded.append((weakref.ref(function), tracker))
                 made.append(function)
             return made
 
