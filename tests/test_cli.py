@@ -224,10 +224,12 @@ def test_a_closed_pipe_is_no_crash() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_import_adds_little_to_numpy() -> None:
+def test_import_adds_little_to_numpy(tmp_path: Path) -> None:
     code = "import time, numpy; t = time.perf_counter(); import convgrad; print(time.perf_counter() - t)"
-    times = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(5)]
-    assert min(times) < 0.1  # 0.02 s on an idle machine
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env["PYTHONPYCACHEPREFIX"] = str(tmp_path)  # the first import compiles the modules, as pip does when it installs
+    times = [float(subprocess.check_output([sys.executable, "-c", code], env=env)) for _ in range(5)]
+    assert min(times) < 0.1  # 0.05 s here
 
 
 def test_options_may_stand_anywhere(layer: Path) -> None:
