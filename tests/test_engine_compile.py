@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import threading
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
@@ -48,16 +48,24 @@ def test_golden_tile() -> None:
 
 
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
-OURS = re.compile(r"(task|tile\d|carry|finish|pack_(rows|lanes)(_channel)?|clear|look|_GLOBAL_OFFSET_TABLE_)")
+OURS = re.compile(
+    r"(task|tile\d|strip|carry|gather|finish|pack_(rows|lanes)(_channel)?|clear|look|_GLOBAL_OFFSET_TABLE_)"
+)
 
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
 def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
-    for lies, shape, lanes in product(
-        (CHANNELS, POSITIONS, STRIDED), (Tile(5, 2), Tile(2, 1, 2, 3)), (CHANNELS, GROUPS)
-    ):
-        spec = KernelSpec(ISAS[isa], fmt, fmt, shape, lies, lies, lanes, (5, 3) if lanes == GROUPS else (0, 0))
+    packed = (
+        KernelSpec(ISAS[isa], fmt, fmt, shape, lies, lies, lanes, (5, 3) if lanes == GROUPS else (0, 0))
+        for lies, shape, lanes in product(
+            (CHANNELS, POSITIONS, STRIDED), (Tile(5, 2), Tile(2, 1, 2, 3)), (CHANNELS, GROUPS)
+        )
+    )
+    strips = (
+        KernelSpec(ISAS[isa], fmt, fmt, Tile(1, 1, 3, 3), IN_PLACE, IN_PLACE, GROUPS, (1, 1), slide=n) for n in (0, 1)
+    )
+    for spec in chain(packed, strips):
         text = jit.assembly(weights_module(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
         named = set(re.findall(r"(?<![.\w])([A-Za-z_]\w*)@(?:PLT|GOT\w*)", text))

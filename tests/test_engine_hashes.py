@@ -15,6 +15,7 @@ from convgrad.engines.llvm.execute import prepare
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
+from convgrad.plan.tasks import TASK
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
@@ -116,7 +117,7 @@ def hashes_of(line: str, fmt: str, output: str, accumulate: bool, seed: int) -> 
                     call.execute(operands, out)
                     digests[data_format, isa, threads, machine.l2_bytes] = digest(out)
                     tasks.append(call.plan.tasks)
-                    chunks.append(call.schedule.numbers["chunk_count"])
+                    chunks.append(int(call.schedule.tables["tasks"][:, TASK.index("chunks")].max()))
         out = fresh()
         assert engines.execute(one, operands, out, 3).engine == "generated"
         digests[data_format, "as chosen"] = digest(out)

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
+from convgrad.plan.joins import joins, joins_apart, levels_of
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.recipe import IN_PLACE, Plan
-from convgrad.plan.schedule import joins, levels_of, schedule
+from convgrad.plan.schedule import schedule
 from convgrad.plan.strategies import plan
 from convgrad.plan.view import View, blocks_of, pieces, view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import Order, height_of, over_positions
 from convgrad.spec.ordered import sum_in_order
-from engine_helpers import empty
+from engine_helpers import Array, empty
 
 AVX512, AVX2 = Machine(ISAS["avx512"]), Machine(ISAS["avx2"])
 
@@ -75,15 +76,26 @@ def test_joins_make_the_tree_of_the_order(blocks: int, units: int) -> None:
     rng = np.random.default_rng(blocks)
     leaves = rng.standard_normal(blocks * units).astype(np.float32)
     table, levels = joins(blocks, units)
-    sums = np.full(levels, np.nan, np.float32)
-    for leaf, (firsts, carries) in zip(leaves, table, strict=True):
+    expected = sum_in_order(leaves[None], np.ones((1, len(leaves)), np.float32), Order((1,) * blocks, units))
+    assert joined(leaves, table, levels)[0] == expected[0]
+    assert levels == max(1, levels_of(blocks) + levels_of(units))
+    apart, levels = joins_apart(blocks, units)
+    _, kept = joined(leaves, apart, levels)
+    assert sorted(kept) == list(range(units))
+    assert joined(np.array([kept[u] for u in range(units)]), *joins(units, 1))[0] == expected[0]
+
+
+def joined(leaves: Array, table: Array, levels: int) -> tuple[np.float32, dict[int, np.float32]]:
+    """The sum of leaves as the tables say, and the sums of units that are kept."""
+    sums, kept = np.full(levels, np.nan, np.float32), {}
+    for leaf, (firsts, carries, unit) in zip(leaves, table, strict=True):
         value = leaf
         for level in range(carries + 1):
             sums[level] = value if firsts >> level & 1 else sums[level] + value
             value = sums[level]
-    expected = sum_in_order(leaves[None], np.ones((1, len(leaves)), np.float32), Order((1,) * blocks, units))
-    assert sums[-1] == expected[0]
-    assert levels == max(1, levels_of(blocks) + levels_of(units))
+        if unit >= 0:
+            kept[int(unit)] = value
+    return sums[-1], kept
 
 
 @pytest.mark.parametrize("extents", [(7, 7), (16, 16), (56, 56), (700,), (2, 300), (5, 20, 20), (256,), (257,)])

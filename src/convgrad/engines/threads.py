@@ -71,32 +71,30 @@ class _Scratch(threading.local):
     """Each thread's own workspace, kept from call to call: fresh memory costs page faults."""
 
     memory: NDArray[np.uint8] | None = None
+    start: int = 0  # its first cache line
 
     def kept(self) -> tuple[int, int]:
         """Return the address on a cache line, and the bytes, of what is kept."""
-        if self.memory is None:
-            return 0, 0
-        start: int = self.memory.ctypes.data
-        return start + -start % 64, self.memory.size - 64
+        return (0, 0) if self.memory is None else (self.start, self.memory.size - 64)
 
     def address(self, size: int) -> tuple[int, NDArray[np.uint8]]:
         """Return the address of ``size`` bytes on a cache line, and what holds them."""
         if self.memory is None or self.memory.size < size + 64:
             self.memory = None
             self.memory = np.empty(size + 64, np.uint8)
+            self.start = self.memory.ctypes.data + -self.memory.ctypes.data % 64
         memory = self.memory
         if memory.size > _KEPT_BYTES:
             self.memory = None
-        start: int = memory.ctypes.data
-        return start + -start % 64, memory
+        return self.start, memory
 
 
 _scratch = _Scratch()
 
 
-def _work(kernel: Any, arguments: NDArray[np.int64], scratch_bytes: int) -> None:
+def _work(kernel: Any, arguments: int, scratch_bytes: int) -> None:
     address, memory = _scratch.address(scratch_bytes)
-    kernel(arguments.ctypes.data, address)
+    kernel(arguments, address)
     del memory
 
 
@@ -112,6 +110,7 @@ class Team:
 
     def __init__(self, kernel: Any, arguments: NDArray[np.int64], scratch_bytes: int, keep: object):
         self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
+        self.address: int = arguments.ctypes.data
         self.lock = threading.RLock()
         self.left = threading.Event()
         self.expected = self.working = 0
@@ -124,12 +123,11 @@ class Team:
 
     def flag(self, which: int) -> int:
         """Return the address of one of the flags."""
-        address: int = self.arguments.ctypes.data + self.arguments.nbytes + 8 * which
-        return address
+        return self.address + self.arguments.nbytes + 8 * which
 
     def work(self) -> None:
         """Run the driver on this thread."""
-        _work(self.kernel, self.arguments, self.scratch_bytes)
+        _work(self.kernel, self.address, self.scratch_bytes)
 
     def help(self) -> None:
         """Run the driver on a thread of the pool, unless the call is over."""
@@ -200,8 +198,7 @@ class _Helper:
         address = getattr(team.kernel, "address", None)  # a function of Python has none
         if address is None:
             return 0
-        where = team.arguments.ctypes.data
-        return waiting().post(self.mail, address, where, team.scratch_bytes, team.flag(PENDING))
+        return waiting().post(self.mail, address, team.address, team.scratch_bytes, team.flag(PENDING))
 
     def _serve(self) -> None:
         queue = self.pool.queue
@@ -284,7 +281,7 @@ def run(
     ``keep`` is what the arguments point into: it lives as long as any thread may look at it.
     """
     if threads == 1 and time_ms < LONG_MS:
-        _work(kernel, arguments, scratch_bytes)
+        _work(kernel, arguments.ctypes.data, scratch_bytes)
         return
     team = Team(kernel, arguments, scratch_bytes, keep)
     try:

@@ -12,7 +12,7 @@ from convgrad.plan.machine import Isa
 CHANNELS, POSITIONS, STRIDED, IN_PLACE = "channels", "positions", "strided", "in place"
 GROUPS = "groups"  # the other thing that lanes may hold
 F32_BYTES = 4
-Parts = tuple[int, int, int, int]
+Parts = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,22 @@ class KernelSpec:
     group_channels: tuple[int, int] = (0, 0)  # of rows and lanes, where lanes hold groups
     taps_on_rows: bool = True  # whether rows or lanes are of src, which moves with the taps of a tile
     adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
+    slide: int = 0  # by how many inner taps a position's are ahead of the one's before, where lanes hold both
 
     @property
     def groups_in_lanes(self) -> bool:
         """Whether a lane is a group."""
         return self.lanes_hold == GROUPS
+
+    def in_place(self, rows: str) -> tuple[str, ...]:
+        """Return the operands that the tile reads where they are, given which its rows are from."""
+        by_operand = (rows, self.row_layout), ("dst" if rows == "src" else "src", self.lane_layout)
+        return tuple(tensor for tensor, lies in by_operand if lies == IN_PLACE)
+
+    @property
+    def groups_in_place(self) -> bool:
+        """Whether lanes hold groups, and the tile reads them where they are."""
+        return self.groups_in_lanes and self.row_layout == IN_PLACE
 
     @property
     def groups_a_panel(self) -> int:
@@ -119,7 +130,7 @@ class Plan:
     rows: str  # the tensor whose channels are the tile's rows: src or dst
     slice_blocks: int
     chunk_images: int
-    parts: Parts  # of the groups, and of a group's rows, lanes and taps: a task is one of each
+    parts: Parts  # of the groups, of a group's rows, lanes and taps, of the batch: a task is one of each
     threads: int
     scratch_bytes: int  # of one thread
     error_height: int
@@ -150,7 +161,7 @@ class Plan:
         lines = [
             self.words,
             f"  {self.tasks} tasks on {self.threads} threads: {' x '.join(map(str, self.parts))} parts of groups, "
-            f"rows, lanes, taps; {packed} packed at a time",
+            f"rows, lanes, taps, images; {packed} packed at a time",
             f"  scratch {self.scratch_bytes / 1024:.0f} KiB a thread, error height {self.error_height}, "
             f"about {self.time_ms:.3g} ms",
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from convgrad.formats import F64
-from convgrad.plan import dense, grouped, thin, tiles
+from convgrad.plan import dense, grouped, strips, thin, tiles
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Plan, Rejected
 from convgrad.plan.tiles import Kernel
@@ -29,6 +29,7 @@ STRATEGIES = (
     Strategy("dense", lambda problem, view: "", dense.kernels),
     Strategy("taps in the tile", thin.why_not, thin.kernels),
     Strategy("groups in the lanes", grouped.why_not, grouped.kernels),
+    Strategy("strips", strips.why_not, strips.kernels),
 )
 REMEMBERED = 1024  # problems whose reasons are kept
 KERNELS = 4  # the most promising ones are planned in full

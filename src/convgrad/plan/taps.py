@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.recipe import KernelSpec, Plan
+from convgrad.plan.recipe import IN_PLACE, KernelSpec, Plan
 from convgrad.plan.view import Ints, Strides, View, offsets
 
 TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
@@ -29,6 +29,8 @@ def starts(count: int, size: int) -> list[int]:
 
 def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
     """Return how many positions on padding a tile of several taps may read before a row of src and behind it."""
+    if spec.row_layout == IN_PLACE:  # nothing is there
+        return 0, 0
     axis = view.conv.axes[-1]
     reach = (spec.tile.inner_taps - 1) * axis.dilation
     behind = (axis.dst - 1) * axis.stride + axis.effective_kernel - axis.pad_begin - axis.src
@@ -52,6 +54,10 @@ def tap_tables(
         if view.pointwise:
             met = [range(view.conv.positions)]
         first_segment.append(len(segments))
+        if spec.groups_in_place:  # where all taps exist, and where each of them does
+            all_exist = (max(one.start for one in met), min(one.stop for one in met))
+            segments += [(low, max(low, high), 0) for low, high in (all_exist, *((one.start, one.stop) for one in met))]
+            continue
         some = [one for one in met if one] or met[:1]
         segments.append((min(one.start for one in some), max(one.stop for one in some), 0))
         for low, high, there in _segments(met):
@@ -113,7 +119,8 @@ def runs_of(
         moving, fixed = fixed[..., None], offsets[..., 0]
     columns = (np.broadcast_to(p0, absent.shape), np.broadcast_to(p1, absent.shape), absent * mask_bytes, fixed)
     runs = np.concatenate([np.stack(columns, -1), moving], -1)
-    key = np.where(there.any(1), block * len(taps) + np.arange(len(taps))[:, None], -1)
+    some = there.any(1) | plan.spec.groups_in_place  # read in place, all tiles of outer taps have the same runs
+    key = np.where(some, block * len(taps) + np.arange(len(taps))[:, None], -1)
     order = np.argsort(key, axis=None, kind="stable")[np.count_nonzero(key < 0) :]
     counts = np.bincount(key[key >= 0], minlength=blocks * len(taps))
     return runs.reshape(-1, runs.shape[-1])[order], counts

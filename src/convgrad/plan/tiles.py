@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd, prod
+from operator import le
 
 import numpy as np
 
+from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Parts, Plan, Tile
-from convgrad.plan.schedule import inner_step, levels_of
+from convgrad.plan.schedule import inner_step
 from convgrad.plan.taps import starts
 from convgrad.plan.view import View, blocks_of, source_rows
 from convgrad.spec.geometry import Axis
@@ -28,6 +30,9 @@ UNEVEN = 0.1
 CALL_NS = 20_000.0  # checks, and the way into compiled code
 APART_BYTES = 96.0  # what reading a piece of memory of its own costs, as bytes of a longer one
 FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
+FEW_SUMS = 0.65  # of the registers: beyond, tiles of groups are slower
+REMOTE = 5.0  # how much longer it takes to read what another core has written
+WHOLE: Parts = (1, 1, 1, 1, 1)
 RUN_CYCLES, SEGMENT_CYCLES, JOIN_CYCLES = 12.0, 8.0, 1.5  # to begin a run, a segment; to join a vector of sums
 
 
@@ -47,18 +52,19 @@ class Kernel:
         """The operand that its lanes are from."""
         return "dst" if self.rows == "src" else "src"
 
-    def of(self, parts: Parts = (1, 1, 1, 1), halo: float = 1.0, apart: float = 0.0) -> float:
+    def of(self, parts: Parts = WHOLE, halo: float = 1.0, apart: float = 0.0) -> float:
         """Return one thread's time when all is cut in parts: each part of the rows packs all lanes again.
 
         ``halo`` is how often src is read because chunks overlap, ``apart`` what short pieces of memory cost more.
         """
-        _, rows, lanes, taps = parts
+        _, rows, lanes, taps, _ = parts
         row_pack, lane_pack = self.row_pack_ns, self.lane_pack_ns
         if self.rows == "src":
             row_pack *= halo
         else:
             lane_pack *= halo
-        return self.compute_ns + self.finish_ns + (1 + apart) * taps * (row_pack * lanes + lane_pack * rows)
+        compute = self.compute_ns * (1 + apart) if self.spec.groups_in_place else self.compute_ns
+        return compute + self.finish_ns + (1 + apart) * taps * (row_pack * lanes + lane_pack * rows)
 
 
 def layout(view: View, tensor: str, size: int) -> str:
@@ -99,17 +105,23 @@ def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: Kern
         "src": conv.batch * conv.src_channels * prod(min(axis.src, _span(axis)) for axis in conv.axes),
         "dst": terms * conv.dst_channels,
     }
-    size = problem.output_format.dtype.itemsize
-    next_lane = view.weights_strides[0 if lanes == "dst" else 1]
-    if spec.groups_in_lanes:
-        next_lane = channels["dst"] * view.weights_strides[0]
-    finish = FINISH_NS[next_lane == size] * conv.dst_channels * channels["src"] * conv.taps
     read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
     row_pack, lane_pack = (
         PACK_NS[lies] + (SPREAD_NS * spread if lies == CHANNELS else 0.0) + read_ns
         for lies, spread in zip((spec.row_layout, spec.lane_layout), spec.group_channels, strict=True)
     )
+    finish = finish_ns(problem, view, spec, lanes)
     return Kernel(spec, rows, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
+
+
+def finish_ns(problem: Problem, view: View, spec: KernelSpec, lanes: str) -> float:
+    """Return what rounding and writing the weights takes; ``lanes`` is the operand that lanes are from."""
+    conv, channels = view.conv, per_group(view)
+    next_lane = view.weights_strides[0 if lanes == "dst" else 1]
+    if spec.groups_in_lanes:
+        next_lane = channels["dst"] * view.weights_strides[0]
+    together = next_lane == problem.output_format.dtype.itemsize
+    return FINISH_NS[together] * conv.dst_channels * channels["src"] * conv.taps
 
 
 def _span(axis: Axis) -> int:
@@ -133,6 +145,8 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     sums = tile.taps * tile.rows * vectors
     loads = tile.rows * (tile.taps if spec.taps_on_rows else 1) + vectors * (1 if spec.taps_on_rows else tile.taps)
     position = max(sums / 2, 0.52 * loads, 4.0) + 0.3
+    if sums > FEW_SUMS * spec.isa.registers and spec.groups_in_lanes:
+        position *= 1.1
     runs = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
     tiles = len(starts(inner.kernel, tile.inner_taps))
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
@@ -157,26 +171,35 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
     """Return the plan of one kernel: the cheapest of one thread and all, over the ways to cut the weights."""
     spec, rows = chosen.spec, chosen.rows
     channels = per_group(view)
+    _, together = blocks_of(view.conv)
+    units = ceil(view.conv.batch / together)
     whole = (
         ceil(view.conv.groups / spec.groups_a_panel),
         ceil(channels[rows] / spec.tile.rows),
         ceil(channels[chosen.lanes] / spec.lane_channels),
         len(starts(_outer_taps(view.conv.axes[:-1]), spec.tile.outer_taps))
         * len(starts(view.conv.axes[-1].kernel, spec.tile.inner_taps)),
+        units,
     )
+    unit_bytes = prod(whole[:4]) * spec.tile_bytes
     size = problem.operand_format.dtype.itemsize
+    lies = (spec.row_layout, spec.lane_layout)
     found = []
     for used in {1, threads}:
-        for parts in _splits((whole[0], *(min(n, 64) for n in whole[1:])), used):
+        for parts in _splits((whole[0], *(min(n, 64) for n in whole[1:4]), whole[4]), used):
             tasks = prod(parts)
             largest = tuple(map(ceil, (n / p for n, p in zip(whole, parts, strict=True))))
             chunk = _chunk(view, machine, rows, spec, largest, size)
             piece = largest[0] * spec.groups_a_panel * min(channels.values()) * size
-            apart = 0.0 if view.conv.groups == 1 else APART_BYTES / piece
-            time = chosen.of(parts, _halo(view, chunk), apart) * ceil(tasks / used) * prod(largest) / prod(whole)
+            whole_rows = view.conv.groups == 1 or (parts[0] == 1 and spec.groups_in_place) or POSITIONS in lies
+            apart = 0.0 if whole_rows else APART_BYTES / piece
+            share = prod(largest[:4]) / prod(whole[:4]) * min(1.0, largest[4] * together / view.conv.batch)
+            time = chosen.of(parts, _halo(view, chunk), apart) * ceil(tasks / used) * share
             if used > 1:  # threads take time to wake, and seldom run alike
                 time = time * (1 + UNEVEN * used / tasks) + WAKE_NS
-            if chunk.scratch_bytes * used > SCRATCH_BYTES:
+            kept = unit_bytes * units if parts[-1] > 1 else 0  # written by all, read by one
+            time += kept * (1 / used + REMOTE) / machine.bytes_per_ns
+            if chunk.scratch_bytes * used + kept > SCRATCH_BYTES:
                 time *= 10
             found.append((time, used, parts, tasks, chunk))
     time, used, parts, tasks, chunk = min(found, key=lambda one: one[0])
@@ -204,7 +227,7 @@ def _halo(view: View, chunk: _Chunk) -> float:
 
 @lru_cache(maxsize=1024)
 def _splits(whole: Parts, threads: int) -> list[Parts]:
-    """Return the ways to cut the weights: groups first, the rest where that is not enough for the threads.
+    """Return the ways to cut the weights: groups first, the rest where that is not enough for the threads; or images.
 
     Groups that lie next to each other stay together where they can: what is read then lies together too.
     """
@@ -214,7 +237,8 @@ def _splits(whole: Parts, threads: int) -> list[Parts]:
     counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n * groups <= enough]
     found += [(groups, r, c, k) for r in counts for c in counts for k in counts if groups * r * c * k <= enough]
     found += [(groups, 16, 16, 1), (groups, 64, 64, 1)]
-    return [c for c in dict.fromkeys(found) if c[1:] == (1, 1, 1) or all(p <= n for p, n in zip(c, whole, strict=True))]
+    weights = [(*c, 1) for c in dict.fromkeys(found) if c[1:] == (1, 1, 1) or all(map(le, c, whole))]
+    return weights + [(1, 1, 1, 1, n) for n in (threads, 2 * threads, 4 * threads) if 1 < n <= whole[-1]]
 
 
 @dataclass(frozen=True)
@@ -238,8 +262,9 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     Several groups are packed one after the other out of what lies together: ``size`` bytes a value, which fits L2 too.
     Groups in lanes are all packed at once.
     """
-    conv, (groups, row_panels, lane_panels, taps) = view.conv, part
+    conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
     blocks, together = blocks_of(conv)
+    batch = min(conv.batch, units * together)
     sources = prod(axis.src for axis in conv.axes)
     stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
     row_bytes = spec.row_bytes * stretch[rows]  # a position of a panel
@@ -253,7 +278,9 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         read = sum(channels[t] * stretch[t] for t in channels) * size * groups if groups > 1 else 0.0
     row_packed = 0.0 if spec.row_layout == IN_PLACE else row_bytes * row_panels_packed
     packed = row_packed + lane_bytes * lane_panels_packed
-    everything = conv.batch * conv.positions
+    if spec.groups_in_place:
+        return _Chunk(0, batch if blocks == 1 else 1, spec.tile_bytes * groups * taps * 4)
+    everything = batch * conv.positions
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
     tile_bytes = levels * spec.tile_bytes
     fits = (
@@ -263,7 +290,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         fits = fits and everything <= 2 * _lines_held(machine, abs(view.strides(rows)[-1]))
     fits = fits and read * everything <= machine.l2_bytes // 2
     if blocks == 1 and fits:
-        return _Chunk(0, conv.batch, int(packed * everything) + tile_bytes * taps)
+        return _Chunk(0, batch, int(packed * everything) + tile_bytes * taps)
     sums = tile_bytes * groups * row_panels * lane_panels * taps
     budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
     held = row_packed
@@ -272,7 +299,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     room = budget / max(1.0, held + lane_bytes * lane_panels_packed + read)  # positions
     if blocks == 1:
         images = max(1, int(room / conv.positions) // together) * together
-        images = min(images, -(-conv.batch // together) * together)
+        images = min(images, units * together)
         return _Chunk(0, images, int(packed * images * conv.positions) + sums)
     block = conv.positions / blocks
     taken = max(1, min(int(room / block), blocks))

@@ -155,6 +155,15 @@ def pieces(view: View) -> Pieces:
     return Pieces(number, number * 0, number * 0 + row, block, len(ends), images)
 
 
+def shortened(cutting: Pieces, most: int) -> Pieces:
+    """Return the same pieces, those of more positions than ``most`` cut."""
+    count = -(-(cutting.end - cutting.first) // most)
+    number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    row, first, end, block = (np.repeat(a, count) for a in (cutting.row, cutting.first, cutting.end, cutting.block))
+    first = first + number * most
+    return replace(cutting, row=row, first=first, end=np.minimum(first + most, end), block=block)
+
+
 def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
     """Return the byte offset of every index of some axes, row-major.
 

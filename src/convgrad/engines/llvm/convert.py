@@ -14,6 +14,13 @@ def stored(fmt: str, lanes: int = 0) -> str:
     return f"<{lanes} x {STORED[fmt]}>" if lanes else STORED[fmt]
 
 
+def load_masked(f: Function, fmt: str, lanes: int, pointer: Value, mask: Value) -> Value:
+    """Load stored values under a mask; the others are zero and never touched."""
+    raw = f.masked_load(f"<{lanes} x {'float' if fmt == 'f32' else 'i16'}>", pointer, mask)
+    kind = stored(fmt, lanes)
+    return raw if raw.type == kind else f.op(kind, f"bitcast {raw} to {kind}")
+
+
 def widen(f: Function, fmt: str, raw: Value) -> Value:
     """Return f32 values of stored ones, exactly."""
     if fmt == "f32":

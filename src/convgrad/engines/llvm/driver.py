@@ -4,25 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from convgrad.engines.llvm import strips
+from convgrad.engines.llvm.arguments import (
+    ENTRY_BYTES,
+    INDEX_BYTES,
+    JOIN_BYTES,
+    SEGMENT_BYTES,
+    TAP_BYTES,
+    Arguments,
+    bit,
+    columns,
+    going,
+)
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.finish import finish
-from convgrad.engines.llvm.pack import clear, look, pack, pack_groups
-from convgrad.engines.llvm.tile import carry, run_bytes, tile
+from convgrad.engines.llvm.join import carry, gather, keep, when_all_ended
+from convgrad.engines.llvm.pack import clear, look, looks_too, pack, pack_groups
+from convgrad.engines.llvm.tile import run_bytes, tile
+from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
-from convgrad.plan.schedule import CHUNK, FIELDS, FLAGS, TABLES, TASK
-from convgrad.plan.taps import SEGMENT, TAP
-
-ENTRY_BYTES, INDEX_BYTES, JOIN_BYTES = 16, 16, 16  # rows of two integers
-TAP_BYTES, SEGMENT_BYTES = 8 * len(TAP), 8 * len(SEGMENT)
-_FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
+from convgrad.plan.schedule import CHUNK
+from convgrad.plan.taps import TAP
+from convgrad.plan.tasks import TASK
 
 
 def weights_module(spec: KernelSpec) -> str:
     """Return the IR of ``driver(arguments, scratch)`` for weight gradients, and of all it calls."""
     module = Module()
+    if spec.groups_in_place:
+        strips.task(module, spec)
+    else:
+        _packed_task(module, spec)
+    _driver(module, spec)
+    return str(module)
+
+
+def _packed_task(module: Module, spec: KernelSpec) -> None:
+    """Emit ``task`` and what it calls, where operands are packed before they are multiplied."""
     if spec.groups_in_lanes:
-        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.group_channels[0])
-        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.group_channels[1])
+        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.group_channels[0], looks_too(spec, "row"))
+        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.group_channels[1], looks_too(spec, "lane"))
     else:
         if spec.row_layout != IN_PLACE:
             pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
@@ -33,10 +54,9 @@ def weights_module(spec: KernelSpec) -> str:
     for vectors in tile_widths(spec):
         tile(module, spec, vectors)
     carry(module, spec)
+    gather(module, spec)
     finish(module, spec)
     _task(module, spec)
-    _driver(module, spec)
-    return str(module)
 
 
 def tile_widths(spec: KernelSpec) -> list[int]:
@@ -53,26 +73,10 @@ def tile_widths(spec: KernelSpec) -> list[int]:
     return [vectors, *(1 << i for i in reversed(range((vectors - 1).bit_length())))]
 
 
-class _Arguments:
-    """The arguments of the driver by name; each is loaded where it is used."""
-
-    def __init__(self, f: Function) -> None:
-        self.f = f
-
-    def __getattr__(self, name: str) -> Value:
-        pointer = name in (*FLAGS, "rows", "lanes", "out", *TABLES)
-        return self.f.load("ptr" if pointer else "i64", self.f.arguments, _FIELD[name])
-
-
-def _row(f: Function, pointer: Value, names: tuple[str, ...]) -> dict[str, Value]:
-    """Load a row of a table by its columns' names."""
-    return {name: f.load("i64", pointer, 8 * at) for at, name in enumerate(names)}
-
-
 def _driver(module: Module, spec: KernelSpec) -> None:
     """Claim tasks until none is left; ``active`` counts the threads that are at it."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = _Arguments(f)
+    a = Arguments(f)
     f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
     saved = f.op("ptr", "alloca i64, align 8")
     enter, leave = _FLOATING_POINT[spec.isa.architecture]
@@ -92,10 +96,10 @@ def _task(module: Module, spec: KernelSpec) -> None:
     Where lanes hold groups, all groups of a task are packed first: what lies together is read together.
     """
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
-    a, t = _Arguments(f), _row(f, f.task, TASK)
-    with f.loop(a.chunk_count, chunk=a.chunks) as chunk:
-        with f.when(_going(f, a)):
-            c = _row(f, chunk.chunk, CHUNK)
+    a, t = Arguments(f), columns(f, f.task, TASK)
+    with f.loop(t["chunks"], chunk=f.at(a.chunks, t["chunk"] * (8 * len(CHUNK)))) as chunk:
+        with f.when(going(f, a)):
+            c = columns(f, chunk.chunk, CHUNK)
             f.store(f.value(0), f.scratch)
             if spec.groups_in_lanes:
                 _pack_groups(f, spec, a, t, c)
@@ -106,39 +110,52 @@ def _task(module: Module, spec: KernelSpec) -> None:
                     y = f.at(f.scratch, a.lane_at + group.index * a.lane_panel)
                 else:
                     x, y = _pack(f, spec, a, g, c)
-                out = f.at(a.out, g["group"] * a.out_group)
                 with f.loop(t["lanes"], sums=group.sums) as lane:
-                    with f.when(_going(f, a)):
-                        _lane_panel(f, spec, a, g, c, t["lane"] + lane.index, lane, x, y, out)
+                    with f.when(going(f, a)):
+                        _lane_panel(f, spec, a, g, c, t["lane"] + lane.index, group.index, lane, x, y)
                     lane.next(sums=f.at(lane.sums, t["rows"] * t["taps"] * a.panel_sums))
                 group.next(sums=lane.sums)
         chunk.next(chunk=f.at(chunk.chunk, 8 * len(CHUNK)))
+    with when_all_ended(f, a, t):
+        _gather(f, spec, a, t)
     f.done()
 
 
-def _going(f: Function, a: _Arguments) -> Value:
-    """Tell whether nobody has raised the stop flag: a call that is interrupted ends within milliseconds."""
-    return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")
+def _gather(f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value]) -> None:
+    """Join the units' sums of a part of the weights, which become output."""
+    sums = f.at(f.scratch, a.sums_at)
+    with f.loop(t["groups"], kept=f.at(a.kept, t["kept"])) as group:
+        g = {**t, "group": t["group"] + group.index}
+        with f.loop(t["lanes"], kept=group.kept) as lane:
+            with f.loop(t["rows"], kept=lane.kept) as row:
+                with f.loop(t["taps"], kept=row.kept, sums=sums) as tap:
+                    f.call("gather", f.arguments, tap.sums, tap.kept)
+                    tap.next(kept=f.at(tap.kept, a.kept_step), sums=f.at(tap.sums, a.gather_step))
+                there = f.at(sums, a.gather_top)
+                _finish(f, spec, a, g, t["lane"] + lane.index, t["row"] + row.index, there, a.gather_step)
+                row.next(kept=tap.kept)
+            lane.next(kept=row.kept)
+        group.next(kept=lane.kept)
 
 
-def _groups_left(f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value]) -> Value:
+def _groups_left(f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value]) -> Value:
     """Return how many lanes hold a group in a task."""
     return f.least(a.group_count - t["group"] * spec.isa.lanes, spec.isa.lanes)
 
 
-def _first_row(f: Function, spec: KernelSpec, a: _Arguments, panel: Value) -> Value:
+def _first_row(f: Function, spec: KernelSpec, a: Arguments, panel: Value) -> Value:
     """Return the first channel of a row panel; the last panel overlaps the one before rather than run over."""
     return f.least(panel * spec.tile.rows, a.row_channels - spec.tile.rows)
 
 
-def _first_lane(f: Function, spec: KernelSpec, a: _Arguments, panel: Value) -> Value:
+def _first_lane(f: Function, spec: KernelSpec, a: Arguments, panel: Value) -> Value:
     """Return the first channel of a lane panel: where lanes hold groups, the last one overlaps the one before too."""
     first = panel * spec.lane_channels
     return f.least(first, a.lane_channels - spec.lane_channels) if spec.groups_in_lanes else first
 
 
 def _pack(
-    f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value]
+    f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], c: Mapping[str, Value]
 ) -> tuple[Value, Value]:
     """Pack a chunk of one group, and return where its rows and its lanes lie."""
     x = f.at(f.at(a.rows, t["group"] * a.row_group), c["image"] * a.row_n)
@@ -148,7 +165,7 @@ def _pack(
     return x, _pack_lanes(f, spec, a, t, c, y)
 
 
-def _pack_groups(f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value]) -> None:
+def _pack_groups(f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], c: Mapping[str, Value]) -> None:
     """Pack a chunk of all groups of a task, rows and lanes."""
     groups = f.least(a.group_count - t["group"] * spec.isa.lanes, t["groups"] * spec.isa.lanes)
     for side, moves in (("row", spec.taps_on_rows), ("lane", not spec.taps_on_rows)):
@@ -161,14 +178,14 @@ def _pack_groups(f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, V
         with f.loop(c["images"], to=f.at(f.scratch, getattr(a, f"{side}_at")), source=source) as image:
             with f.loop(c[f"{side}_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-                rest = (where, count, step, apart, channel, groups, from_, to_)
+                rest = (where, count, step, apart, channel, groups, from_, to_, f.scratch)
                 to = _packed(f, spec, a, entry.to, count * size, moves, f"pack_{side}s", rest, (t["groups"], to_))
                 entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, getattr(a, f"{side}_image")), source=f.at(image.source, n))
 
 
 def _pack_rows(
-    f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value], x: Value
+    f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], c: Mapping[str, Value], x: Value
 ) -> Value:
     """Pack a chunk's rows, panel by panel, and return where they lie."""
     begin, entries = f.at(f.scratch, a.row_at), f.at(a.row_entries, c["row_entry"] * ENTRY_BYTES)
@@ -186,7 +203,7 @@ def _pack_rows(
 
 
 def _pack_lanes(
-    f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value], y: Value
+    f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], c: Mapping[str, Value], y: Value
 ) -> Value:
     """Pack a chunk's lanes, panel by panel, and return where they lie."""
     begin, entries = f.at(f.scratch, a.lane_at), f.at(a.lane_entries, c["lane_entry"] * ENTRY_BYTES)
@@ -205,7 +222,7 @@ def _pack_lanes(
 
 
 def _packed(
-    f: Function, spec: KernelSpec, a: _Arguments, to: Value, size: Value, moves: bool, name: str,
+    f: Function, spec: KernelSpec, a: Arguments, to: Value, size: Value, moves: bool, name: str,
     arguments: tuple[Value | int, ...], panels: tuple[Value | int, Value | int] = (1, 0),
 ) -> Value:  # fmt: skip
     """Pack one entry, of one panel or some a step apart, and return where the next goes.
@@ -218,6 +235,8 @@ def _packed(
         return f.at(to, size)
     if not moves:
         f.call(name, to, *arguments)
+        if looks_too(spec, "lane" if spec.taps_on_rows else "row"):
+            return f.at(to, size)
         f.call("look", f.scratch, to, size, *panels)
         return f.at(to, size)
     f.call("clear", to, a.src_left, *panels)
@@ -229,42 +248,59 @@ def _packed(
 
 
 def _lane_panel(
-    f: Function, spec: KernelSpec, a: _Arguments, t: Mapping[str, Value], c: Mapping[str, Value],
-    panel: Value, lane: Loop, x: Value, y: Value, out: Value,
+    f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], c: Mapping[str, Value],
+    panel: Value, group: Value, lane: Loop, x: Value, y: Value,
 ) -> None:  # fmt: skip
     """All rows and taps of a task under one panel of lanes; in the last chunk their sums are finished."""
-    wanted_lane, first_lane = panel * spec.lane_channels, _first_lane(f, spec, a, panel)
-    first_tap, outs = f.at(a.taps, t["tap"] * TAP_BYTES), f.at(a.outs, t["tap"] * (8 * spec.tile.taps))
+    first_tap, left = f.at(a.taps, t["tap"] * TAP_BYTES), _lanes_left(f, spec, a, t, panel)
     if spec.groups_in_lanes:
-        y = f.at(y, first_lane * (spec.isa.lanes * F32_BYTES))
-        left, vector_step, lane_step = _groups_left(f, spec, a, t), a.out_lane, a.out_g
+        y = f.at(y, _first_lane(f, spec, a, panel) * (spec.isa.lanes * F32_BYTES))
     else:
         y = f.at(y, lane.index * a.lane_panel)
-        left = f.least(a.lane_channels - first_lane, spec.width)
-        vector_step, lane_step = a.out_lane * spec.isa.lanes, a.out_lane
     with f.loop(t["rows"], sums=lane.sums) as row:
-        wanted = (t["row"] + row.index) * spec.tile.rows
         first_row = _first_row(f, spec, a, t["row"] + row.index)
         if spec.groups_in_lanes:
             at = first_row * (spec.isa.lanes * F32_BYTES)
         else:
             at = first_row * F32_BYTES if spec.row_layout == IN_PLACE else row.index * a.row_panel
-        with f.when(_going(f, a)), f.loop(t["taps"], sums=row.sums, tap=first_tap) as tap:
-            _blocks(f, spec, a, c, tap.tap, tap.sums, f.at(x, at), y, left)
+        with f.when(going(f, a)), f.loop(t["taps"], sums=row.sums, tap=first_tap) as tap:
+            number = ((group * t["lanes"] + lane.index) * t["rows"] + row.index) * t["taps"] + tap.index
+            kept = f.at(f.at(a.kept, t["kept"]), number * a.kept_step)
+            _blocks(f, spec, a, c, tap.tap, tap.sums, f.at(x, at), y, left, kept)
             tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
         with f.when(f.compare("ne", c["last"], 0)):
-            there = f.at(f.at(out, first_lane * a.out_lane), first_row * a.out_row)
-            f.call("finish", f.at(row.sums, a.top), a.sums_step, outs, t["taps"], there, wanted - first_row,
-                   wanted_lane - first_lane, left, a.out_row, vector_step, lane_step, a.accumulate)  # fmt: skip
+            _finish(f, spec, a, t, panel, t["row"] + row.index, f.at(row.sums, a.top), a.sums_step)
         row.next(sums=f.at(row.sums, t["taps"] * a.panel_sums))
 
 
+def _lanes_left(f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], panel: Value) -> Value:
+    """Return how many lanes of a panel's tile are output."""
+    if spec.groups_in_lanes:
+        return _groups_left(f, spec, a, t)
+    return f.least(a.lane_channels - _first_lane(f, spec, a, panel), spec.width)
+
+
+def _finish(
+    f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], panel: Value, row: Value, sums: Value,
+    sums_step: Value,
+) -> None:  # fmt: skip
+    """Write what one panel of lanes and one of rows have under a task's taps."""
+    first_lane, first_row = _first_lane(f, spec, a, panel), _first_row(f, spec, a, row)
+    skip_row, skip_lane = row * spec.tile.rows - first_row, panel * spec.lane_channels - first_lane
+    lane_step = a.out_g if spec.groups_in_lanes else a.out_lane
+    vector_step = a.out_lane if spec.groups_in_lanes else a.out_lane * spec.isa.lanes
+    outs = f.at(a.outs, t["tap"] * (8 * spec.tile.taps))
+    out = f.at(f.at(f.at(a.out, t["group"] * a.out_group), first_lane * a.out_lane), first_row * a.out_row)
+    f.call("finish", sums, sums_step, outs, t["taps"], out, skip_row, skip_lane, _lanes_left(f, spec, a, t, panel),
+           a.out_row, vector_step, lane_step, a.accumulate)  # fmt: skip
+
+
 def _blocks(
-    f: Function, spec: KernelSpec, a: _Arguments, c: Mapping[str, Value], tap: Value, sums: Value, x: Value, y: Value,
-    left: Value,
+    f: Function, spec: KernelSpec, a: Arguments, c: Mapping[str, Value], tap: Value, sums: Value, x: Value, y: Value,
+    left: Value, kept: Value,
 ) -> None:  # fmt: skip
     """All blocks of a chunk under one tap: the tile, then the carries that the tree of sums has after each block."""
-    k = _row(f, tap, TAP)
+    k = columns(f, tap, TAP)
     index = f.at(a.run_index, (c["index"] + k["outer"]) * INDEX_BYTES)
     joins = f.at(a.joins, c["join"] * JOIN_BYTES)
     x, y = f.at(x, k["x"]), f.at(y, k["y"])
@@ -274,24 +310,22 @@ def _blocks(
     with f.loop(c["blocks"], entry=index, joins=joins, x=x, y=y, images=c["images"]) as block:
         runs = f.at(a.runs, f.load("i64", block.entry) * run_bytes(spec))
         run_count = f.load("i64", block.entry, 8)
-        firsts, carries = f.load("i64", block.joins), f.load("i64", block.joins, 8)
+        j = columns(f, block.joins, JOIN)
+        firsts, carries = j["firsts"], j["carries"]
         images = f.least(block.images, a.block_images)
-        _by_width(f, spec, left, (sums, _bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, runs,
+        _by_width(f, spec, left, (sums, bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, runs,
                                   run_count, segments, segment_count, a.masks, a.row_step, a.lane_step, a.tap_step,
                                   a.row_next))  # fmt: skip
         with f.loop(carries, child=sums, firsts=firsts) as join:
             above, parent = join.firsts >> 1, f.at(join.child, spec.tile_bytes)
-            f.call("carry", join.child, parent, _bit(f, above))
+            f.call("carry", join.child, parent, bit(f, above))
             join.next(child=parent, firsts=above)
+        keep(f, spec, j["unit"], join.child, kept)
         block.next(
             entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, JOIN_BYTES),
             x=f.at(block.x, a.block_step * a.row_image), y=f.at(block.y, a.block_step * a.lane_image),
             images=block.images - a.block_step,
         )  # fmt: skip
-
-
-def _bit(f: Function, bits: Value) -> Value:
-    return f.op("i1", f"trunc {bits} to i1")
 
 
 def _by_width(f: Function, spec: KernelSpec, left: Value, arguments: tuple[Value, ...]) -> None:

@@ -143,6 +143,10 @@ class Function:
         """Return the larger of two signed integers."""
         return self.intrinsic("i64", "llvm.smax.i64", a, self.value(b))
 
+    def hidden(self, value: Value) -> Value:
+        """Return an integer of which LLVM is not told where it comes from."""
+        return self.op("i64", f'call i64 asm "", "=r,0"({value})')
+
     # -- memory --
 
     def at(self, pointer: Value, offset: Value | int) -> Value:

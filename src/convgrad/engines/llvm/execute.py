@@ -27,7 +27,7 @@ CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
 _FLAG_OFFSETS = tuple(8 * (at - len(FLAGS)) for at in range(len(FLAGS)))  # from the end of the arguments
-_ADDRESSES = slice(_AT["counter"], _AT["out"] + 1)  # the flags, rows, lanes, out
+_ADDRESSES = slice(_AT["counter"], _AT["kept"] + 1)  # the flags, rows, lanes, out, kept
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Prepared:
     row_operand: int  # which operand the tile's rows come from
     lane_operand: int
 
-    def bound(self, operands: Sequence[Array], out: Array) -> NDArray[np.int64]:
+    def bound(self, operands: Sequence[Array], out: Array, kept: Array | None = None) -> NDArray[np.int64]:
         """Return the driver's arguments for these arrays; the last of them is the flag that stops it."""
         arguments = self.arguments.copy()
         end = arguments.ctypes.data + arguments.nbytes
@@ -50,13 +50,18 @@ class Prepared:
             operands[self.row_operand].ctypes.data + self.schedule.row_offset,
             operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
             out.ctypes.data,
+            0 if kept is None else kept.ctypes.data,
         )
         return arguments
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute into ``out``, canonical, from canonical operands."""
-        arguments = self.bound(operands, out)
-        keep = (self, operands, out)
+        kept = None
+        if self.schedule.kept_bytes:
+            kept = np.empty(self.schedule.kept_bytes // 8, np.int64)
+            kept[: self.schedule.counters] = 0
+        arguments = self.bound(operands, out, kept)
+        keep = (self, operands, out, kept)
         pool.run(self.kernel, arguments, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, keep)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from convgrad.engines.llvm.convert import BYTES, stored, widen
+from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, POSITIONS, STRIDED, KernelSpec
 
@@ -23,20 +23,28 @@ def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -
     f.done()
 
 
-def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channels: int) -> None:
+def looks_too(spec: KernelSpec, side: str) -> bool:
+    """Whether a side's pack of groups itself raises the flag that ``look`` raises."""
+    moves = (side == "row") == spec.taps_on_rows
+    layout = spec.row_layout if side == "row" else spec.lane_layout
+    return spec.groups_in_lanes and layout == CHANNELS and not moves and spec.tile.inner_taps > 1
+
+
+def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channels: int, looks: bool) -> None:
     """Emit a pack of groups, some panels of as many as there are lanes: to[panel][position][channel][group], in f32.
 
     Its source is source[panel * panel_from + position * step + channel * channel_step + group * group_step], of
-    ``groups`` groups of ``channels`` channels each; it reads no byte else.
+    ``groups`` groups of ``channels`` channels each; it reads no byte else. One that looks raises ``flag`` if some value
+    is not finite.
     """
     lanes = spec.isa.lanes
     shift = lanes.bit_length() - 1
     f = module.function(
         name, to="ptr", source="ptr", count="i64", step="i64", group_step="i64", channel_step="i64",
-        groups="i64", panel_from="i64", panel_to="i64",
+        groups="i64", panel_from="i64", panel_to="i64", flag="ptr",
     )  # fmt: skip
     if layout == CHANNELS:
-        _from_groups(f, spec, channels)
+        _from_groups(f, spec, channels, looks)
         f.done()
         return
     one = f"{name}_channel"
@@ -52,24 +60,46 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channe
     f.done()
 
 
-def _from_groups(f: Function, spec: KernelSpec, channels: int) -> None:
+def _from_groups(f: Function, spec: KernelSpec, channels: int, looks: bool) -> None:
     """All channels are neighbours: position by position, as they lie in memory; a last panel of few groups by masks."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     full = f.groups >> (lanes.bit_length() - 1)
     rest = f.groups - full * lanes
     pitch = channels * lanes * F32_BYTES
-    with f.loop(f.count, source=f.source, to=f.to) as position:
-        with f.loop(full, source=position.source, to=position.to) as panel:
+    kind = f"<{lanes} x float>"
+    with f.loop(f.count, source=f.source, to=f.to, odd=f.zeros(kind)) as position:
+        with f.loop(full, source=position.source, to=position.to, odd=position.odd) as panel:
             raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(channels)]
-            _apart(f, spec, [widen(f, spec.operand, value) for value in raw], panel.to)
+            values = [widen(f, spec.operand, value) for value in raw]
+            _apart(f, spec, values, panel.to)
+            if looks:
+                panel.next(odd=_looked(f, values, panel.odd))
             for line in range(0, channels * lanes * size, 64):
                 f.prefetch(f.at(panel.source, AHEAD_BYTES + line))
             panel.next(source=f.at(panel.source, f.panel_from), to=f.at(panel.to, f.panel_to))
         with f.when(f.compare("ne", rest, 0)):
             masks = [f.mask(rest * channels - v * lanes, lanes) for v in range(channels)]
             raw = [_masked(f, spec, f.at(panel.source, v * lanes * size), mask) for v, mask in enumerate(masks)]
-            _apart(f, spec, [widen(f, spec.operand, value) for value in raw], panel.to)
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
+            values = [widen(f, spec.operand, value) for value in raw]
+            _apart(f, spec, values, panel.to)
+            if looks:
+                _raise_where_odd(f, spec, _looked(f, values, f.zeros(kind)))
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch), odd=panel.odd)
+    if looks:
+        _raise_where_odd(f, spec, position.odd)
+
+
+def _looked(f: Function, values: list[Value], odd: Value) -> Value:
+    """Return a sum that is NaN where some value is not finite, which times 0 is not 0."""
+    for value in values:
+        odd = f.fma(value, f.zeros(value.type), odd)
+    return odd
+
+
+def _raise_where_odd(f: Function, spec: KernelSpec, odd: Value) -> None:
+    total = f.intrinsic("float", f"llvm.vector.reduce.fadd.v{spec.isa.lanes}f32", f.zeros("float"), odd)
+    with f.when(f.op("i1", f"fcmp uno {total}, 0.0")):
+        f.store(f.value(1), f.flag)
 
 
 def _apart(f: Function, spec: KernelSpec, vectors: list[Value], to: Value) -> None:
@@ -108,9 +138,8 @@ def look(module: Module, spec: KernelSpec) -> None:
             total = f.fma(f.load("float", one.values), f.zeros("float"), one.sum)
             one.next(values=f.at(one.values, F32_BYTES), sum=total)
         each.next(panel=f.at(each.panel, f.panel_step), sum=many.sum, rest=one.sum)
-    total = f.intrinsic("float", f"llvm.vector.reduce.fadd.v{lanes}f32", each.rest, each.sum)
-    with f.when(f.op("i1", f"fcmp uno {total}, 0.0")):
-        f.store(f.value(1), f.flag)
+    first = f.op(kind, f"insertelement {kind} zeroinitializer, {each.rest}, i64 0")
+    _raise_where_odd(f, spec, f.add(each.sum, first))
     f.done()
 
 
@@ -129,11 +158,7 @@ def _picked(f: Function, vectors: list[Value], wanted: list[int], lanes: int) ->
 
 
 def _masked(f: Function, spec: KernelSpec, pointer: Value, mask: Value) -> Value:
-    """Load stored values under a mask."""
-    lanes, integers = spec.isa.lanes, {"f32": "float"}.get(spec.operand, "i16")
-    raw = f.masked_load(f"<{lanes} x {integers}>", pointer, mask)
-    kind = stored(spec.operand, lanes)
-    return raw if raw.type == kind else f.op(kind, f"bitcast {raw} to {kind}")
+    return load_masked(f, spec.operand, spec.isa.lanes, pointer, mask)
 
 
 def _from_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:

@@ -160,17 +160,3 @@ def _join(f: Function, spec: KernelSpec, vectors: int, sums: list[Value]) -> Non
     with f.otherwise():
         for value, place in zip(sums, places, strict=True):
             f.store(f.add(f.load(value.type, f.partial, place), value), f.partial, place)
-
-
-def carry(module: Module, spec: KernelSpec) -> None:
-    """Emit ``carry``: join one level's partial sums, of a whole tile, into the level above."""
-    kind, step = f"<{spec.isa.lanes} x float>", spec.isa.lanes * F32_BYTES
-    f = module.function("carry", child="ptr", parent="ptr", first="i1")
-    with f.loop(spec.tile_bytes // step, child=f.child, parent=f.parent) as loop:
-        child = f.load(kind, loop.child)
-        with f.when(f.first):
-            f.store(child, loop.parent)
-        with f.otherwise():
-            f.store(f.add(f.load(kind, loop.parent), child), loop.parent)
-        loop.next(child=f.at(loop.child, step), parent=f.at(loop.parent, step))
-    f.done()
