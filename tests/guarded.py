@@ -112,6 +112,22 @@ class GuardedScratch:
         return memory.address, memory
 
 
+class GuardedShared:
+    """What a call takes memory from that its threads share: likewise."""
+
+    def __init__(self, at_end: bool) -> None:
+        self.at_end = at_end
+        self.given: list[Guarded] = []
+
+    def take(self, words: int) -> Array:
+        memory = Guarded(8 * words, self.at_end, CACHE_LINE)
+        self.given.append(memory)
+        return memory.bytes.view(np.int64)
+
+    def give_back(self, memory: Array) -> None:
+        """It is not used again."""
+
+
 def values_of(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, accumulate: bool) -> Array:
     """Return what an output holds before: integers to add to, or NaN."""
     return rng.integers(-8, 9, shape).astype(dtype) if accumulate else np.full(shape, np.nan, dtype)
@@ -138,7 +154,8 @@ def run_one(rng: np.random.Generator, name: str, operand: str, output: str, done
         placed = [Placed(a, s, at_end) for a, s in zip((*arrays, old), strides, strict=True)]
         *given, out = (p.array for p in placed)
         scratch = GuardedScratch(at_end)
-        pool._scratch = scratch  # type: ignore[assignment]
+        shared = GuardedShared(at_end)
+        pool._scratch, pool.shared = scratch, shared  # type: ignore[assignment]
         each = iter(given)
         operands = [a if is_shape else next(each) for a, is_shape in zip(plain, shapes, strict=True)]
         convgrad.run(
@@ -149,9 +166,10 @@ def run_one(rng: np.random.Generator, name: str, operand: str, output: str, done
         for array, before in zip(given, arrays, strict=True):
             assert array.tobytes() == before.tobytes(), f"an operand changed: {words}"
         assert all(p.intact() for p in placed), f"bytes around an array changed: {words}"
-        assert all(memory.intact() for memory in scratch.given), f"bytes around scratch changed: {words}"
+        assert all(m.intact() for m in (*scratch.given, *shared.given)), f"bytes around scratch changed: {words}"
         done["placements"] += 1
         done["scratch"] += len(scratch.given)
+        done["shared"] += len(shared.given)
     done["problems"] += 1
     done["strided"] += any(strided)
     done["accumulated"] += accumulate

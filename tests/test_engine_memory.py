@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,13 +52,19 @@ def test_guard_pages(seed: int, isa: str) -> None:
         operands = [g.like(a) for g, a in zip(keep, prepared.operands, strict=False)]
         out = keep[-1].like(empty(one))
         for plan in plans_for(one, operands, out, ISAS[isa], l2_bytes=1 << (10 + seed % 11))[::9]:
-            call = prepare_plan(plan, one, operands, out)
-            scratch = Guarded(call.schedule.scratch_bytes, at_end)
-            out[...] = np.nan
-            run_in(call, scratch, operands, out)
-            assert_same_bits(np.ascontiguousarray(out), expected, (case, plan, at_end))
+            for images in (1, 2):
+                cut = replace(plan, parts=(*plan.parts[:-1], images))
+                call = prepare_plan(cut, one, operands, out)
+                scratch = Guarded(call.schedule.scratch_bytes, at_end)
+                kept = Guarded(call.schedule.kept_bytes, at_end)
+                out[...] = np.nan
+                run_in(call, scratch, kept, operands, out)
+                assert_same_bits(np.ascontiguousarray(out), expected, (case, cut, at_end))
 
 
-def run_in(call: Prepared, scratch: Guarded, operands: list[Array], out: Array) -> None:
-    arguments = call.bound(operands, out)
+def run_in(call: Prepared, scratch: Guarded, kept: Guarded, operands: list[Array], out: Array) -> None:
+    shared = kept.bytes.view(np.int64) if kept.bytes.size else None
+    if shared is not None:
+        shared[: call.schedule.counters] = 0
+    arguments = call.bound(operands, out, shared)
     call.kernel(arguments.ctypes.data, scratch.bytes.ctypes.data)

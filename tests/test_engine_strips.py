@@ -16,10 +16,11 @@ from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import Plan
 from convgrad.spec import oracle
-from convgrad.spec.geometry import Conv
+from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty, plans_for, run_plan
+from guarded import CACHE_LINE, Guarded, Placed
 from helpers import assert_same_bits
 
 PARTS = (1, 2, 3, 8)  # of the batch
@@ -38,7 +39,8 @@ LINES = [
     "BWD_W f32 NXC g20mb3ic20ih4oc20oh4kh9ph4",  # the kernel is larger than the image
     "BWD_W f32 NXC g33mb2ic33id4ih6iw5oc33od4oh6ow5kd3kh3kw3pd1ph1pw1",
     "BWD_W f32 NXC g16mb1ic16ih64oc16oh70kh3ph4",  # rows that see padding only
-    "BWD_W f32 NXC g64mb64ic64ih5oc64oh1kh5sh36028797018963968ph0",  # the next position would be out of the world
+    "BWD_W f32 NXC g64mb64ic64ih5oc64oh1kh5sh36028797018963968ph0",  # the next position is nowhere in 2^64 bytes,
+    "BWD_W f32 NXC g64mb9ic64ih5iw14oc64oh2ow14kh5kw3sh36028797018963968ph36028797018963968pw1",  # nor the first
 ]
 
 
@@ -81,6 +83,36 @@ def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", HOST)
+@pytest.mark.parametrize("line", LINES)
+def test_no_byte_beside_is_touched(line: str, isa: str) -> None:
+    """Guard pages beside operands, output, scratch and what tasks share; rows and images forwards and backwards."""
+    one, operands = made(line)
+    expected = evaluate_in_order(one, operands)
+    for at_end, turn in ((True, 1), (False, 1), (True, -1), (False, -1)):
+        arrays = [*operands, empty(one)]
+        turns = [(turn, 1, *(turn for _ in a.shape[2:])) for a in operands] + [(1,) * arrays[-1].ndim]
+        strides = [tuple(np.multiply(a.strides, by).tolist()) for a, by in zip(arrays, turns, strict=True)]
+        placed = [Placed(a, s, at_end) for a, s in zip(arrays, strides, strict=True)]
+        *given, out = (p.array for p in placed)
+        for plan in strips_of(one, given, isa)[:6:5]:
+            for parts in (1, 3):
+                call = prepare_plan(in_parts(plan, parts), one, given, out)
+                scratch = Guarded(call.schedule.scratch_bytes, at_end, CACHE_LINE)
+                shared = Guarded(call.schedule.kept_bytes, at_end, CACHE_LINE)
+                scratch.bytes[...] = shared.bytes[...] = 0xFF  # NaN in every format
+                words = shared.bytes.view(np.int64) if shared.size else None
+                if words is not None:
+                    words[: call.schedule.counters] = 0
+                out[...] = np.nan
+                arguments = call.bound(given, out, words)
+                call.kernel(arguments.ctypes.data, scratch.address)
+                assert_same_bits(np.ascontiguousarray(out), expected, (line, at_end, turn, str(call.plan)))
+                assert scratch.intact()
+                assert shared.intact()
+        assert placed[-1].intact()
+
+
+@pytest.mark.parametrize("isa", HOST)
 def test_what_two_panels_share_is_added_to_once(isa: str) -> None:
     """The last panel of groups overlaps the one before; with ``accumulate`` an output written twice would show."""
     for output in ("f32", "bf16"):
@@ -115,6 +147,17 @@ def test_what_is_not_finite_stays_where_it_belongs(line: str, isa: str) -> None:
             call.execute(operands, out)
             assert_same_bits(np.ascontiguousarray(out), expected, (line, index))
         array[index] = before
+
+
+@pytest.mark.parametrize("isa", HOST)
+def test_an_empty_axis_of_src(isa: str) -> None:
+    """No plan of the library's choice comes here: little is to be done where nothing is met."""
+    conv = Conv(9, 64, 64, 64, (Axis(0, 30, 3, pad_begin=16, pad_end=16), Axis(30, 30, 3, pad_begin=1, pad_end=1)))
+    one = replace(problem(LINES[0]), geometry=conv)
+    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
+    operands = [np.moveaxis(np.ones((n, *x, c), np.float32), -1, 1) for n, c, *x in map(shapes.get, one.operands)]
+    for plan in strips_of(one, operands, isa):
+        assert not run_plan(plan, one, operands, empty(one)).any()
 
 
 def test_a_mobile_layer_is_read_where_it_lies() -> None:

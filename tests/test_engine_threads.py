@@ -120,6 +120,33 @@ def test_callers_at_once() -> None:
     assert wrong == [False] * 80
 
 
+def test_an_interrupt_while_scratch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(np.ndarray):  # type: ignore[type-arg]
+        @property
+        def ctypes(self) -> object:
+            raise KeyboardInterrupt
+
+    scratch, sizes = pool._Scratch(), (1000, 5000)
+    for size in sizes:
+        with monkeypatch.context() as patched:
+            patched.setattr(pool.np, "empty", lambda n, kind: np.zeros(n, kind).view(Interrupted))
+            with pytest.raises(KeyboardInterrupt):
+                scratch.address(size)
+        address, memory = scratch.address(size)
+        assert address % 64 == 0
+        assert memory.ctypes.data <= address
+        assert address + size <= memory.ctypes.data + memory.nbytes
+
+
+def test_memory_that_threads_share_is_nobody_elses() -> None:
+    shared = pool._Shared()
+    first, second = shared.take(100), shared.take(100)
+    assert not np.shares_memory(first, second)
+    shared.give_back(second)
+    assert shared.take(50) is second
+    assert shared.take(200).size == 200
+
+
 @pytest.mark.parametrize("time_ms", [1.0, 1000.0])
 def test_an_error_on_a_thread_reaches_the_caller(time_ms: float) -> None:
     caller = threading.get_ident()

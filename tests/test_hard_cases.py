@@ -228,11 +228,14 @@ WRONG_SHAPES = (
     plain("NNlib.jl#763", (0, 3, 8, 8), (5, 3, 3, 3), (6, 6)),
     up("NNlib.jl#763 transposed", (0, 3, 8, 8), (3, 5, 3, 3), (10, 10)),
     plain("empty extents", (2, 3, 0, 5), (5, 3, 3, 3), (0, 5), p=1),
+    plain("empty src, two blocks of dst", (2, 3, 0, 30), (5, 3, 3, 3), (30, 30), p=[16, 1]),
     plain("MIOpen#566 s3", (2, 3, 9, 11), (4, 3, 1, 2), (3, 4), s=3),
     plain("MIOpen#566 s5 d4", (1, 2, 10, 12), (2, 2, 2, 2), (2, 2), s=5, d=4),
     plain("pytorch#147362 one position", (2, 3, 5, 5), (4, 3, 3, 3), (1, 1), s=FAR),
     plain("pytorch#147362 dilation", (2, 3, 5, 5), (4, 3, 1, 1), (5, 5), d=FAR),
     up("pytorch#147362 transposed", (2, 3, 1, 1), (3, 4, 3, 2), (3, 2), s=FAR),
+    plain("pytorch#147362 many channels", (2, 600, 5, 1), (7, 600, 3, 1), (1, 1), s=FAR),
+    plain("pytorch#147362 all but one on pads", (2, 64, 5, 5), (64, 1, 5, 1), (5, 5), d=FAR, p=[2 * FAR, 0], g=64),
 )
 FURTHER = (
     plain("torch-xpu-ops#4756 spatial 1x1", (3, 5, 1, 1), (7, 5, 3, 3), (1, 1), p=1),

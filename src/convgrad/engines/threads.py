@@ -70,26 +70,48 @@ def count(threads: int | None) -> int:
 class _Scratch(threading.local):
     """Each thread's own workspace, kept from call to call: fresh memory costs page faults."""
 
-    memory: NDArray[np.uint8] | None = None
-    start: int = 0  # its first cache line
+    held: tuple[int, NDArray[np.uint8]] | None = None  # its first cache line, and what holds it: one value, as an
+    # interrupt between two would leave one without the other
 
     def kept(self) -> tuple[int, int]:
         """Return the address on a cache line, and the bytes, of what is kept."""
-        return (0, 0) if self.memory is None else (self.start, self.memory.size - 64)
+        held = self.held
+        return (0, 0) if held is None else (held[0], held[1].size - 64)
 
     def address(self, size: int) -> tuple[int, NDArray[np.uint8]]:
         """Return the address of ``size`` bytes on a cache line, and what holds them."""
-        if self.memory is None or self.memory.size < size + 64:
-            self.memory = None
-            self.memory = np.empty(size + 64, np.uint8)
-            self.start = self.memory.ctypes.data + -self.memory.ctypes.data % 64
-        memory = self.memory
-        if memory.size > _KEPT_BYTES:
-            self.memory = None
-        return self.start, memory
+        held = self.held
+        if held is None or held[1].size < size + 64:
+            self.held = held = None  # the old memory goes before the new one comes
+            memory = np.empty(size + 64, np.uint8)
+            start = memory.ctypes.data
+            held = self.held = (start + -start % 64, memory)
+        if held[1].size > _KEPT_BYTES:
+            self.held = None
+        return held
+
+
+class _Shared(threading.local):
+    """Memory that all threads of a call share, kept by the thread that calls: taken while a call is at it."""
+
+    memory: NDArray[np.int64] | None = None
+
+    def take(self, words: int) -> NDArray[np.int64]:
+        """Return memory that nobody else has."""
+        memory, self.memory = self.memory, None
+        if memory is not None and memory.size >= words:
+            return memory
+        del memory
+        return np.empty(words, np.int64)
+
+    def give_back(self, memory: NDArray[np.int64]) -> None:
+        """Keep it for the next call."""
+        if memory.nbytes <= _KEPT_BYTES:
+            self.memory = memory
 
 
 _scratch = _Scratch()
+shared = _Shared()
 
 
 def _work(kernel: Any, arguments: int, scratch_bytes: int) -> None:

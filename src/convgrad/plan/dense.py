@@ -6,8 +6,8 @@ from itertools import product
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import CHANNELS, IN_PLACE, KernelSpec, Tile
-from convgrad.plan.tiles import Kernel, kernel, layout, per_group
-from convgrad.plan.view import View, collapsed
+from convgrad.plan.tiles import Kernel, kernel, layout
+from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem
 
 

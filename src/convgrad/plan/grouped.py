@@ -6,8 +6,8 @@ from itertools import product
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import GROUPS, KernelSpec
-from convgrad.plan.tiles import FEW, Kernel, balanced, kernel, layout, per_group, taps_tiles
-from convgrad.plan.view import View
+from convgrad.plan.tiles import FEW, Kernel, balanced, kernel, layout, taps_tiles
+from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
 
 MOST_CHANNELS = 16

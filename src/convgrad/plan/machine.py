@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+LINE_BYTES = 64  # of caches
+
 
 @dataclass(frozen=True, eq=False)  # rows of a table: each is itself only
 class Isa:

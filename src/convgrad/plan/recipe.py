@@ -52,7 +52,7 @@ class KernelSpec:
     group_channels: tuple[int, int] = (0, 0)  # of rows and lanes, where lanes hold groups
     taps_on_rows: bool = True  # whether rows or lanes are of src, which moves with the taps of a tile
     adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
-    slide: int = 0  # by how many inner taps a position's are ahead of the one's before, where lanes hold both
+    slide: int = 0  # inner taps from a position to the next, whose other values stay in registers; 0: none do
 
     @property
     def groups_in_lanes(self) -> bool:
@@ -123,7 +123,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a problem is computed. ``slices`` are the blocks of an image packed at a time; ``chunk_images`` likewise."""
+    """How a problem is computed: ``slice_blocks`` of an image, or ``chunk_images`` whole ones, are packed at a time."""
 
     strategy: str
     spec: KernelSpec
@@ -133,13 +133,14 @@ class Plan:
     parts: Parts  # of the groups, of a group's rows, lanes and taps, of the batch: a task is one of each
     threads: int
     scratch_bytes: int  # of one thread
+    kept_bytes: int  # of all together: sums of images that tasks share
     error_height: int
     time_ms: float
     rejected: tuple[Rejected, ...] = ()
 
     @property
     def tasks(self) -> int:
-        """Independent parts of the output."""
+        """Parts of the weights times parts of the batch."""
         return prod(self.parts)
 
     @property
@@ -158,11 +159,13 @@ class Plan:
 
     def __str__(self) -> str:
         packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
+        read = "read in place" if self.spec.groups_in_place else f"{packed} packed at a time"
+        kept = f" and {self.kept_bytes / 1024:.0f} KiB shared" if self.kept_bytes else ""
         lines = [
             self.words,
             f"  {self.tasks} tasks on {self.threads} threads: {' x '.join(map(str, self.parts))} parts of groups, "
-            f"rows, lanes, taps, images; {packed} packed at a time",
-            f"  scratch {self.scratch_bytes / 1024:.0f} KiB a thread, error height {self.error_height}, "
+            f"rows, lanes, taps, images; {read}",
+            f"  scratch {self.scratch_bytes / 1024:.0f} KiB a thread{kept}, error height {self.error_height}, "
             f"about {self.time_ms:.3g} ms",
         ]
         lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]

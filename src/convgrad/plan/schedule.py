@@ -8,10 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from convgrad.formats import FORMATS
 from convgrad.plan.joins import joins, joins_apart
-from convgrad.plan.recipe import Plan
-from convgrad.plan.taps import Table, margins, runs_of, tap_tables
-from convgrad.plan.tasks import LINE_BYTES, parts, tasks
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import KernelSpec, Plan
+from convgrad.plan.taps import Table, margins, runs_of, tap_tables, together
+from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.view import (
     Ints,
     Pieces,
@@ -19,10 +21,12 @@ from convgrad.plan.view import (
     View,
     collapsed,
     merged,
+    per_group,
     pieces,
     rows_of,
     shortened,
     source_rows,
+    wrapped,
 )  # fmt: skip
 from convgrad.spec.order import BLOCK
 
@@ -35,14 +39,16 @@ TABLES = (
 STRIP, AHEAD_BYTES = 64, 4096  # positions read in place at a time; what is asked for ahead
 HEAD_BYTES = 64  # of scratch: whether dst of a chunk has a value that is not finite
 FLAGS = ("counter", "pending", "active", "stop")  # words behind the fields that fields point to; the pool's last three
+ARRAYS = ("rows", "lanes", "out", "kept")
+ADDRESSES = (*FLAGS, *ARRAYS, *TABLES)
 FIELDS = (
-    *FLAGS, "rows", "lanes", "out", "kept", *TABLES,
+    *ADDRESSES,
     "task_count", "row_group", "lane_group", "out_group",
     "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
     "row_g", "lane_g", "out_g", "group_count", "tap_step", "src_left", "src_right",
     "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",
     "row_at", "lane_at", "sums_at", "sums_step", "panel_sums", "top", "block_images", "block_step", "index_step",
-    "out_row", "out_lane", "accumulate", "row_ahead", "lane_ahead",
+    "out_row", "out_lane", "taps_together", "accumulate", "row_ahead", "lane_ahead",
     "image_parts", "units", "kept_step", "gather_step", "gather_top",
 )  # fmt: skip
 
@@ -66,129 +72,143 @@ class _Slices:
     """What is packed at a time, in tables of all slices one after the other."""
 
     ranges: tuple[tuple[int, int], ...]  # of blocks
-    src_entries: tuple[Ints, ...]
-    dst_entries: tuple[Ints, ...]
+    entries: Mapping[str, tuple[Ints, ...]]  # of each tensor
     runs: Ints
     run_index: Ints
-    src_positions: int  # the most of any slice
-    dst_positions: int
+    positions: Mapping[str, int]  # of each tensor: the most of any slice
 
 
 def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
-    conv, spec, rows, out_strides = view.conv, plan.spec, plan.rows, view.weights_strides
+    conv, spec, sides = view.conv, plan.spec, {"row": plan.rows, "lane": plan.lanes}
     cutting = shortened(pieces(view), STRIP) if spec.groups_in_place else pieces(view)
-    per_group = {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
-    packed = {rows: spec.row_bytes, plan.lanes: spec.lane_bytes}
-    in_place = spec.in_place(rows)
+    packed = {plan.rows: spec.row_bytes, plan.lanes: spec.lane_bytes}
+    in_place = spec.in_place(plan.rows)
     steps = {t: inner_step(view, t) if t in in_place else packed[t] for t in ("src", "dst")}
-    taps = tap_tables(view, spec, steps, rows, out_strides[2:])
+    taps = tap_tables(view, spec, steps, plan.rows, view.weights_strides[2:])
     slices = _slices(view, cutting, plan, steps, in_place, 1 if spec.groups_in_place else taps["masks"][0].nbytes)
-    images = plan.chunk_images
-    positions = {"src": slices.src_positions, "dst": slices.dst_positions}
-    image_bytes = {t: positions[t] * packed[t] for t in positions}
-    panel_bytes = {t: image_bytes[t] * images for t in positions}
-    if spec.groups_in_lanes:  # panels are written side by side: an odd number of lines apart, they meet in no set
-        panel_bytes = {t: (-(-size // LINE_BYTES) | 1) * LINE_BYTES for t, size in panel_bytes.items()}
-    image_bytes |= {t: view.strides(t)[0] for t in in_place}
-    entries = {"src": slices.src_entries, "dst": slices.dst_entries}
     units = -(-conv.batch // cutting.images_a_block)
     image_ends = [min(unit * cutting.images_a_block, conv.batch) for _, unit in parts(units, plan.parts[-1])]
     apart = len(image_ends) > 1
-    chunk_tables = [
-        _chunks(images_of, cutting, slices, images, entries[rows], entries[plan.lanes], not apart)
-        for images_of in pairwise([0, *image_ends])
-    ]
+    chunk_tables = [_chunks(part, cutting, slices, plan, not apart) for part in pairwise([0, *image_ends])]
     join_table, levels = (joins_apart if apart else joins)(cutting.blocks, units)
     unit_table, unit_levels = joins(units if apart else 1, 1)
-    groups = -(-conv.groups // spec.groups_a_panel)
-    row_panels, lane_panels = -(-per_group[rows] // spec.tile.rows), -(-per_group[plan.lanes] // spec.lane_channels)
-    whole = (groups, row_panels, lane_panels, len(taps["taps"]))
-    cut = tasks(whole, plan.parts, [len(table) for table in chunk_tables], units * spec.tile_bytes)
-    most_groups, most_rows, most_lanes, most_taps = cut.most
-    kept = max(map(len, chunk_tables)) > 1 or spec.groups_in_place  # sums of all panels wait for the next chunk
-    levels += spec.groups_in_place  # below the tree: the chain
-    tiles = (most_groups * most_rows * most_lanes if kept else 1) * most_taps
-    panels = (most_groups, most_groups) if spec.groups_in_lanes else (most_rows, most_lanes)
-    row_bytes, lane_bytes = (
-        0 if t in in_place else count * panel_bytes[t] for t, count in zip((rows, plan.lanes), panels, strict=True)
+    cut = tasks(
+        _panels(view, plan, len(taps["taps"])), plan.parts, list(map(len, chunk_tables)), units * spec.tile_bytes
     )
-    channel_step = {"dst": out_strides[0], "src": out_strides[1]}
-    group_step = {t: per_group[t] * view.strides(t)[1] for t in ("src", "dst")}
-    out_group = per_group["dst"] * out_strides[0]
-    packs = cutting.blocks == 1
+    operands = {
+        side: _operand(view, plan, t, steps[t], packed[t], slices.positions[t], t in in_place)
+        for side, t in sides.items()
+    }
+    scratch, scratch_bytes = _scratch(
+        spec, cut.most, tuple(0 if t in in_place else operands[side]["panel"] for side, t in sides.items()),
+        levels + spec.groups_in_place,  # below the tree: the chain
+        unit_levels if apart else 0,
+        max(map(len, chunk_tables)) > 1 or spec.groups_in_place,
+    )  # fmt: skip
+    entries = {side: slices.entries[t] for side, t in sides.items()}
     tables: dict[str, Table] = {
         "tasks": cut.table,
         "chunks": np.concatenate(chunk_tables),
-        "row_entries": np.concatenate(entries[rows]),
-        "lane_entries": np.concatenate(entries[plan.lanes]),
+        "row_entries": np.concatenate(entries["row"]),
+        "lane_entries": np.concatenate(entries["lane"]),
         **taps,
         "run_index": slices.run_index,
         "runs": slices.runs,
         "joins": join_table,
         "unit_joins": unit_table,
     }
-    inner, (left, right) = conv.axes[-1], margins(view, spec)
-    stride = inner.stride if inner.dst > 1 else 1  # of one position there is no next
-    ahead = _ahead(view, steps) if spec.groups_in_place else dict.fromkeys(steps, 0)
+    packs, (left, right) = cutting.blocks == 1, margins(view, spec)
     numbers = {
-        "task_count": len(cut.table),
-        "row_group": group_step[rows] * spec.groups_a_panel, "lane_group": group_step[plan.lanes] * spec.groups_a_panel,
-        "out_group": out_group * spec.groups_a_panel,
-        "row_n": view.strides(rows)[0], "row_c": view.strides(rows)[1], "row_i": inner_step(view, rows),
-        "lane_n": view.strides(plan.lanes)[0], "lane_c": view.strides(plan.lanes)[1],
-        "lane_i": inner_step(view, plan.lanes),
-        "row_channels": per_group[rows], "lane_channels": per_group[plan.lanes],
-        "row_g": group_step[rows], "lane_g": group_step[plan.lanes], "out_g": out_group, "group_count": conv.groups,
-        "tap_step": steps["src"] * inner.dilation,
+        **{f"{side}_{word}": number for side, found in operands.items() for word, number in found.items()},
+        **scratch, **_output(view, plan),
+        "task_count": len(cut.table), "group_count": conv.groups,
+        "tap_step": steps["src"] * conv.axes[-1].dilation,
         "src_left": left * packed["src"], "src_right": right * packed["src"],
-        "row_panel": panel_bytes[rows], "lane_panel": panel_bytes[plan.lanes],
-        "row_image": image_bytes[rows], "lane_image": image_bytes[plan.lanes],
-        "row_step": steps[rows] * (stride if rows == "src" else 1),
-        "lane_step": steps[plan.lanes] * (stride if rows == "dst" else 1),
-        "row_next": _advance(entries[rows], view.strides(rows)[0] * images),
-        "row_at": HEAD_BYTES, "lane_at": HEAD_BYTES + row_bytes, "sums_at": HEAD_BYTES + row_bytes + lane_bytes,
-        "sums_step": levels * spec.tile_bytes, "panel_sums": levels * spec.tile_bytes * kept,
-        "top": (levels - 1) * spec.tile_bytes,
+        "row_next": _advance(entries["row"], view.strides(plan.rows)[0] * plan.chunk_images),
         "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
         "index_step": 0 if packs else 16 * (len(slices.run_index) // cutting.blocks),
-        "out_row": channel_step[rows], "out_lane": channel_step[plan.lanes], "accumulate": int(accumulate),
-        "row_ahead": ahead[rows], "lane_ahead": ahead[plan.lanes],
+        "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
+        "accumulate": int(accumulate),
         "image_parts": len(chunk_tables), "units": units, "kept_step": cut.kept_step,
-        "gather_step": unit_levels * spec.tile_bytes, "gather_top": (unit_levels - 1) * spec.tile_bytes,
     }  # fmt: skip
     offset = {"src": view.src_offset, "dst": 0}
-    gathered = (tiles if spec.groups_in_place else most_taps) * unit_levels * apart
-    sums_bytes = max(tiles * levels, gathered) * spec.tile_bytes
-    scratch = HEAD_BYTES + row_bytes + lane_bytes + sums_bytes
-    if spec.groups_in_place:  # its last groups' sums are read shifted
-        scratch += LINE_BYTES
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     table_bytes = sum(table.nbytes for table in frozen.values())
     return Schedule(
-        frozen,
-        numbers,
-        offset[rows],
-        offset[plan.lanes],
-        scratch,
-        cut.kept_bytes,
-        cut.counters,
-        table_bytes,
+        frozen, numbers, offset[plan.rows], offset[plan.lanes], scratch_bytes, cut.kept_bytes, cut.counters, table_bytes
     )
 
 
-def _ahead(view: View, steps: Mapping[str, int]) -> dict[str, int]:
+def _panels(view: View, plan: Plan, taps: int) -> tuple[int, int, int, int]:
+    """Return how many panels of groups, rows and lanes there are, and tiles of taps."""
+    spec, channels = plan.spec, per_group(view)
+    groups = -(-view.conv.groups // spec.groups_a_panel)
+    return groups, -(-channels[plan.rows] // spec.tile.rows), -(-channels[plan.lanes] // spec.lane_channels), taps
+
+
+def _operand(
+    view: View, plan: Plan, tensor: str, step: int, packed: int, positions: int, in_place: bool
+) -> dict[str, int]:
+    """Return the numbers of one operand: how it lies, and how it is packed, ``packed`` bytes a position."""
+    spec, strides, channels = plan.spec, view.strides(tensor), per_group(view)[tensor]
+    group, image = channels * strides[1], positions * packed
+    panel = image * plan.chunk_images
+    if spec.groups_in_lanes:  # panels are written side by side: an odd number of lines apart, they meet in no set
+        panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
+    return {
+        "n": strides[0], "c": strides[1], "i": inner_step(view, tensor), "g": group,
+        "group": group * spec.groups_a_panel, "channels": channels,
+        "panel": panel, "image": strides[0] if in_place else image,
+        "step": step * (view.conv.axes[-1].stride if tensor == "src" else 1),
+        "ahead": _ahead(view, tensor, step),
+    }  # fmt: skip
+
+
+def _output(view: View, plan: Plan) -> dict[str, int]:
+    """Return how the weights lie."""
+    steps = dict(zip(("dst", "src"), view.weights_strides, strict=False))
+    group = per_group(view)["dst"] * steps["dst"]
+    return {
+        "out_row": steps[plan.rows], "out_lane": steps[plan.lanes],
+        "out_g": group, "out_group": group * plan.spec.groups_a_panel,
+    }  # fmt: skip
+
+
+def _scratch(
+    spec: KernelSpec, most: tuple[int, int, int, int], panel_bytes: tuple[int, ...], levels: int, unit_levels: int,
+    kept: bool,
+) -> tuple[dict[str, int], int]:  # fmt: skip
+    """Return where a task's rows, lanes and sums are in scratch, and its bytes; what is read in place takes none.
+
+    ``most`` are the panels of groups, rows and lanes of a task, and its tiles of taps; the sums of all panels, or only
+    of one, are ``kept`` for the next chunk. Behind a flag's line lie rows, lanes, then each tile's sums level by level.
+    Sums of several tasks' images are joined where those were, in ``unit_levels``.
+    """
+    groups, rows, lanes, taps = most
+    counts = (groups, groups) if spec.groups_in_lanes else (rows, lanes)
+    row_bytes, lane_bytes = (count * size for count, size in zip(counts, panel_bytes, strict=True))
+    tiles = (groups * rows * lanes if kept else 1) * taps
+    gathered = (tiles if spec.groups_in_place else taps) * unit_levels
+    sums_at = HEAD_BYTES + row_bytes + lane_bytes
+    size = sums_at + max(tiles * levels, gathered) * spec.tile_bytes
+    numbers = {
+        "row_at": HEAD_BYTES, "lane_at": HEAD_BYTES + row_bytes, "sums_at": sums_at,
+        "sums_step": levels * spec.tile_bytes, "panel_sums": levels * spec.tile_bytes * kept,
+        "top": (levels - 1) * spec.tile_bytes,
+        "gather_step": unit_levels * spec.tile_bytes, "gather_top": max(unit_levels - 1, 0) * spec.tile_bytes,
+    }  # fmt: skip
+    return numbers, size + (LINE_BYTES if spec.groups_in_place else 0)  # the last groups' sums are read shifted
+
+
+def _ahead(view: View, tensor: str, step: int) -> int:
     """Return the bytes from a position to what a strip asks for ahead: some rows on, or a strip in a long row."""
-    axes, found = view.conv.axes, {}
-    for tensor in ("src", "dst"):
-        strides = [a.stride if tensor == "src" and a.dst > 1 else 1 for a in axes]
-        step = steps[tensor] * strides[-1]
-        if view.pointwise or len(axes) == 1 or axes[-1].dst > STRIP:
-            found[tensor] = STRIP * step
-        else:
-            rows = -(-AHEAD_BYTES // max(1, abs(axes[-1].dst * step)))
-            found[tensor] = rows * view.strides(tensor)[-2] * strides[-2]
-    return found
+    axes = view.conv.axes
+    strides = [axis.stride if tensor == "src" else 1 for axis in axes]
+    if view.pointwise or len(axes) == 1 or axes[-1].dst > STRIP:
+        return STRIP * step * strides[-1]
+    rows = -(-AHEAD_BYTES // max(1, abs(axes[-1].dst * step * strides[-1])))
+    return rows * view.strides(tensor)[-2] * strides[-2]
 
 
 def _advance(entries: tuple[Ints, ...], images: int) -> int:
@@ -204,12 +224,10 @@ def inner_step(view: View, tensor: str) -> int:
     return strides[-1] if together is None else together
 
 
-def _chunks(
-    stretch: tuple[int, int], cutting: Pieces, slices: _Slices, images: int, rows: tuple[Ints, ...],
-    lanes: tuple[Ints, ...], finishes: bool,
-) -> Ints:  # fmt: skip
+def _chunks(stretch: tuple[int, int], cutting: Pieces, slices: _Slices, plan: Plan, finishes: bool) -> Ints:
     """Rows of CHUNK: what is packed at a time of some images, in the order of the sums."""
-    begin, batch = stretch
+    (begin, batch), images = stretch, plan.chunk_images
+    rows, lanes = slices.entries[plan.rows], slices.entries[plan.lanes]
     outer = len(slices.run_index) // cutting.blocks
     row_start = np.cumsum([0, *map(len, rows)])
     lane_start = np.cumsum([0, *map(len, lanes)])
@@ -251,12 +269,13 @@ def _slices(
     count = np.concatenate(counts)
     return _Slices(
         tuple(ranges),
-        tuple(src),
-        tuple(dst),
+        {"src": tuple(src), "dst": tuple(dst)},
         np.concatenate(runs),
         np.stack([np.cumsum(count) - count, count], 1),
-        max(int((entries[:, 1] + sum(margins(view, plan.spec))).sum()) for entries in src),
-        max(int(entries[:, 1].sum()) for entries in dst),
+        {
+            "src": max(int((entries[:, 1] + sum(margins(view, plan.spec))).sum()) for entries in src),
+            "dst": max(int(entries[:, 1].sum()) for entries in dst),
+        },
     )
 
 
@@ -288,7 +307,7 @@ def _slice(
     x = (slot * (left + width + right) + left - i0 - inner.pad_begin) * steps["src"]
     y = (np.cumsum(p1 - p0) - p1) * steps["dst"]
     if "src" in in_place:
-        x = at[0][used] - inner.pad_begin * src_step
+        x = at[0][used] - wrapped(inner.pad_begin * src_step)
     if "dst" in in_place:
         y = at[1][row]
     exists = (used >= 0) & (width > 0)

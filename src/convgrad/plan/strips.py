@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from math import ceil, gcd, prod
 
-from convgrad.plan.machine import Machine
+from convgrad.plan.machine import ISAS, LINE_BYTES, Machine
 from convgrad.plan.recipe import CHANNELS, GROUPS, IN_PLACE, KernelSpec, Tile
 from convgrad.plan.schedule import STRIP
 from convgrad.plan.taps import starts
-from convgrad.plan.tasks import LINE_BYTES
-from convgrad.plan.tiles import FEW, Kernel, finish_ns, layout, per_group
-from convgrad.plan.view import View, collapsed
+from convgrad.plan.tiles import FEW, Kernel, finish_ns, layout
+from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem
 
-FEWEST_GROUPS = 16  # a full vector of any instruction set: nothing is read beyond the last group
+FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector: nothing is read beyond the last group
 MOST_OUTER = 5  # pointers in general registers
 STRIP_CYCLES = 12.0  # to begin a strip of a panel
 EDGE_CYCLES = (15.0, 3.0)  # of a position where taps are absent, more: and for each tap
@@ -79,4 +78,4 @@ def _kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec) ->
         compute *= CROWDED
     if tiles > 1:
         compute *= AGAIN
-    return Kernel(spec, "src", compute + read, finish_ns(problem, view, spec, "src"), 0.0, 0.0)
+    return Kernel(spec, "src", compute + read, finish_ns(problem, view, spec, "dst"), 0.0, 0.0)

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.recipe import IN_PLACE, KernelSpec, Plan
-from convgrad.plan.view import Ints, Strides, View, offsets
+from convgrad.plan.view import Ints, Strides, View, offsets, wrapped
 
 TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
 RUN = ("first", "end", "absent", "fixed")  # positions; masks; bytes; behind them the moving operand's, by outer tap
-SEGMENT = ("low", "high", "absent")  # positions, masks
+SEGMENT = ("low", "high", "absent")  # positions, masks; read in place: where all exist, then, for each, where it does
+SHORTEST_LINE = 4  # of outputs that lie together: fewer are written as fast one by one
 NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
 Table = NDArray[np.int64] | NDArray[np.int32]
 
@@ -66,7 +67,7 @@ def tap_tables(
     taps, outs = [], []
     for number, u in enumerate(starts(len(outer_out), tile.outer_taps)):
         for at, k in enumerate(firsts):
-            shift = k * inner.dilation * steps["src"]
+            shift = wrapped(k * inner.dilation * steps["src"])
             moved = (shift, 0) if rows == "src" else (0, shift)
             whole, end = first_segment[at : at + 2]
             taps.append((number, *moved, whole, whole + 1, end - whole - 1))
@@ -82,6 +83,16 @@ def tap_tables(
         "segments": np.array(segments, np.int64).reshape(-1, len(SEGMENT)),
         "masks": _masks(tile.outer_taps, list(existing)),
     }
+
+
+def together(outs: Table, size: int) -> bool:
+    """Return whether what tiles of taps write lies together: all tiles of one tap, or the taps of each tile of several.
+
+    >>> together(np.array([[0], [4], [8], [12]]), 4), together(np.array([[0, 4, 8, 12], [NOWHERE, 16, 20, 24]]), 4)
+    (True, False)
+    """
+    lines = outs.reshape(1, -1) if outs.shape[1] == 1 else outs
+    return lines.shape[1] >= SHORTEST_LINE and bool((np.diff(lines) == size).all())
 
 
 def _segments(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:

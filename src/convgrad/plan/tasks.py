@@ -9,13 +9,13 @@ from math import prod
 
 import numpy as np
 
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import Parts
 from convgrad.plan.view import Ints
 
 # The columns that the driver reads: each range as its begin and its length; which part of the weights it is, and where
 # that part's sums of units are kept.
 TASK = ("group", "groups", "row", "rows", "lane", "lanes", "tap", "taps", "chunk", "chunks", "part", "kept")
-LINE_BYTES = 64
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import KernelSpec
-from convgrad.plan.tiles import FEW, Kernel, kernel, layout, per_group, taps_tiles
-from convgrad.plan.view import View
+from convgrad.plan.tiles import FEW, Kernel, kernel, layout, taps_tiles
+from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
 
 MOST_CHANNELS = 12

@@ -10,11 +10,11 @@ from operator import le
 import numpy as np
 
 from convgrad.plan.joins import levels_of
-from convgrad.plan.machine import Machine
+from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Parts, Plan, Tile
 from convgrad.plan.schedule import inner_step
-from convgrad.plan.taps import starts
-from convgrad.plan.view import View, blocks_of, source_rows
+from convgrad.plan.taps import SHORTEST_LINE, starts
+from convgrad.plan.view import View, blocks_of, per_group, source_rows
 from convgrad.spec.geometry import Axis
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
@@ -24,12 +24,12 @@ SCRATCH_BYTES = 64 << 20  # of all threads
 PACK_NS = {CHANNELS: 0.08, POSITIONS: 0.2, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
 SPREAD_NS = 0.015  # more for each channel of a group that lanes are picked from
 ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
-LINE_BYTES, L2_WAYS = 64, 16
+L2_WAYS = 16
 WAKE_NS = 15_000.0  # a thread that waits is there in 3 microseconds, one that sleeps in 50 to 150
 UNEVEN = 0.1
 CALL_NS = 20_000.0  # checks, and the way into compiled code
 APART_BYTES = 96.0  # what reading a piece of memory of its own costs, as bytes of a longer one
-FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes next to each other in the output, or not
+FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes, rows or taps next to each other in the output, or none
 FEW_SUMS = 0.65  # of the registers: beyond, tiles of groups are slower
 REMOTE = 5.0  # how much longer it takes to read what another core has written
 WHOLE: Parts = (1, 1, 1, 1, 1)
@@ -75,12 +75,6 @@ def layout(view: View, tensor: str, size: int) -> str:
     return POSITIONS if inner_step(view, tensor) == size else STRIDED
 
 
-def per_group(view: View) -> dict[str, int]:
-    """Return the channels of a group of src and dst."""
-    conv = view.conv
-    return {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
-
-
 def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: KernelSpec) -> Kernel:
     """Return a kernel with what it costs on a problem."""
     conv, isa, tile = view.conv, machine.isa, spec.tile
@@ -116,11 +110,12 @@ def kernel(problem: Problem, view: View, machine: Machine, rows: str, spec: Kern
 
 def finish_ns(problem: Problem, view: View, spec: KernelSpec, lanes: str) -> float:
     """Return what rounding and writing the weights takes; ``lanes`` is the operand that lanes are from."""
-    conv, channels = view.conv, per_group(view)
-    next_lane = view.weights_strides[0 if lanes == "dst" else 1]
+    conv, channels, (dst, src, *taps) = view.conv, per_group(view), view.weights_strides
+    next_lane, next_row = (dst, src) if lanes == "dst" else (src, dst)
     if spec.groups_in_lanes:
-        next_lane = channels["dst"] * view.weights_strides[0]
-    together = next_lane == problem.output_format.dtype.itemsize
+        next_lane = channels["dst"] * dst
+    next_tap = taps[-1] if conv.taps >= SHORTEST_LINE else 0
+    together = problem.output_format.dtype.itemsize in (next_lane, next_row, next_tap)
     return FINISH_NS[together] * conv.dst_channels * channels["src"] * conv.taps
 
 
@@ -201,10 +196,10 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
             time += kept * (1 / used + REMOTE) / machine.bytes_per_ns
             if chunk.scratch_bytes * used + kept > SCRATCH_BYTES:
                 time *= 10
-            found.append((time, used, parts, tasks, chunk))
-    time, used, parts, tasks, chunk = min(found, key=lambda one: one[0])
+            found.append((time, used, parts, tasks, chunk, kept))
+    time, used, parts, tasks, chunk, kept = min(found, key=lambda one: one[0])
     return Plan(
-        name, spec, rows, chunk.blocks, chunk.images, parts, min(used, tasks), chunk.scratch_bytes,
+        name, spec, rows, chunk.blocks, chunk.images, parts, min(used, tasks), chunk.scratch_bytes, kept,
         height_of(problem), (time + CALL_NS) / 1e6,
     )  # fmt: skip
 
@@ -222,7 +217,7 @@ def _halo(view: View, chunk: _Chunk) -> float:
         extent = min(axis.dst, rows)
         read *= min(axis.src, (extent - 1) * axis.stride + axis.effective_kernel)
         rows = max(1, rows // axis.dst)
-    return max(1.0, chunks * read / prod(a.src for a in outer))
+    return max(1.0, chunks * read / max(1, prod(a.src for a in outer)))
 
 
 @lru_cache(maxsize=1024)
@@ -238,7 +233,8 @@ def _splits(whole: Parts, threads: int) -> list[Parts]:
     found += [(groups, r, c, k) for r in counts for c in counts for k in counts if groups * r * c * k <= enough]
     found += [(groups, 16, 16, 1), (groups, 64, 64, 1)]
     weights = [(*c, 1) for c in dict.fromkeys(found) if c[1:] == (1, 1, 1) or all(map(le, c, whole))]
-    return weights + [(1, 1, 1, 1, n) for n in (threads, 2 * threads, 4 * threads) if 1 < n <= whole[-1]]
+    images = (threads, 2 * threads, 4 * threads) if threads > 1 else ()
+    return weights + [(1, 1, 1, 1, n) for n in images if n <= whole[-1]]
 
 
 @dataclass(frozen=True)
@@ -265,6 +261,10 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
     blocks, together = blocks_of(conv)
     batch = min(conv.batch, units * together)
+    levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
+    tile_bytes = levels * spec.tile_bytes
+    if spec.groups_in_place:  # nothing is packed; chains wait beside the sums
+        return _Chunk(0, batch if blocks == 1 else 1, (levels + 1) * spec.tile_bytes * groups * taps)
     sources = prod(axis.src for axis in conv.axes)
     stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
     row_bytes = spec.row_bytes * stretch[rows]  # a position of a panel
@@ -278,11 +278,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         read = sum(channels[t] * stretch[t] for t in channels) * size * groups if groups > 1 else 0.0
     row_packed = 0.0 if spec.row_layout == IN_PLACE else row_bytes * row_panels_packed
     packed = row_packed + lane_bytes * lane_panels_packed
-    if spec.groups_in_place:
-        return _Chunk(0, batch if blocks == 1 else 1, spec.tile_bytes * groups * taps * 4)
     everything = batch * conv.positions
-    levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
-    tile_bytes = levels * spec.tile_bytes
     fits = (
         packed if spec.groups_in_lanes else row_bytes + lane_bytes
     ) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
@@ -319,8 +315,8 @@ def taps_tiles(view: View, rows: int, vectors: int, room: int, fixed: int) -> li
     """Return the tiles of some rows and vectors with as many taps as registers hold: ``room`` sums of all."""
     *outer, inner = view.conv.axes
     most = room // (rows * vectors)
-    if inner.dilation > 1:
-        most = min(most, fixed)  # each tap needs an address of its own
+    if inner.dilation > 1:  # each tap needs an address of its own, and rows as much padding as the taps reach
+        most = min(most, fixed, inner.src // inner.dilation + 1)
     if most < 1:
         return []
     k = balanced(inner.kernel, most)

@@ -38,21 +38,30 @@ class View:
 
 
 def view(conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides: Strides) -> View:
-    """Return the view of a convolution; an axis with one tap becomes one of stride 1 over the positions that exist."""
+    """Return the view of a convolution; an axis with one tap becomes one of stride 1 over the positions that exist.
+
+    The stride of one position is as good as any: it becomes one whose bytes can be counted.
+    """
     axes, offset = [], 0
     strides = list(src_strides)
     for at, axis in enumerate(conv.axes):
         if axis.kernel > 1:
-            axes.append(axis)
+            axes.append(replace(axis, stride=min(axis.stride, axis.effective_kernel)) if axis.dst == 1 else axis)
             continue
         met = axis.existing(0, range(axis.src), range(axis.dst))
         if not met:
             axes.append(axis)
             continue
         offset += (met.start * axis.stride - axis.pad_begin) * strides[2 + at]
-        strides[2 + at] *= axis.stride
+        strides[2 + at] *= axis.stride if len(met) > 1 else 1
         axes.append(Axis(len(met), axis.dst, 1, pad_begin=met.start))
     return _spread(_folded(View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, weights_strides, offset)))
+
+
+def per_group(view: View) -> dict[str, int]:
+    """Return the channels of a group of src and dst."""
+    conv = view.conv
+    return {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
 
 
 def _spread(view: View) -> View:
@@ -164,6 +173,15 @@ def shortened(cutting: Pieces, most: int) -> Pieces:
     return replace(cutting, row=row, first=first, end=np.minimum(first + most, end), block=block)
 
 
+def wrapped(number: int) -> int:
+    """Return a distance in bytes as 64 bits: addresses are modulo 2**64, and so far it may be to what is not there.
+
+    >>> wrapped(5), wrapped(2**63 + 5)
+    (5, -9223372036854775803)
+    """
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
     """Return the byte offset of every index of some axes, row-major.
 
@@ -186,7 +204,7 @@ class RowOffsets:
     def __getitem__(self, rows: Ints) -> Ints:
         found = np.zeros_like(rows)
         for extent, stride in zip(reversed(self.extents), reversed(self.strides), strict=True):
-            rows, index = np.divmod(rows, extent)
+            rows, index = np.divmod(rows, max(extent, 1))
             found = found + index * stride
         return found
 

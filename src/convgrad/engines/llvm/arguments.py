@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.joins import JOIN
-from convgrad.plan.schedule import FIELDS, FLAGS, TABLES
+from convgrad.plan.schedule import ADDRESSES, FIELDS
 from convgrad.plan.taps import SEGMENT, TAP
 
 ENTRY_BYTES, INDEX_BYTES = 16, 16  # rows of two integers
@@ -19,7 +19,7 @@ class Arguments:
         self.f = f
 
     def __getattr__(self, name: str) -> Value:
-        pointer = name in (*FLAGS, "rows", "lanes", "out", "kept", *TABLES)
+        pointer = name in ADDRESSES
         return self.f.load("ptr" if pointer else "i64", self.f.arguments, _FIELD[name])
 
 

@@ -19,7 +19,7 @@ from convgrad.engines.llvm.arguments import (
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, gather, keep, when_all_ended
-from convgrad.engines.llvm.pack import clear, look, looks_too, pack, pack_groups
+from convgrad.engines.llvm.pack import clear, look, pack, pack_groups, pack_looks
 from convgrad.engines.llvm.tile import run_bytes, tile
 from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
@@ -42,8 +42,8 @@ def weights_module(spec: KernelSpec) -> str:
 def _packed_task(module: Module, spec: KernelSpec) -> None:
     """Emit ``task`` and what it calls, where operands are packed before they are multiplied."""
     if spec.groups_in_lanes:
-        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.group_channels[0], looks_too(spec, "row"))
-        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.group_channels[1], looks_too(spec, "lane"))
+        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.group_channels[0], pack_looks(spec, "row"))
+        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.group_channels[1], pack_looks(spec, "lane"))
     else:
         if spec.row_layout != IN_PLACE:
             pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
@@ -235,7 +235,7 @@ def _packed(
         return f.at(to, size)
     if not moves:
         f.call(name, to, *arguments)
-        if looks_too(spec, "lane" if spec.taps_on_rows else "row"):
+        if pack_looks(spec, "lane" if spec.taps_on_rows else "row"):
             return f.at(to, size)
         f.call("look", f.scratch, to, size, *panels)
         return f.at(to, size)
@@ -292,7 +292,7 @@ def _finish(
     outs = f.at(a.outs, t["tap"] * (8 * spec.tile.taps))
     out = f.at(f.at(f.at(a.out, t["group"] * a.out_group), first_lane * a.out_lane), first_row * a.out_row)
     f.call("finish", sums, sums_step, outs, t["taps"], out, skip_row, skip_lane, _lanes_left(f, spec, a, t, panel),
-           a.out_row, vector_step, lane_step, a.accumulate)  # fmt: skip
+           a.out_row, vector_step, lane_step, a.taps_together, a.accumulate)  # fmt: skip
 
 
 def _blocks(

@@ -163,6 +163,10 @@ class Function:
         """Store to any address."""
         self.say(f"store {value}, {self.at(pointer, offset)}, align 1")
 
+    def room(self, kind: str, count: int) -> Value:
+        """Return room for some values on the stack, whole lines of it."""
+        return self.op("ptr", f"alloca {kind}, i64 {count}, align 64")
+
     def prefetch(self, pointer: Value, locality: int = 3) -> None:
         """Ask for a cache line, in L1 or, of locality 2, in L2; never faults."""
         self.intrinsic("void", "llvm.prefetch.p0", pointer, "i32 0", f"i32 {locality}", "i32 1")

@@ -16,9 +16,9 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import weights_module
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Plan
-from convgrad.plan.schedule import FIELDS, FLAGS, Schedule, schedule
+from convgrad.plan.schedule import ARRAYS, FIELDS, FLAGS, Schedule, schedule
 from convgrad.plan.strategies import plan
-from convgrad.plan.view import View, view
+from convgrad.plan.view import View, view, wrapped
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
@@ -27,7 +27,7 @@ CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
 _FLAG_OFFSETS = tuple(8 * (at - len(FLAGS)) for at in range(len(FLAGS)))  # from the end of the arguments
-_ADDRESSES = slice(_AT["counter"], _AT["kept"] + 1)  # the flags, rows, lanes, out, kept
+_CALL = slice(len(FLAGS) + len(ARRAYS))  # what each call has of its own: addresses of flags and arrays
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,15 @@ class Prepared:
     row_operand: int  # which operand the tile's rows come from
     lane_operand: int
 
-    def bound(self, operands: Sequence[Array], out: Array, kept: Array | None = None) -> NDArray[np.int64]:
-        """Return the driver's arguments for these arrays; the last of them is the flag that stops it."""
+    def bound(self, operands: Sequence[Array], out: Array, kept: Array | None) -> NDArray[np.int64]:
+        """Return the driver's arguments for these arrays; the last of them is the flag that stops it.
+
+        ``kept`` is what all threads share, where tasks share parts of the weights: ``schedule.kept_bytes``.
+        """
+        assert (kept is None) == (self.schedule.kept_bytes == 0)
         arguments = self.arguments.copy()
         end = arguments.ctypes.data + arguments.nbytes
-        arguments[_ADDRESSES] = (
+        arguments[_CALL] = (
             *(end + offset for offset in _FLAG_OFFSETS),
             operands[self.row_operand].ctypes.data + self.schedule.row_offset,
             operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
@@ -58,11 +62,13 @@ class Prepared:
         """Compute into ``out``, canonical, from canonical operands."""
         kept = None
         if self.schedule.kept_bytes:
-            kept = np.empty(self.schedule.kept_bytes // 8, np.int64)
+            kept = pool.shared.take(self.schedule.kept_bytes // 8)
             kept[: self.schedule.counters] = 0
         arguments = self.bound(operands, out, kept)
         keep = (self, operands, out, kept)
         pool.run(self.kernel, arguments, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, keep)
+        if kept is not None:
+            pool.shared.give_back(kept)
 
 
 def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
@@ -111,7 +117,7 @@ def _tabled(chosen: Plan, problem: Problem, seen: View) -> Prepared:
     tables = schedule(seen, chosen, problem.accumulate)
     arguments = np.zeros(len(FIELDS) + len(FLAGS), np.int64)
     for name, number in tables.numbers.items():
-        arguments[_AT[name]] = number
+        arguments[_AT[name]] = wrapped(number)
     for name, table in tables.tables.items():
         arguments[_AT[name]] = table.ctypes.data
     kernel = jit.compile(chosen.spec, weights_module)

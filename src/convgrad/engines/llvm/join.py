@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from convgrad.engines.llvm.arguments import JOIN_BYTES, Arguments, bit, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.joins import JOIN
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
-
-AHEAD_BYTES = 2048  # sums of another core take long to come
 
 
 def carry(module: Module, spec: KernelSpec) -> None:
@@ -19,7 +18,6 @@ def carry(module: Module, spec: KernelSpec) -> None:
     f = module.function("carry", child="ptr", parent="ptr", first="i1")
     with f.loop(spec.tile_bytes // step, child=f.child, parent=f.parent) as loop:
         child = f.load(kind, loop.child)
-        f.prefetch(f.at(loop.child, AHEAD_BYTES))
         with f.when(f.first):
             f.store(child, loop.parent)
         with f.otherwise():
@@ -49,6 +47,8 @@ def gather(module: Module, spec: KernelSpec) -> None:
     a = Arguments(f)
     with f.loop(a.units, kept=f.kept, joins=a.unit_joins) as unit:
         j = columns(f, unit.joins, JOIN)
+        for at in range(0, spec.tile_bytes, LINE_BYTES):  # the next unit's: sums of another core take long to come
+            f.prefetch(f.at(unit.kept, spec.tile_bytes + at))
         with f.loop(j["carries"] + 1, child=unit.kept, parent=f.sums, firsts=j["firsts"]) as join:
             f.call("carry", join.child, join.parent, bit(f, join.firsts))
             join.next(child=join.parent, parent=f.at(join.parent, spec.tile_bytes), firsts=join.firsts >> 1)

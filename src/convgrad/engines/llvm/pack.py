@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, POSITIONS, STRIDED, KernelSpec
 
 AHEAD = 16  # positions asked for ahead where they lie apart,
@@ -23,8 +24,8 @@ def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -
     f.done()
 
 
-def looks_too(spec: KernelSpec, side: str) -> bool:
-    """Whether a side's pack of groups itself raises the flag that ``look`` raises."""
+def pack_looks(spec: KernelSpec, side: str) -> bool:
+    """Whether the pack of groups of a side, row or lane, itself raises the flag that ``look`` raises elsewhere."""
     moves = (side == "row") == spec.taps_on_rows
     layout = spec.row_layout if side == "row" else spec.lane_layout
     return spec.groups_in_lanes and layout == CHANNELS and not moves and spec.tile.inner_taps > 1
@@ -79,7 +80,10 @@ def _from_groups(f: Function, spec: KernelSpec, channels: int, looks: bool) -> N
             panel.next(source=f.at(panel.source, f.panel_from), to=f.at(panel.to, f.panel_to))
         with f.when(f.compare("ne", rest, 0)):
             masks = [f.mask(rest * channels - v * lanes, lanes) for v in range(channels)]
-            raw = [_masked(f, spec, f.at(panel.source, v * lanes * size), mask) for v, mask in enumerate(masks)]
+            raw = [
+                load_masked(f, spec.operand, lanes, f.at(panel.source, v * lanes * size), mask)
+                for v, mask in enumerate(masks)
+            ]
             values = [widen(f, spec.operand, value) for value in raw]
             _apart(f, spec, values, panel.to)
             if looks:
@@ -157,10 +161,6 @@ def _picked(f: Function, vectors: list[Value], wanted: list[int], lanes: int) ->
     return value if places == list(range(lanes)) else f.shuffle(value, value, places)
 
 
-def _masked(f: Function, spec: KernelSpec, pointer: Value, mask: Value) -> Value:
-    return load_masked(f, spec.operand, spec.isa.lanes, pointer, mask)
-
-
 def _from_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
     """Channels are neighbours: copy them in pieces of a power of two, the last overlapping the one before."""
     piece = min(spec.isa.lanes, 1 << (width.bit_length() - 1))
@@ -195,7 +195,7 @@ def _all_values(f: Function, spec: KernelSpec, count: Value) -> None:
         f.prefetch(f.at(many.source, AHEAD_BYTES))
         many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
     mask = f.mask(count - (count >> (lanes.bit_length() - 1)) * lanes, lanes)
-    f.masked_store(widen(f, spec.operand, _masked(f, spec, many.source, mask)), many.to, mask)
+    f.masked_store(widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask)), many.to, mask)
 
 
 def _some_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
@@ -205,7 +205,7 @@ def _some_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> Non
     masks = [f.mask(f.channels - c, lanes) for c in starts]
     with f.loop(f.count, source=f.source, to=f.to) as position:
         for c, mask in zip(starts, masks, strict=True):
-            raw = _masked(f, spec, f.at(position.source, c * BYTES[spec.operand]), mask)
+            raw = load_masked(f, spec.operand, lanes, f.at(position.source, c * BYTES[spec.operand]), mask)
             f.store_first(widen(f, spec.operand, raw), min(lanes, width - c), position.to, c * F32_BYTES)
         position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
 
@@ -237,24 +237,13 @@ def _squares(
         rows = []
         for c in range(c0, min(c0 + lanes, width)):
             place = f.at(source, f.least(f.value(c), f.channels - 1) * f.channel_step)
-            raw = f.load(stored(spec.operand, lanes), place) if mask is None else _masked(f, spec, place, mask)
+            raw = (
+                f.load(stored(spec.operand, lanes), place)
+                if mask is None
+                else load_masked(f, spec.operand, lanes, place, mask)
+            )
             rows.append(widen(f, spec.operand, raw))
         yield c0, transposed(f, rows, lanes)
-
-
-def transposed(f: Function, rows: list[Value], lanes: int) -> list[Value]:
-    """Return the columns of a square matrix; rows that are not given are anything."""
-    kind = f"<{lanes} x float>"
-    square = rows + [Value(f, kind, "poison")] * (lanes - len(rows))
-    distance = 1
-    while distance < lanes:  # exchange the off-diagonal quarters of all squares of 2 * distance
-        for i in (i for i in range(lanes) if not i & distance):
-            a, b = square[i], square[i + distance]
-            low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
-            high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
-            square[i], square[i + distance] = f.shuffle(a, b, low), f.shuffle(a, b, high)
-        distance *= 2
-    return square
 
 
 def _one_by_one(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:

@@ -38,7 +38,7 @@ Values = dict[str, Value]
 
 def task(module: Module, spec: KernelSpec) -> None:
     """Emit ``task``: its groups in all chunks, block by block; then the sums of each become output."""
-    _strip(module, spec)
+    strip(module, spec)
     carry(module, spec)
     gather(module, spec)
     finish(module, spec)
@@ -111,7 +111,7 @@ def _finish(f: Function, spec: KernelSpec, a: Arguments, t: Values, sums: Value,
         again = group - _first(f, spec, a, group)
         out, left = f.at(a.out, group * a.out_g), f.least(a.group_count - group, spec.isa.lanes)
         f.call("finish", f.at(panel.sums, again * F32_BYTES), sums_step, outs, t["taps"], out, 0, 0, left, 0, 0,
-               a.out_g, a.accumulate)  # fmt: skip
+               a.out_g, a.taps_together, a.accumulate)  # fmt: skip
         panel.next(sums=f.at(panel.sums, t["taps"] * sums_step))
 
 
@@ -120,7 +120,7 @@ def _first(f: Function, spec: KernelSpec, a: Arguments, group: Value) -> Value:
     return f.least(group, a.group_count - spec.isa.lanes)
 
 
-def _strip(module: Module, spec: KernelSpec) -> None:
+def strip(module: Module, spec: KernelSpec) -> None:
     """Emit ``strip``: a run under a tile of taps, group panel by panel: chain[t] = fma(x[t], y, chain[t]).
 
     A run is a stretch of dst positions in a row. Its segments are where all inner taps of the tile exist, then where
@@ -139,9 +139,8 @@ def _strip(module: Module, spec: KernelSpec) -> None:
     exist = [f.compare("eq", f.arithmetic("and", absent, 1 << u), 0) for u in range(spec.tile.outer_taps)]
     begin = {f"x{u}": f.at(f.at(f.x, offset), first * steps["x"]) for u, offset in enumerate(moving)}
     begin["y"] = f.at(f.at(f.y, fixed), first * steps["y"])
-    most = a.group_count - spec.isa.lanes
     with f.loop(f.panels, chain=f.chain) as panel:
-        group = f.least((f.group + panel.index) * spec.isa.lanes, most)
+        group = _first(f, spec, a, (f.group + panel.index) * spec.isa.lanes)
         here = {name: f.at(place, group * BYTES[spec.operand]) for name, place in begin.items()}
         for t in range(spec.tile.taps):
             before = f.load(kind, panel.chain, t * spec.tap_bytes)
