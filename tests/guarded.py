@@ -18,8 +18,11 @@ import numpy as np
 
 import convgrad
 from convgrad.engines import threads as pool
+from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.functional.call import prepare
+from convgrad.plan.recipe import Plan
 from convgrad.spec import oracle
+from convgrad.spec.problem import Problem
 from helpers import assert_same_bits, operands_of
 from weights_classes import NAMES, TYPES, random_layer
 
@@ -126,6 +129,20 @@ class GuardedShared:
 
     def give_back(self, memory: Array) -> None:
         """It is not used again."""
+
+
+def run_guarded(plan: Plan, problem: Problem, operands: list[Array], out: Array, at_end: bool) -> None:
+    """Execute a plan on this thread; what it takes beside its arrays is NaN in every format, among guard pages."""
+    call = prepare_plan(plan, problem, operands, out)
+    scratch = Guarded(call.schedule.scratch_bytes, at_end, CACHE_LINE)
+    shared = Guarded(call.schedule.kept_bytes, at_end, CACHE_LINE)
+    scratch.bytes[...] = shared.bytes[...] = 0xFF
+    words = shared.bytes.view(np.int64) if shared.size else None
+    if words is not None:
+        words[: call.schedule.counters] = 0
+    call.kernel(call.bound(operands, out, words).ctypes.data, scratch.address)
+    assert scratch.intact()
+    assert shared.intact()
 
 
 def values_of(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, accumulate: bool) -> Array:

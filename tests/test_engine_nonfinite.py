@@ -13,10 +13,12 @@ from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
+from convgrad.plan.recipe import Plan
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
+from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, Array, empty, plans_for
+from engine_helpers import HOST, Array, empty, plans_for, run_plan
 from helpers import assert_same_bits
 
 SHAPES = [
@@ -146,3 +148,74 @@ def test_poison_reaches_existing_taps_only(number: int) -> None:
     assert (harmless > 0) == (number // 2 in (4, 7)), "only what no tap meets reaches nothing"
     for name, more in zip(_counts, (1, count, harmless), strict=True):
         _counts[name] += more
+
+
+# -- tiles of several taps, which read zeros where taps are absent -----------------------------------------------------
+
+LARGER = (
+    "mb2ic3ih12oc16oh12kh5ph2",
+    "mb1ic2iw300oc16ow300kw7pw3",  # two blocks of a row
+    "mb4ic20ih20oc2oh10kh4sh2ph1",  # src in the lanes
+    "mb2ic2ih9oc32oh9kh3dh1ph2",
+    "g20mb2ic20ih14oc20oh14kh5ph2",  # groups in the lanes
+    "g18mb2ic36ih9oc54oh9kh3ph1",
+    "g17mb4ic17ih9iw11oc34oh13ow11kh5kw3ph4pw1",  # positions that see padding only
+)
+EDGES = (0, 1, 2, 5, -3, -2, -1)
+
+
+def larger(line: str, data_format: str, fmt: str, scale: float) -> tuple[Problem, list[Array]]:
+    """Return a problem that is enough work for a kernel of its own, and operands."""
+    words = line.split()
+    one, rng = problem(f"BWD_W {fmt} {data_format} {words[-1]}"), np.random.default_rng(len(line))
+    conv = one.geometry
+    assert isinstance(conv, Conv)
+    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
+    operands = []
+    for tensor in one.operands:
+        array = (rng.standard_normal(shapes[tensor]) * scale).astype(one.operand_format.dtype)
+        nxc = data_format == "NXC"
+        operands.append(np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if nxc else array)
+    return one, operands
+
+
+def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list[Plan]:
+    """Return plans whose tiles have several taps, unlike one another."""
+    plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 14)
+    by_kind = {
+        (plan.strategy, plan.rows, plan.spec.lane_layout, plan.spec.tile.outer_taps > 1): plan
+        for plan in reversed(plans)
+        if plan.spec.tile.inner_taps > 1 and not plan.spec.groups_in_place
+    }
+    return list(by_kind.values())
+
+
+@pytest.mark.parametrize("isa", HOST)
+@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
+@pytest.mark.parametrize("line", LARGER)
+def test_poison_under_tiles_of_several_taps(line: str, data_format: str, isa: str) -> None:
+    one, operands = larger(line, data_format, "f32", 1.0)
+    plans = plans_of_several_taps(one, operands, isa)
+    assert plans, "no tile of several taps"
+    rng = np.random.default_rng(7)
+    for number in range(10):
+        array = operands[number % 2]
+        index = (*(int(rng.integers(n)) for n in array.shape[:2]), *(int(rng.choice(EDGES)) for _ in array.shape[2:]))
+        before, array[index] = array[index], (np.nan, np.inf, -np.inf)[number % 3]
+        expected = evaluate_in_order(one, operands)
+        assert not np.isfinite(expected).all() or number % 2 == 0  # src may have what no tap meets
+        for plan in plans:
+            assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (line, index, str(plan)))
+        array[index] = before
+
+
+@pytest.mark.parametrize("isa", HOST)
+@pytest.mark.parametrize("line", LARGER)
+def test_sums_beyond_the_largest_number(line: str, isa: str) -> None:
+    """Operands are finite, sums are not: infinity, or NaN where two meet, and nothing of it beside."""
+    for fmt, scale in (("f32", 1e19), ("bf16", 1e19)):
+        one, operands = larger(line, "NXC", fmt, scale)
+        expected = evaluate_in_order(one, operands)
+        assert np.isinf(expected.astype(np.float32)).any()
+        for plan in plans_of_several_taps(one, operands, isa):
+            assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (line, fmt, str(plan)))

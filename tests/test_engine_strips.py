@@ -20,7 +20,7 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty, plans_for, run_plan
-from guarded import CACHE_LINE, Guarded, Placed
+from guarded import Placed, run_guarded
 from helpers import assert_same_bits
 
 PARTS = (1, 2, 3, 8)  # of the batch
@@ -96,19 +96,10 @@ def test_no_byte_beside_is_touched(line: str, isa: str) -> None:
         *given, out = (p.array for p in placed)
         for plan in strips_of(one, given, isa)[:6:5]:
             for parts in (1, 3):
-                call = prepare_plan(in_parts(plan, parts), one, given, out)
-                scratch = Guarded(call.schedule.scratch_bytes, at_end, CACHE_LINE)
-                shared = Guarded(call.schedule.kept_bytes, at_end, CACHE_LINE)
-                scratch.bytes[...] = shared.bytes[...] = 0xFF  # NaN in every format
-                words = shared.bytes.view(np.int64) if shared.size else None
-                if words is not None:
-                    words[: call.schedule.counters] = 0
                 out[...] = np.nan
-                arguments = call.bound(given, out, words)
-                call.kernel(arguments.ctypes.data, scratch.address)
-                assert_same_bits(np.ascontiguousarray(out), expected, (line, at_end, turn, str(call.plan)))
-                assert scratch.intact()
-                assert shared.intact()
+                cut = in_parts(plan, parts)
+                run_guarded(cut, one, given, out, at_end)
+                assert_same_bits(np.ascontiguousarray(out), expected, (line, at_end, turn, str(cut)))
         assert placed[-1].intact()
 
 

@@ -1,9 +1,9 @@
-define internal void @tile1(ptr %partial, i1 %first, ptr %x, ptr %y, i64 %images, i64 %x_image, i64 %y_image, ptr %runs, i64 %run_count, ptr %segments, i64 %segment_count, ptr %masks, i64 %x_step, i64 %y_step, i64 %tap_step, i64 %x_next) #0 {
+define internal void @tile1(ptr %partial, i1 %first, ptr %x, ptr %y, i64 %images, i64 %x_image, i64 %y_image, ptr %runs, i64 %run_count, ptr %whole, ptr %segments, i64 %segment_count, ptr %masks, i64 %x_step, i64 %y_step, i64 %tap_step, i64 %x_next) #0 {
 entry:
-  %v1 = load i64, ptr %segments, align 1
-  %v2 = getelementptr i8, ptr %segments, i64 8
+  %v1 = load i64, ptr %whole, align 1
+  %v2 = getelementptr i8, ptr %whole, i64 8
   %v3 = load i64, ptr %v2, align 1
-  %v4 = getelementptr i8, ptr %segments, i64 16
+  %v4 = getelementptr i8, ptr %whole, i64 16
   %v5 = load i64, ptr %v4, align 1
   br label %loop6
 loop6:

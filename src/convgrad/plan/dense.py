@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import CHANNELS, IN_PLACE, KernelSpec, Tile
-from convgrad.plan.tiles import Kernel, kernel, layout
-from convgrad.plan.view import View, collapsed, per_group
+from convgrad.plan.recipe import IN_PLACE, KernelSpec, Tile
+from convgrad.plan.tiles import Kernel, kernel, lanes_in_place, layout, readable_in_place
+from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
 
 
@@ -17,18 +17,14 @@ def kernels(problem: Problem, view: View, machine: Machine) -> list[Kernel]:
     size = problem.operand_format.dtype.itemsize
     lies = {tensor: layout(view, tensor, size) for tensor in ("src", "dst")}
     names = (problem.operand_format.name, problem.output_format.name)
+    channels = per_group(view)
     for (rows, lanes), (most, vectors) in product((("src", "dst"), ("dst", "src")), machine.isa.tiles):
-        most_rows = min(most, per_group(view)[rows])
-        row_layouts = [lies[rows], *([IN_PLACE] if _readable_in_place(problem, view, rows, lies[rows]) else [])]
+        most_rows = min(most, channels[rows])
+        row_layouts = [lies[rows], *([IN_PLACE] if readable_in_place(problem, view, rows) else [])]
         for count, lie in product(range(max(1, most_rows - 5), most_rows + 1), row_layouts):
-            spec = KernelSpec(machine.isa, *names, Tile(count, vectors), lie, lies[lanes])
-            found.append(kernel(problem, view, machine, rows, spec))
+            once = count == channels[rows] and view.conv.taps == 1  # lanes are read by one tile only
+            in_place = once and lanes_in_place(problem, view, machine.isa, lanes, vectors)
+            for lanes_lie in (lies[lanes], IN_PLACE) if in_place else (lies[lanes],):
+                spec = KernelSpec(machine.isa, *names, Tile(count, vectors), lie, lanes_lie)
+                found.append(kernel(problem, view, machine, rows, spec))
     return found
-
-
-def _readable_in_place(problem: Problem, view: View, rows: str, lies: str) -> bool:
-    """Tiles can read rows where they are if f32 channels are neighbours and positions of a row one step apart."""
-    if problem.operand_format.name != "f32" or lies != CHANNELS:
-        return False
-    extents = tuple(a.dst for a in view.conv.axes)
-    return not view.pointwise or collapsed(extents, view.strides(rows)[2:]) is not None

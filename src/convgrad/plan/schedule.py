@@ -11,7 +11,7 @@ import numpy as np
 from convgrad.formats import FORMATS
 from convgrad.plan.joins import joins, joins_apart
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.recipe import KernelSpec, Plan
+from convgrad.plan.recipe import F32_BYTES, KernelSpec, Plan
 from convgrad.plan.taps import Table, margins, runs_of, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.view import (
@@ -37,7 +37,6 @@ TABLES = (
     "unit_joins",
 )  # fmt: skip
 STRIP, AHEAD_BYTES = 64, 4096  # positions read in place at a time; what is asked for ahead
-HEAD_BYTES = 64  # of scratch: whether dst of a chunk has a value that is not finite
 FLAGS = ("counter", "pending", "active", "stop")  # words behind the fields that fields point to; the pool's last three
 ARRAYS = ("rows", "lanes", "out", "kept")
 ADDRESSES = (*FLAGS, *ARRAYS, *TABLES)
@@ -159,7 +158,7 @@ def _operand(
     return {
         "n": strides[0], "c": strides[1], "i": inner_step(view, tensor), "g": group,
         "group": group * spec.groups_a_panel, "channels": channels,
-        "panel": panel, "image": strides[0] if in_place else image,
+        "panel": spec.width * F32_BYTES if in_place else panel, "image": strides[0] if in_place else image,
         "step": step * (view.conv.axes[-1].stride if tensor == "src" else 1),
         "ahead": _ahead(view, tensor, step),
     }  # fmt: skip
@@ -182,7 +181,7 @@ def _scratch(
     """Return where a task's rows, lanes and sums are in scratch, and its bytes; what is read in place takes none.
 
     ``most`` are the panels of groups, rows and lanes of a task, and its tiles of taps; the sums of all panels, or only
-    of one, are ``kept`` for the next chunk. Behind a flag's line lie rows, lanes, then each tile's sums level by level.
+    of one, are ``kept`` for the next chunk. Rows come first, then lanes, then each tile's sums level by level.
     Sums of several tasks' images are joined where those were, in ``unit_levels``.
     """
     groups, rows, lanes, taps = most
@@ -190,10 +189,10 @@ def _scratch(
     row_bytes, lane_bytes = (count * size for count, size in zip(counts, panel_bytes, strict=True))
     tiles = (groups * rows * lanes if kept else 1) * taps
     gathered = (tiles if spec.groups_in_place else taps) * unit_levels
-    sums_at = HEAD_BYTES + row_bytes + lane_bytes
+    sums_at = row_bytes + lane_bytes
     size = sums_at + max(tiles * levels, gathered) * spec.tile_bytes
     numbers = {
-        "row_at": HEAD_BYTES, "lane_at": HEAD_BYTES + row_bytes, "sums_at": sums_at,
+        "row_at": 0, "lane_at": row_bytes, "sums_at": sums_at,
         "sums_step": levels * spec.tile_bytes, "panel_sums": levels * spec.tile_bytes * kept,
         "top": (levels - 1) * spec.tile_bytes,
         "gather_step": unit_levels * spec.tile_bytes, "gather_top": max(unit_levels - 1, 0) * spec.tile_bytes,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import KernelSpec
-from convgrad.plan.tiles import FEW, Kernel, kernel, layout, taps_tiles
+from convgrad.plan.recipe import IN_PLACE, KernelSpec
+from convgrad.plan.tiles import FEW, Kernel, kernel, lanes_in_place, layout, taps_tiles
 from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
 
@@ -31,12 +31,15 @@ def kernels(problem: Problem, view: View, machine: Machine) -> list[Kernel]:
     for rows, lanes in (("src", "dst"), ("dst", "src")):
         if channels[rows] > MOST_CHANNELS:
             continue
-        lies = (layout(view, rows, size), layout(view, lanes, size))
+        rows_lie, lanes_lie = layout(view, rows, size), layout(view, lanes, size)
         for vectors in sorted({min(v, -(-channels[lanes] // isa.lanes)) for v in (1, 2, 3, 4)}):
             held = vectors if rows == "src" else channels[rows] + vectors
             room = isa.registers - held - isa.spare
             for tile in taps_tiles(view, channels[rows], vectors, room, MOST_ADDRESSES):
-                if tile.taps > 1:
-                    spec = KernelSpec(isa, *names, tile, *lies, taps_on_rows=rows == "src", adjacent=adjacent)
+                if tile.taps == 1:
+                    continue
+                in_place = rows == "src" and lanes_in_place(problem, view, isa, lanes, vectors)
+                for lie in (lanes_lie, IN_PLACE) if in_place else (lanes_lie,):
+                    spec = KernelSpec(isa, *names, tile, rows_lie, lie, taps_on_rows=rows == "src", adjacent=adjacent)
                     found.append(kernel(problem, view, machine, rows, spec))
     return found

@@ -10,11 +10,11 @@ from operator import le
 import numpy as np
 
 from convgrad.plan.joins import levels_of
-from convgrad.plan.machine import LINE_BYTES, Machine
+from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Parts, Plan, Tile
 from convgrad.plan.schedule import inner_step
 from convgrad.plan.taps import SHORTEST_LINE, starts
-from convgrad.plan.view import View, blocks_of, per_group, source_rows
+from convgrad.plan.view import View, blocks_of, collapsed, per_group, source_rows
 from convgrad.spec.geometry import Axis
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
@@ -31,6 +31,7 @@ CALL_NS = 20_000.0  # checks, and the way into compiled code
 APART_BYTES = 96.0  # what reading a piece of memory of its own costs, as bytes of a longer one
 FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes, rows or taps next to each other in the output, or none
 FEW_SUMS = 0.65  # of the registers: beyond, tiles of groups are slower
+MOST_IN_PLACE = 64  # channels that lanes are read from in place: of more, a panel's vectors lie far apart
 REMOTE = 5.0  # how much longer it takes to read what another core has written
 WHOLE: Parts = (1, 1, 1, 1, 1)
 RUN_CYCLES, SEGMENT_CYCLES, JOIN_CYCLES = 12.0, 8.0, 1.5  # to begin a run, a segment; to join a vector of sums
@@ -204,6 +205,22 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str
     )  # fmt: skip
 
 
+def readable_in_place(problem: Problem, view: View, tensor: str) -> bool:
+    """Tiles can read an operand where it is if f32 channels are neighbours and positions of a row one step apart."""
+    size = problem.operand_format.dtype.itemsize
+    if problem.operand_format.name != "f32" or layout(view, tensor, size) != CHANNELS:
+        return False
+    extents = tuple(a.dst for a in view.conv.axes)
+    return not view.pointwise or collapsed(extents, view.strides(tensor)[2:]) is not None
+
+
+def lanes_in_place(problem: Problem, view: View, isa: Isa, lanes: str, vectors: int) -> bool:
+    """Of lanes, whole panels only, and channels that do not lie far apart."""
+    channels = per_group(view)[lanes]
+    whole = channels % (vectors * isa.lanes) == 0 and channels <= MOST_IN_PLACE
+    return whole and readable_in_place(problem, view, lanes)
+
+
 def _halo(view: View, chunk: _Chunk) -> float:
     """Return how often chunks of an image read a value of src: their rows overlap by the kernel's extent."""
     outer = view.conv.axes[:-1]
@@ -277,7 +294,8 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         row_panels_packed, lane_panels_packed = row_panels, lane_panels
         read = sum(channels[t] * stretch[t] for t in channels) * size * groups if groups > 1 else 0.0
     row_packed = 0.0 if spec.row_layout == IN_PLACE else row_bytes * row_panels_packed
-    packed = row_packed + lane_bytes * lane_panels_packed
+    lane_read = lane_bytes * lane_panels_packed
+    packed = row_packed + (0.0 if spec.lane_layout == IN_PLACE else lane_read)
     everything = batch * conv.positions
     fits = (
         packed if spec.groups_in_lanes else row_bytes + lane_bytes
@@ -292,7 +310,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
     held = row_packed
     if spec.row_layout == IN_PLACE:  # other channels lie between, and crowd the sets of a cache
         held = channels[rows] * stretch[rows] * F32_BYTES
-    room = budget / max(1.0, held + lane_bytes * lane_panels_packed + read)  # positions
+    room = budget / max(1.0, held + lane_read + read)  # positions
     if blocks == 1:
         images = max(1, int(room / conv.positions) // together) * together
         images = min(images, units * together)

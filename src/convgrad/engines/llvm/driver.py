@@ -19,7 +19,7 @@ from convgrad.engines.llvm.arguments import (
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, gather, keep, when_all_ended
-from convgrad.engines.llvm.pack import clear, look, pack, pack_groups, pack_looks
+from convgrad.engines.llvm.pack import clear, pack, pack_groups
 from convgrad.engines.llvm.tile import run_bytes, tile
 from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
@@ -42,15 +42,15 @@ def weights_module(spec: KernelSpec) -> str:
 def _packed_task(module: Module, spec: KernelSpec) -> None:
     """Emit ``task`` and what it calls, where operands are packed before they are multiplied."""
     if spec.groups_in_lanes:
-        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.group_channels[0], pack_looks(spec, "row"))
-        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.group_channels[1], pack_looks(spec, "lane"))
+        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.group_channels[0])
+        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.group_channels[1])
     else:
         if spec.row_layout != IN_PLACE:
             pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
-        pack(module, spec, "pack_lanes", spec.lane_layout, spec.width)
+        if spec.lane_layout != IN_PLACE:
+            pack(module, spec, "pack_lanes", spec.lane_layout, spec.width)
     if spec.tile.inner_taps > 1:
         clear(module, spec)
-        look(module, spec)
     for vectors in tile_widths(spec):
         tile(module, spec, vectors)
     carry(module, spec)
@@ -100,7 +100,6 @@ def _task(module: Module, spec: KernelSpec) -> None:
     with f.loop(t["chunks"], chunk=f.at(a.chunks, t["chunk"] * (8 * len(CHUNK)))) as chunk:
         with f.when(going(f, a)):
             c = columns(f, chunk.chunk, CHUNK)
-            f.store(f.value(0), f.scratch)
             if spec.groups_in_lanes:
                 _pack_groups(f, spec, a, t, c)
             with f.loop(t["groups"], sums=f.at(f.scratch, a.sums_at)) as group:
@@ -162,7 +161,9 @@ def _pack(
     if spec.row_layout != IN_PLACE:
         x = _pack_rows(f, spec, a, t, c, x)
     y = f.at(f.at(a.lanes, t["group"] * a.lane_group), c["image"] * a.lane_n)
-    return x, _pack_lanes(f, spec, a, t, c, y)
+    if spec.lane_layout != IN_PLACE:
+        return x, _pack_lanes(f, spec, a, t, c, y)
+    return x, f.at(y, t["lane"] * a.lane_panel)
 
 
 def _pack_groups(f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], c: Mapping[str, Value]) -> None:
@@ -178,7 +179,7 @@ def _pack_groups(f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Va
         with f.loop(c["images"], to=f.at(f.scratch, getattr(a, f"{side}_at")), source=source) as image:
             with f.loop(c[f"{side}_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-                rest = (where, count, step, apart, channel, groups, from_, to_, f.scratch)
+                rest = (where, count, step, apart, channel, groups, from_, to_)
                 to = _packed(f, spec, a, entry.to, count * size, moves, f"pack_{side}s", rest, (t["groups"], to_))
                 entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, getattr(a, f"{side}_image")), source=f.at(image.source, n))
@@ -227,17 +228,11 @@ def _packed(
 ) -> Value:  # fmt: skip
     """Pack one entry, of one panel or some a step apart, and return where the next goes.
 
-    For tiles of several taps a row of src has zeros on both sides, and dst is looked at: where all of it is finite,
-    its product with these zeros is what an absent tap contributes.
+    For tiles of several taps a row of src has zeros on both sides: their product with what is finite is what an absent
+    tap contributes.
     """
-    if spec.tile.inner_taps == 1:
+    if spec.tile.inner_taps == 1 or not moves:
         f.call(name, to, *arguments)
-        return f.at(to, size)
-    if not moves:
-        f.call(name, to, *arguments)
-        if pack_looks(spec, "lane" if spec.taps_on_rows else "row"):
-            return f.at(to, size)
-        f.call("look", f.scratch, to, size, *panels)
         return f.at(to, size)
     f.call("clear", to, a.src_left, *panels)
     inside = f.at(to, a.src_left)
@@ -304,9 +299,7 @@ def _blocks(
     index = f.at(a.run_index, (c["index"] + k["outer"]) * INDEX_BYTES)
     joins = f.at(a.joins, c["join"] * JOIN_BYTES)
     x, y = f.at(x, k["x"]), f.at(y, k["y"])
-    odd = f.compare("ne", f.load("i64", f.scratch), 0)  # what is not finite meets no zeros
-    segments = f.at(a.segments, f.select(odd, k["segment"], k["whole"]) * SEGMENT_BYTES)
-    segment_count = f.select(odd, k["segments"], f.value(1))
+    whole, segments = (f.at(a.segments, k[name] * SEGMENT_BYTES) for name in ("whole", "segment"))
     with f.loop(c["blocks"], entry=index, joins=joins, x=x, y=y, images=c["images"]) as block:
         runs = f.at(a.runs, f.load("i64", block.entry) * run_bytes(spec))
         run_count = f.load("i64", block.entry, 8)
@@ -314,8 +307,8 @@ def _blocks(
         firsts, carries = j["firsts"], j["carries"]
         images = f.least(block.images, a.block_images)
         _by_width(f, spec, left, (sums, bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, runs,
-                                  run_count, segments, segment_count, a.masks, a.row_step, a.lane_step, a.tap_step,
-                                  a.row_next))  # fmt: skip
+                                  run_count, whole, segments, k["segments"], a.masks, a.row_step, a.lane_step,
+                                  a.tap_step, a.row_next))  # fmt: skip
         with f.loop(carries, child=sums, firsts=firsts) as join:
             above, parent = join.firsts >> 1, f.at(join.child, spec.tile_bytes)
             f.call("carry", join.child, parent, bit(f, above))

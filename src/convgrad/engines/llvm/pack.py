@@ -24,28 +24,20 @@ def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -
     f.done()
 
 
-def pack_looks(spec: KernelSpec, side: str) -> bool:
-    """Whether the pack of groups of a side, row or lane, itself raises the flag that ``look`` raises elsewhere."""
-    moves = (side == "row") == spec.taps_on_rows
-    layout = spec.row_layout if side == "row" else spec.lane_layout
-    return spec.groups_in_lanes and layout == CHANNELS and not moves and spec.tile.inner_taps > 1
-
-
-def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channels: int, looks: bool) -> None:
+def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channels: int) -> None:
     """Emit a pack of groups, some panels of as many as there are lanes: to[panel][position][channel][group], in f32.
 
     Its source is source[panel * panel_from + position * step + channel * channel_step + group * group_step], of
-    ``groups`` groups of ``channels`` channels each; it reads no byte else. One that looks raises ``flag`` if some value
-    is not finite.
+    ``groups`` groups of ``channels`` channels each; it reads no byte else.
     """
     lanes = spec.isa.lanes
     shift = lanes.bit_length() - 1
     f = module.function(
         name, to="ptr", source="ptr", count="i64", step="i64", group_step="i64", channel_step="i64",
-        groups="i64", panel_from="i64", panel_to="i64", flag="ptr",
+        groups="i64", panel_from="i64", panel_to="i64",
     )  # fmt: skip
     if layout == CHANNELS:
-        _from_groups(f, spec, channels, looks)
+        _from_groups(f, spec, channels)
         f.done()
         return
     one = f"{name}_channel"
@@ -61,20 +53,17 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channe
     f.done()
 
 
-def _from_groups(f: Function, spec: KernelSpec, channels: int, looks: bool) -> None:
+def _from_groups(f: Function, spec: KernelSpec, channels: int) -> None:
     """All channels are neighbours: position by position, as they lie in memory; a last panel of few groups by masks."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     full = f.groups >> (lanes.bit_length() - 1)
     rest = f.groups - full * lanes
     pitch = channels * lanes * F32_BYTES
-    kind = f"<{lanes} x float>"
-    with f.loop(f.count, source=f.source, to=f.to, odd=f.zeros(kind)) as position:
-        with f.loop(full, source=position.source, to=position.to, odd=position.odd) as panel:
+    with f.loop(f.count, source=f.source, to=f.to) as position:
+        with f.loop(full, source=position.source, to=position.to) as panel:
             raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(channels)]
             values = [widen(f, spec.operand, value) for value in raw]
             _apart(f, spec, values, panel.to)
-            if looks:
-                panel.next(odd=_looked(f, values, panel.odd))
             for line in range(0, channels * lanes * size, 64):
                 f.prefetch(f.at(panel.source, AHEAD_BYTES + line))
             panel.next(source=f.at(panel.source, f.panel_from), to=f.at(panel.to, f.panel_to))
@@ -86,24 +75,7 @@ def _from_groups(f: Function, spec: KernelSpec, channels: int, looks: bool) -> N
             ]
             values = [widen(f, spec.operand, value) for value in raw]
             _apart(f, spec, values, panel.to)
-            if looks:
-                _raise_where_odd(f, spec, _looked(f, values, f.zeros(kind)))
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch), odd=panel.odd)
-    if looks:
-        _raise_where_odd(f, spec, position.odd)
-
-
-def _looked(f: Function, values: list[Value], odd: Value) -> Value:
-    """Return a sum that is NaN where some value is not finite, which times 0 is not 0."""
-    for value in values:
-        odd = f.fma(value, f.zeros(value.type), odd)
-    return odd
-
-
-def _raise_where_odd(f: Function, spec: KernelSpec, odd: Value) -> None:
-    total = f.intrinsic("float", f"llvm.vector.reduce.fadd.v{spec.isa.lanes}f32", f.zeros("float"), odd)
-    with f.when(f.op("i1", f"fcmp uno {total}, 0.0")):
-        f.store(f.value(1), f.flag)
+        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
 
 
 def _apart(f: Function, spec: KernelSpec, vectors: list[Value], to: Value) -> None:
@@ -125,25 +97,6 @@ def clear(module: Module, spec: KernelSpec) -> None:
             f.store(f.zeros(kind), loop.to)
             loop.next(to=f.at(loop.to, step))
         each.next(panel=f.at(each.panel, f.panel_step))
-    f.done()
-
-
-def look(module: Module, spec: KernelSpec) -> None:
-    """Emit ``look``: raise a flag if some packed values are not all finite, which times 0 are not 0."""
-    lanes = spec.isa.lanes
-    kind, step = f"<{lanes} x float>", lanes * F32_BYTES
-    f = module.function("look", flag="ptr", values="ptr", size="i64", panels="i64", panel_step="i64")
-    whole = f.size >> (step.bit_length() - 1)
-    with f.loop(f.panels, panel=f.values, sum=f.zeros(kind), rest=f.zeros("float")) as each:
-        with f.loop(whole, values=each.panel, sum=each.sum) as many:
-            total = f.fma(f.load(kind, many.values), f.zeros(kind), many.sum)
-            many.next(values=f.at(many.values, step), sum=total)
-        with f.loop((f.size - whole * step) >> 2, values=many.values, sum=each.rest) as one:
-            total = f.fma(f.load("float", one.values), f.zeros("float"), one.sum)
-            one.next(values=f.at(one.values, F32_BYTES), sum=total)
-        each.next(panel=f.at(each.panel, f.panel_step), sum=many.sum, rest=one.sum)
-    first = f.op(kind, f"insertelement {kind} zeroinitializer, {each.rest}, i64 0")
-    _raise_where_odd(f, spec, f.add(each.sum, first))
     f.done()
 
 

@@ -22,33 +22,64 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
 
     A run is a stretch of destination positions in a row, and a segment one of the positions under which the same taps
     of the tile exist: what a run and a segment share is summed. Runs hold byte offsets at position 0, so that a tap is
-    just another offset of the operand that moves with it. Where taps of the tile are absent, their sums stay as they
-    are; one tap has one segment, and is never absent in it.
+    just another offset of the operand that moves with it. One tap has one segment, and is never absent in it. Of
+    several, the block is summed as if all of them existed wherever one does, as src has zeros on its padding; only
+    where that gives a sum that is not finite it is summed again by ``segments``: where taps are absent, sums stay.
     """
     f = module.function(
         f"tile{vectors}",
         partial="ptr", first="i1", x="ptr", y="ptr", images="i64", x_image="i64", y_image="i64",
-        runs="ptr", run_count="i64", segments="ptr", segment_count="i64", masks="ptr",
+        runs="ptr", run_count="i64", whole="ptr", segments="ptr", segment_count="i64", masks="ptr",
         x_step="i64", y_step="i64", tap_step="i64", x_next="i64",
     )  # fmt: skip
     tile, kind = spec.tile, f"<{spec.isa.lanes} x float>"
     names = [f"sum{t}_{r}_{v}" for t, r, v in product(range(tile.taps), range(tile.rows), range(vectors))]
-    sums = {name: f.zeros(kind) for name in names}
-    one = _segment(f, f.segments) if tile.taps == 1 else None
-    with f.loop(f.images, x=f.x, y=f.y, **sums) as image:
+    zeros = {name: f.zeros(kind) for name in names}
+    if tile.taps == 1:
+        sums = _images(f, spec, vectors, f.images, (f.whole, f.value(1)), zeros)
+    else:
+        first = (f.whole, f.value(1))
+        with f.loop(f.hidden(f.value(2)), images=f.images, segments=first[0], several=first[1], **zeros) as attempt:
+            found = _images(f, spec, vectors, attempt.images, (attempt.segments, attempt.several), _of(attempt, names))
+            again = f.compare("eq", attempt.index, 0) & _some_is_not_finite(f, list(found.values()))
+            attempt.next(
+                images=f.select(again, f.images, f.value(0)), segments=f.segments, several=f.segment_count,
+                **{name: f.select(again, zeros[name], found[name]) for name in names},
+            )  # fmt: skip
+        sums = _of(attempt, names)
+    _join(f, spec, vectors, list(sums.values()))
+    f.done()
+
+
+def _images(
+    f: Function, spec: KernelSpec, vectors: int, images: Value, segments: tuple[Value, Value], sums: dict[str, Value]
+) -> dict[str, Value]:
+    """Sum all images by some segments; return the sums after them."""
+    names, one = list(sums), _segment(f, segments[0]) if spec.tile.taps == 1 else None
+    with f.loop(images, x=f.x, y=f.y, **sums) as image:
         with f.loop(f.run_count, run=f.runs, **_of(image, names)) as run:
             if one is not None:
                 after = _stretch(f, spec, vectors, image, run.run, one, _of(run, names))
             else:
-                with f.loop(f.segment_count, segment=f.segments, **_of(run, names)) as segment:
+                with f.loop(segments[1], segment=segments[0], **_of(run, names)) as segment:
                     words = _segment(f, segment.segment)
                     done = _stretch(f, spec, vectors, image, run.run, words, _of(segment, names))
                     segment.next(segment=f.at(segment.segment, 8 * len(SEGMENT)), **done)
                 after = _of(segment, names)
             run.next(run=f.at(run.run, run_bytes(spec)), **after)
         image.next(x=f.at(image.x, f.x_image), y=f.at(image.y, f.y_image), **_of(run, names))
-    _join(f, spec, vectors, [image.carried[n] for n in names])
-    f.done()
+    return _of(image, names)
+
+
+def _some_is_not_finite(f: Function, sums: list[Value]) -> Value:
+    """Tell whether a sum is NaN or infinite, or all together too large: times 0 their sum is not 0."""
+    while len(sums) > 1:
+        sums = [f.add(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)] + sums[len(sums) // 2 * 2 :]
+    kind = sums[0].type
+    lanes = kind[1:].split(" x ")[0]
+    zero = f.fma(sums[0], f.zeros(kind), f.zeros(kind))
+    odd = f.op(f"<{lanes} x i1>", f"fcmp uno {zero}, zeroinitializer")
+    return f.intrinsic("i1", f"llvm.vector.reduce.or.v{lanes}i1", odd)
 
 
 def _of(loop: Loop, names: list[str]) -> dict[str, Value]:

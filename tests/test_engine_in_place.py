@@ -1,0 +1,77 @@
+"""Lanes that are read where they lie: the specified bits, and no byte beside what is given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from convgrad import engines
+from convgrad.notation import problem
+from convgrad.plan.recipe import IN_PLACE, Plan
+from convgrad.spec.geometry import Conv
+from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import Problem
+from engine_helpers import HOST, ISAS, Array, empty, plans_for
+from guarded import Placed, run_guarded
+from helpers import assert_same_bits
+
+LINES = (
+    "BWD_W f32 NXC mb3ic1ih20oc32oh20kh5ph2",
+    "BWD_W f32 NXC mb9ic3ih11oc64oh11kh3ph1",
+    "BWD_W f32 NXC mb2ic3iw700oc16ow700kw7pw3",  # two blocks of a row
+    "BWD_W f32 NXC mb5ic4ih23iw9oc48oh12ow9kh3kw3sh2ph1pw1",
+    "BWD_W f32 NXC mb4ic2ih19iw40oc16oh19ow36kh3kw3dw1ph1pw0",
+    "BWD_W f32 NXC g2mb3ic4ih9oc64oh9kh3ph1",
+    "BWD_W f32 NXC mb4ic16ih20oc3oh20kh1ph0",  # one tap, one panel of rows
+    "BWD_W f32 NXC mb4ic2ih20oc64oh20kh1ph0",
+)
+
+
+def made(line: str) -> tuple[Problem, list[Array]]:
+    """Return a problem and canonical operands whose channels are neighbours."""
+    one, rng = problem(line), np.random.default_rng(len(line))
+    conv = one.geometry
+    assert isinstance(conv, Conv)
+    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
+    lying = [(n, *axes, c) for n, c, *axes in (shapes[t] for t in one.operands)]
+    return one, [np.moveaxis(rng.standard_normal(shape).astype(np.float32), -1, 1) for shape in lying]
+
+
+def in_place(one: Problem, operands: list[Array], isa: str, l2_bytes: int) -> list[Plan]:
+    plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=l2_bytes)
+    return [plan for plan in plans if plan.spec.lane_layout == IN_PLACE and not plan.spec.groups_in_lanes]
+
+
+@pytest.mark.parametrize("isa", HOST)
+@pytest.mark.parametrize("line", LINES)
+def test_the_specified_bits_and_nothing_beside(line: str, isa: str) -> None:
+    one, operands = made(line)
+    expected = evaluate_in_order(one, operands)
+    for at_end, l2_bytes in ((True, 1 << 12), (False, 1 << 20)):
+        placed = [Placed(a, a.strides, at_end) for a in (*operands, empty(one))]
+        *given, out = (p.array for p in placed)
+        plans = in_place(one, given, isa, l2_bytes)
+        assert plans, "nothing is read in place"
+        for plan, parts in ((plan, parts) for plan in plans[:6:2] for parts in (1, 2)):
+            out[...] = np.nan
+            cut = replace(plan, parts=(*plan.parts[:-1], parts), threads=parts)
+            run_guarded(cut, one, given, out, at_end)
+            assert_same_bits(np.ascontiguousarray(out), expected, (line, at_end, str(cut)))
+        assert placed[-1].intact()
+
+
+@pytest.mark.parametrize(
+    ("line", "lanes"),
+    [
+        (LINES[0], IN_PLACE),
+        (LINES[0].replace("oc32", "oc33"), "channels"),  # no whole vectors: the last would run over
+        (LINES[0].replace("oc32", "oc128"), "channels"),  # far apart
+        (LINES[0].replace("f32", "bf16"), "channels"),
+    ],
+)
+def test_what_is_read_in_place(line: str, lanes: str) -> None:
+    machine = engines.machine_of(problem(line))
+    assert machine is not None
+    assert engines.plan_of(problem(line), machine, 1).spec.lane_layout == lanes
