@@ -9,7 +9,8 @@ import pytest
 
 from convgrad import engines
 from convgrad.notation import problem
-from convgrad.plan.recipe import IN_PLACE, Plan
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import CHANNELS, IN_PLACE, Plan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
@@ -49,29 +50,33 @@ def in_place(one: Problem, operands: list[Array], isa: str, l2_bytes: int) -> li
 def test_the_specified_bits_and_nothing_beside(line: str, isa: str) -> None:
     one, operands = made(line)
     expected = evaluate_in_order(one, operands)
-    for at_end, l2_bytes in ((True, 1 << 12), (False, 1 << 20)):
-        placed = [Placed(a, a.strides, at_end) for a in (*operands, empty(one))]
-        *given, out = (p.array for p in placed)
+    for at_end, turn, l2_bytes in ((True, 1, 1 << 12), (False, 1, 1 << 20), (True, -1, 1 << 20), (False, -1, 1 << 12)):
+        turns = [(turn, 1, *(turn for _ in a.shape[2:])) for a in operands]
+        strides = [tuple(np.multiply(a.strides, by).tolist()) for a, by in zip(operands, turns, strict=True)]
+        out_at = Placed(empty(one), empty(one).strides, at_end)
+        given = [Placed(a, s, at_end).array for a, s in zip(operands, strides, strict=True)]
+        out = out_at.array
         plans = in_place(one, given, isa, l2_bytes)
         assert plans, "nothing is read in place"
         for plan, parts in ((plan, parts) for plan in plans[:6:2] for parts in (1, 2)):
             out[...] = np.nan
             cut = replace(plan, parts=(*plan.parts[:-1], parts), threads=parts)
             run_guarded(cut, one, given, out, at_end)
-            assert_same_bits(np.ascontiguousarray(out), expected, (line, at_end, str(cut)))
-        assert placed[-1].intact()
+            assert_same_bits(np.ascontiguousarray(out), expected, (line, at_end, turn, str(cut)))
+        assert out_at.intact()
 
 
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(
     ("line", "lanes"),
     [
         (LINES[0], IN_PLACE),
-        (LINES[0].replace("oc32", "oc33"), "channels"),  # no whole vectors: the last would run over
-        (LINES[0].replace("oc32", "oc128"), "channels"),  # far apart
-        (LINES[0].replace("f32", "bf16"), "channels"),
+        (LINES[0].replace("oc32", "oc33"), CHANNELS),  # no whole vectors: the last would run over
+        (LINES[0].replace("oc32", "oc128"), CHANNELS),  # positions far apart,
+        ("BWD_W f32 NXC g16mb8ic48ih56oc1024oh56kh3ph1", CHANNELS),  # of all groups together
+        (LINES[0].replace("f32", "bf16"), CHANNELS),
     ],
 )
-def test_what_is_read_in_place(line: str, lanes: str) -> None:
-    machine = engines.machine_of(problem(line))
-    assert machine is not None
-    assert engines.plan_of(problem(line), machine, 1).spec.lane_layout == lanes
+def test_what_is_read_in_place(line: str, lanes: str, isa: str) -> None:
+    """As plans say for made-up machines."""
+    assert engines.plan_of(problem(line), Machine(ISAS[isa], l2_bytes=1 << 20), 1).spec.lane_layout == lanes

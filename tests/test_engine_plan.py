@@ -17,8 +17,9 @@ from convgrad.plan.strategies import plan
 from convgrad.plan.view import View, blocks_of, pieces, view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import Order, height_of, over_positions
-from convgrad.spec.ordered import sum_in_order
-from engine_helpers import Array, empty
+from convgrad.spec.ordered import evaluate_in_order, sum_in_order
+from engine_helpers import HOST, Array, empty, plans_for, run_plan
+from helpers import assert_same_bits
 
 AVX512, AVX2 = Machine(ISAS["avx512"]), Machine(ISAS["avx2"])
 
@@ -120,3 +121,13 @@ def test_plans_load_no_compiler() -> None:
         "assert not any(m.startswith('llvmlite') for m in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("isa", HOST)
+def test_slices_of_an_image_that_lie_on_padding(isa: str) -> None:
+    """From the second position on nothing is met, at distances beyond 64 bits of bytes."""
+    one = problem("BWD_W f32 NXC mb1ic600iw5oc32ow600kw3sw1125899906842624pw0")
+    operands = [np.moveaxis(np.ones(shape, np.float32), -1, 1) for shape in ((1, 5, 600), (1, 600, 32))]
+    expected = evaluate_in_order(one, operands)
+    for each in plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 12)[::9]:
+        assert_same_bits(run_plan(each, one, operands, empty(one)), expected, str(each))

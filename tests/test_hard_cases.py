@@ -235,6 +235,7 @@ WRONG_SHAPES = (
     plain("pytorch#147362 dilation", (2, 3, 5, 5), (4, 3, 1, 1), (5, 5), d=FAR),
     up("pytorch#147362 transposed", (2, 3, 1, 1), (3, 4, 3, 2), (3, 2), s=FAR),
     plain("pytorch#147362 many channels", (2, 600, 5, 1), (7, 600, 3, 1), (1, 1), s=FAR),
+    plain("pytorch#147362 blocks on padding", (1, 600, 5), (7, 600, 3), (600,), s=2**50, pe=599 * 2**50),
     plain("pytorch#147362 all but one on pads", (2, 64, 5, 5), (64, 1, 5, 1), (5, 5), d=FAR, p=[2 * FAR, 0], g=64),
 )
 FURTHER = (

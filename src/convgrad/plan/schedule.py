@@ -11,7 +11,7 @@ import numpy as np
 from convgrad.formats import FORMATS
 from convgrad.plan.joins import joins, joins_apart
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.recipe import F32_BYTES, KernelSpec, Plan
+from convgrad.plan.recipe import KernelSpec, Plan
 from convgrad.plan.taps import Table, margins, runs_of, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.view import (
@@ -158,7 +158,7 @@ def _operand(
     return {
         "n": strides[0], "c": strides[1], "i": inner_step(view, tensor), "g": group,
         "group": group * spec.groups_a_panel, "channels": channels,
-        "panel": spec.width * F32_BYTES if in_place else panel, "image": strides[0] if in_place else image,
+        "panel": panel, "image": strides[0] if in_place else image,
         "step": step * (view.conv.axes[-1].stride if tensor == "src" else 1),
         "ahead": _ahead(view, tensor, step),
     }  # fmt: skip
@@ -292,9 +292,10 @@ def _slice(
     slots, where = np.unique(used, return_inverse=True)
     missing = int(slots[0] < 0)
     slot = np.maximum(where.reshape(used.shape) - missing, 0)
-    i0 = max(0, int(p0.min()) * inner.stride - inner.pad_begin)
+    extent = view.conv.positions if view.pointwise else inner.src
+    i0 = min(extent, max(0, int(p0.min()) * inner.stride - inner.pad_begin))
     i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
-    width = max(0, min(view.conv.positions if view.pointwise else inner.src, i1) - i0)
+    width = max(0, min(extent, i1) - i0)
     left, right = margins(view, plan.spec)
     if view.pointwise:
         src = rows_of(at[0], i0, width, inner.src, view.src_strides[-1])

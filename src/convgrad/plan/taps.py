@@ -88,6 +88,8 @@ def tap_tables(
 def together(outs: Table, size: int) -> bool:
     """Return whether what tiles of taps write lies together: all tiles of one tap, or the taps of each tile of several.
 
+    Where a tile has taps that another writes, it does not.
+
     >>> together(np.array([[0], [4], [8], [12]]), 4), together(np.array([[0, 4, 8, 12], [NOWHERE, 16, 20, 24]]), 4)
     (True, False)
     """

@@ -31,7 +31,7 @@ CALL_NS = 20_000.0  # checks, and the way into compiled code
 APART_BYTES = 96.0  # what reading a piece of memory of its own costs, as bytes of a longer one
 FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes, rows or taps next to each other in the output, or none
 FEW_SUMS = 0.65  # of the registers: beyond, tiles of groups are slower
-MOST_IN_PLACE = 64  # channels that lanes are read from in place: of more, a panel's vectors lie far apart
+MOST_APART = 256  # bytes from a position to the next where lanes are read in place: farther, few sets of L1 hold all
 REMOTE = 5.0  # how much longer it takes to read what another core has written
 WHOLE: Parts = (1, 1, 1, 1, 1)
 RUN_CYCLES, SEGMENT_CYCLES, JOIN_CYCLES = 12.0, 8.0, 1.5  # to begin a run, a segment; to join a vector of sums
@@ -115,7 +115,8 @@ def finish_ns(problem: Problem, view: View, spec: KernelSpec, lanes: str) -> flo
     next_lane, next_row = (dst, src) if lanes == "dst" else (src, dst)
     if spec.groups_in_lanes:
         next_lane = channels["dst"] * dst
-    next_tap = taps[-1] if conv.taps >= SHORTEST_LINE else 0
+    line = conv.taps if spec.tile.taps == 1 else spec.tile.taps
+    next_tap = next((step for step in reversed(taps) if step), 0) if line >= SHORTEST_LINE else 0
     together = problem.output_format.dtype.itemsize in (next_lane, next_row, next_tap)
     return FINISH_NS[together] * conv.dst_channels * channels["src"] * conv.taps
 
@@ -215,10 +216,9 @@ def readable_in_place(problem: Problem, view: View, tensor: str) -> bool:
 
 
 def lanes_in_place(problem: Problem, view: View, isa: Isa, lanes: str, vectors: int) -> bool:
-    """Of lanes, whole panels only, and channels that do not lie far apart."""
-    channels = per_group(view)[lanes]
-    whole = channels % (vectors * isa.lanes) == 0 and channels <= MOST_IN_PLACE
-    return whole and readable_in_place(problem, view, lanes)
+    """Tiles can read lanes where they are in whole panels only, and should where positions lie close together."""
+    whole = per_group(view)[lanes] % (vectors * isa.lanes) == 0
+    return whole and abs(inner_step(view, lanes)) <= MOST_APART and readable_in_place(problem, view, lanes)
 
 
 def _halo(view: View, chunk: _Chunk) -> float:

@@ -163,7 +163,7 @@ def _pack(
     y = f.at(f.at(a.lanes, t["group"] * a.lane_group), c["image"] * a.lane_n)
     if spec.lane_layout != IN_PLACE:
         return x, _pack_lanes(f, spec, a, t, c, y)
-    return x, f.at(y, t["lane"] * a.lane_panel)
+    return x, y
 
 
 def _pack_groups(f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], c: Mapping[str, Value]) -> None:
@@ -250,6 +250,8 @@ def _lane_panel(
     first_tap, left = f.at(a.taps, t["tap"] * TAP_BYTES), _lanes_left(f, spec, a, t, panel)
     if spec.groups_in_lanes:
         y = f.at(y, _first_lane(f, spec, a, panel) * (spec.isa.lanes * F32_BYTES))
+    elif spec.lane_layout == IN_PLACE:
+        y = f.at(y, _first_lane(f, spec, a, panel) * F32_BYTES)
     else:
         y = f.at(y, lane.index * a.lane_panel)
     with f.loop(t["rows"], sums=lane.sums) as row:

@@ -85,6 +85,7 @@ def _by_rows(f: Function, spec: KernelSpec, sums: Value, out: Value, rows: Value
 
 
 def _by_taps(f: Function, spec: KernelSpec, sums: Value, out: Value, rows: Value, pitch: Value) -> None:
+    """All taps of a tile go somewhere, where taps lie together."""
     tiles, count, step = f.tap_tiles, f.value(spec.tile.taps), f.value(spec.tap_bytes)
     if spec.tile.taps == 1:  # a line runs through the tiles
         tiles, count, step = f.value(1), f.tap_tiles, f.sums_step

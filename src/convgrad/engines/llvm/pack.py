@@ -16,8 +16,8 @@ AHEAD_BYTES = 8192  # and what lies together
 def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
     """Emit a pack of panels: to[position][channel] = source[position * step + channel * channel_step], in f32.
 
-    It reads ``channels`` channels of ``count`` positions and no byte else, and writes ``width`` lanes a position; what
-    lies in lanes beyond the channels is never used.
+    It reads ``channels`` channels of ``count`` positions and no byte else, and writes ``width`` lanes a position:
+    beyond the channels zeros, or channels again, as a tile of several taps looks whether all its sums are finite.
     """
     f = module.function(name, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
     _PACKS[layout](f, spec, width, width * F32_BYTES)

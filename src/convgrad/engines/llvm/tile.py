@@ -34,16 +34,15 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
     )  # fmt: skip
     tile, kind = spec.tile, f"<{spec.isa.lanes} x float>"
     names = [f"sum{t}_{r}_{v}" for t, r, v in product(range(tile.taps), range(tile.rows), range(vectors))]
-    zeros = {name: f.zeros(kind) for name in names}
+    zeros, one = {name: f.zeros(kind) for name in names}, f.value(1)
     if tile.taps == 1:
-        sums = _images(f, spec, vectors, f.images, (f.whole, f.value(1)), zeros)
+        sums = _images(f, spec, vectors, f.images, (f.whole, one), zeros)
     else:
-        first = (f.whole, f.value(1))
-        with f.loop(f.hidden(f.value(2)), images=f.images, segments=first[0], several=first[1], **zeros) as attempt:
-            found = _images(f, spec, vectors, attempt.images, (attempt.segments, attempt.several), _of(attempt, names))
+        with f.loop(f.hidden(f.value(2)), images=f.images, segments=f.whole, number=one, **zeros) as attempt:
+            found = _images(f, spec, vectors, attempt.images, (attempt.segments, attempt.number), _of(attempt, names))
             again = f.compare("eq", attempt.index, 0) & _some_is_not_finite(f, list(found.values()))
             attempt.next(
-                images=f.select(again, f.images, f.value(0)), segments=f.segments, several=f.segment_count,
+                images=f.select(again, f.images, f.value(0)), segments=f.segments, number=f.segment_count,
                 **{name: f.select(again, zeros[name], found[name]) for name in names},
             )  # fmt: skip
         sums = _of(attempt, names)
