@@ -29,7 +29,8 @@ WAKE_NS = 15_000.0  # a thread that waits is there in 3 microseconds, one that s
 UNEVEN = 0.1
 CALL_NS = 20_000.0  # checks, and the way into compiled code
 APART_BYTES = 96.0  # what reading a piece of memory of its own costs, as bytes of a longer one
-FINISH_NS = {True: 0.3, False: 1.0}  # a weight: its lanes, rows or taps next to each other in the output, or none
+# A weight, by what lies next to each other in the output: the first that does, as finish.py has it; or nothing.
+FINISH_NS = {"lanes": 0.3, "rows": 0.65, "taps": 0.4, "": 1.0}
 FEW_SUMS = 0.65  # of the registers: beyond, tiles of groups are slower
 MOST_APART = 256  # bytes from a position to the next where lanes are read in place: farther, few sets of L1 hold all
 REMOTE = 5.0  # how much longer it takes to read what another core has written
@@ -117,8 +118,9 @@ def finish_ns(problem: Problem, view: View, spec: KernelSpec, lanes: str) -> flo
         next_lane = channels["dst"] * dst
     line = conv.taps if spec.tile.taps == 1 else spec.tile.taps
     next_tap = next((step for step in reversed(taps) if step), 0) if line >= SHORTEST_LINE else 0
-    together = problem.output_format.dtype.itemsize in (next_lane, next_row, next_tap)
-    return FINISH_NS[together] * conv.dst_channels * channels["src"] * conv.taps
+    size, ways = problem.output_format.dtype.itemsize, {"lanes": next_lane, "rows": next_row, "taps": next_tap}
+    way = next((name for name, step in ways.items() if step == size), "")
+    return FINISH_NS[way] * conv.dst_channels * channels["src"] * conv.taps
 
 
 def _span(axis: Axis) -> int:
