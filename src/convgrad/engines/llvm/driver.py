@@ -18,7 +18,7 @@ from convgrad.engines.llvm.arguments import (
 )
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.finish import finish
-from convgrad.engines.llvm.join import carry, gather, keep, when_all_ended
+from convgrad.engines.llvm.join import carry, climb, gather, keep, when_all_ended
 from convgrad.engines.llvm.pack import clear, pack, pack_groups
 from convgrad.engines.llvm.tile import run_bytes, tile
 from convgrad.plan.joins import JOIN
@@ -162,7 +162,7 @@ def _pack(
         x = _pack_rows(f, spec, a, t, c, x)
     y = f.at(f.at(a.lanes, t["group"] * a.lane_group), c["image"] * a.lane_n)
     if spec.lane_layout != IN_PLACE:
-        return x, _pack_lanes(f, spec, a, t, c, y)
+        y = _pack_lanes(f, spec, a, t, c, y)
     return x, y
 
 
@@ -311,11 +311,7 @@ def _blocks(
         _by_width(f, spec, left, (sums, bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, runs,
                                   run_count, whole, segments, k["segments"], a.masks, a.row_step, a.lane_step,
                                   a.tap_step, a.row_next))  # fmt: skip
-        with f.loop(carries, child=sums, firsts=firsts) as join:
-            above, parent = join.firsts >> 1, f.at(join.child, spec.tile_bytes)
-            f.call("carry", join.child, parent, bit(f, above))
-            join.next(child=parent, firsts=above)
-        keep(f, spec, j["unit"], join.child, kept)
+        keep(f, spec, j["unit"], climb(f, spec, sums, firsts >> 1, carries), kept)
         block.next(
             entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, JOIN_BYTES),
             x=f.at(block.x, a.block_step * a.row_image), y=f.at(block.y, a.block_step * a.lane_image),

@@ -26,6 +26,15 @@ def carry(module: Module, spec: KernelSpec) -> None:
     f.done()
 
 
+def climb(f: Function, spec: KernelSpec, child: Value, firsts: Value, levels: Value) -> Value:
+    """Carry a sum upward, level by level, each behind the one below; return where the last is."""
+    with f.loop(levels, child=child, firsts=firsts) as join:
+        parent = f.at(join.child, spec.tile_bytes)
+        f.call("carry", join.child, parent, bit(f, join.firsts))
+        join.next(child=parent, firsts=join.firsts >> 1)
+    return join.child
+
+
 def keep(f: Function, spec: KernelSpec, unit: Value, sums: Value, kept: Value) -> None:
     """Where the sum of a unit is done that another task's are joined with, put it among the others."""
     with f.when(unit >= 0):

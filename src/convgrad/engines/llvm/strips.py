@@ -16,14 +16,13 @@ from convgrad.engines.llvm.arguments import (
     SEGMENT_BYTES,
     TAP_BYTES,
     Arguments,
-    bit,
     columns,
     going,
 )
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.finish import finish
-from convgrad.engines.llvm.join import carry, gather, keep, when_all_ended
+from convgrad.engines.llvm.join import carry, climb, gather, keep, when_all_ended
 from convgrad.engines.llvm.tile import run_bytes
 from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
@@ -95,11 +94,7 @@ def _block(
                     tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
     j = columns(f, joins, JOIN)
     with f.loop(t["groups"] * t["taps"], sums=sums, kept=f.at(a.kept, t["kept"])) as each:
-        with f.loop(j["carries"] + 1, child=each.sums, firsts=j["firsts"]) as join:
-            parent = f.at(join.child, spec.tile_bytes)
-            f.call("carry", join.child, parent, bit(f, join.firsts))
-            join.next(child=parent, firsts=join.firsts >> 1)
-        keep(f, spec, j["unit"], join.child, each.kept)
+        keep(f, spec, j["unit"], climb(f, spec, each.sums, j["firsts"], j["carries"] + 1), each.kept)
         each.next(sums=f.at(each.sums, a.sums_step), kept=f.at(each.kept, a.kept_step))
 
 
