@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import ceil, gcd, prod
+from math import ceil, prod
 
-from convgrad.plan.machine import ISAS, LINE_BYTES, Machine
+from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.recipe import CHANNELS, GROUPS, IN_PLACE, KernelSpec, Tile
 from convgrad.plan.schedule import STRIP
 from convgrad.plan.taps import starts
-from convgrad.plan.tiles import FEW, Kernel, finish_ns, layout
+from convgrad.plan.tiles import FEW, Kernel, finish_ns, layout, lines_held
 from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem
 
@@ -72,9 +72,8 @@ def _kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec) ->
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * cycle_ns
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
     read = met * conv.groups * problem.operand_format.dtype.itemsize / machine.bytes_per_ns
-    pitch = max(1, abs(view.dst_strides[-1]) // LINE_BYTES)
-    sets = machine.l1_bytes // (L1_WAYS * LINE_BYTES)
-    if min(inner.dst, STRIP) * (tile.outer_taps + 1) > L1_WAYS * sets // gcd(sets, pitch):
+    held = lines_held(machine.l1_bytes, L1_WAYS, view.dst_strides[-1])
+    if min(inner.dst, STRIP) * (tile.outer_taps + 1) > held:
         compute *= CROWDED
     if tiles > 1:
         compute *= AGAIN

@@ -265,10 +265,10 @@ class _Chunk:
     scratch_bytes: int
 
 
-def _lines_held(machine: Machine, pitch: int) -> int:
-    """Return how many lines a pitch apart the second cache holds: those a power of two apart share few of its sets."""
-    sets = machine.l2_bytes // (L2_WAYS * LINE_BYTES)
-    return L2_WAYS * sets // gcd(sets, max(1, pitch // LINE_BYTES))
+def lines_held(cache_bytes: int, ways: int, pitch: int) -> int:
+    """Return how many lines a pitch apart a cache holds: those a power of two apart share few of its sets."""
+    sets = cache_bytes // (ways * LINE_BYTES)
+    return ways * sets // gcd(sets, max(1, abs(pitch) // LINE_BYTES))
 
 
 def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tuple[int, ...], size: int) -> _Chunk:
@@ -303,7 +303,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         packed if spec.groups_in_lanes else row_bytes + lane_bytes
     ) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
     if spec.row_layout == IN_PLACE:
-        fits = fits and everything <= 2 * _lines_held(machine, abs(view.strides(rows)[-1]))
+        fits = fits and everything <= 2 * lines_held(machine.l2_bytes, L2_WAYS, view.strides(rows)[-1])
     fits = fits and read * everything <= machine.l2_bytes // 2
     if blocks == 1 and fits:
         return _Chunk(0, batch, int(packed * everything) + tile_bytes * taps)
