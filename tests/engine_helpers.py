@@ -14,6 +14,7 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
+from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import Plan
 from convgrad.plan.strategies import plans
@@ -50,6 +51,21 @@ def run_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array
     return np.ascontiguousarray(out)
 
 
+def made(line: str, fill: str = "normal") -> tuple[Problem, list[Array]]:
+    """Return a problem and canonical operands whose channels are neighbours."""
+    one, rng = problem_of(line), np.random.default_rng(len(line))
+    conv = one.geometry
+    assert isinstance(conv, Conv)
+    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
+    operands = []
+    for tensor in one.operands:
+        n, c, *axes = shapes[tensor]
+        lying = (n, *axes, c)
+        values = rng.standard_normal(lying) if fill == "normal" else rng.integers(-3, 4, lying)
+        operands.append(np.moveaxis(values.astype(one.operand_format.dtype), -1, 1))
+    return one, operands
+
+
 def digest(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
@@ -69,4 +85,4 @@ def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
             return case, prepared
 
 
-__all__ = ["HOST", "ISAS", "Array", "digest", "empty", "plans_for", "prepared_weights", "run_plan"]
+__all__ = ["HOST", "ISAS", "Array", "digest", "empty", "made", "plans_for", "prepared_weights", "run_plan"]

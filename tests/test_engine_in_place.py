@@ -11,10 +11,9 @@ from convgrad import engines
 from convgrad.notation import problem
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import CHANNELS, IN_PLACE, Plan
-from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, ISAS, Array, empty, plans_for
+from engine_helpers import HOST, ISAS, Array, empty, made, plans_for
 from guarded import Placed, run_guarded
 from helpers import assert_same_bits
 
@@ -28,16 +27,6 @@ LINES = (
     "BWD_W f32 NXC mb4ic16ih20oc3oh20kh1ph0",  # one tap, one panel of rows
     "BWD_W f32 NXC mb4ic2ih20oc64oh20kh1ph0",
 )
-
-
-def made(line: str) -> tuple[Problem, list[Array]]:
-    """Return a problem and canonical operands whose channels are neighbours."""
-    one, rng = problem(line), np.random.default_rng(len(line))
-    conv = one.geometry
-    assert isinstance(conv, Conv)
-    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
-    lying = [(n, *axes, c) for n, c, *axes in (shapes[t] for t in one.operands)]
-    return one, [np.moveaxis(rng.standard_normal(shape).astype(np.float32), -1, 1) for shape in lying]
 
 
 def in_place(one: Problem, operands: list[Array], isa: str, l2_bytes: int) -> list[Plan]:

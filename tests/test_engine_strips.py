@@ -19,7 +19,7 @@ from convgrad.spec import oracle
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, Array, empty, plans_for, run_plan
+from engine_helpers import HOST, Array, empty, made, plans_for, run_plan
 from guarded import Placed, run_guarded
 from helpers import assert_same_bits
 
@@ -42,21 +42,6 @@ LINES = [
     "BWD_W f32 NXC g64mb64ic64ih5oc64oh1kh5sh36028797018963968ph0",  # the next position is nowhere in 2^64 bytes,
     "BWD_W f32 NXC g64mb9ic64ih5iw14oc64oh2ow14kh5kw3sh36028797018963968ph36028797018963968pw1",  # nor the first
 ]
-
-
-def made(line: str, fill: str = "normal") -> tuple[Problem, list[Array]]:
-    """Return a problem and canonical operands whose channels are neighbours."""
-    one, rng = problem(line), np.random.default_rng(len(line))
-    conv = one.geometry
-    assert isinstance(conv, Conv)
-    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
-    operands = []
-    for tensor in one.operands:
-        n, c, *axes = shapes[tensor]
-        lying = (n, *axes, c)
-        values = rng.standard_normal(lying) if fill == "normal" else rng.integers(-3, 4, lying)
-        operands.append(np.moveaxis(values.astype(one.operand_format.dtype), -1, 1))
-    return one, operands
 
 
 def strips_of(one: Problem, operands: list[Array], isa: str) -> list[Plan]:
