@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
+from convgrad.engines import pool
+
 # A shell has what it runs in the background ignore Ctrl-C, and children inherit that; tests interrupt themselves
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let eight threads run a driver, however many cores there are."""
+    monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(8)))

@@ -20,7 +20,7 @@ import numpy as np
 from llvmlite import binding
 
 import convgrad
-from convgrad.engines import threads as pool
+from convgrad.engines import pool
 from convgrad.formats import FORMATS
 
 Array = np.ndarray

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from convgrad.engines import threads as pool
+from convgrad.engines import workspace
 from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.functional.call import prepare
 from convgrad.plan.recipe import Plan
@@ -105,6 +105,8 @@ def lying(rng: np.random.Generator, array: Array, strided: bool) -> tuple[int, .
 class GuardedScratch:
     """What the pool takes scratch memory from: just as much as is asked, NaN, on a cache line, among guard pages."""
 
+    held = None  # nothing that a thread has between calls
+
     def __init__(self, at_end: bool) -> None:
         self.at_end = at_end
         self.given: list[Guarded] = []
@@ -172,7 +174,7 @@ def run_one(rng: np.random.Generator, name: str, operand: str, output: str, done
         *given, out = (p.array for p in placed)
         scratch = GuardedScratch(at_end)
         shared = GuardedShared(at_end)
-        pool._scratch, pool.shared = scratch, shared  # type: ignore[assignment]
+        workspace.scratch, workspace.shared = scratch, shared  # type: ignore[assignment]
         each = iter(given)
         operands = [a if is_shape else next(each) for a, is_shape in zip(plain, shapes, strict=True)]
         convgrad.run(

@@ -22,6 +22,8 @@ from engine_classes import CLASSES, case_of, draw, layouts_of
 from engine_helpers import HOST, SMALL, WEIGHTS, Array, digest
 from engine_runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
 
+pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
+
 PAIRS = (("f32", "f32"), ("bf16", "f32"), ("f16", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("f32", "bf16"))
 MOST = 1_000_000  # multiply-adds of a problem that the oracle solves
 CUT, LARGE = 3_500_000, 8_000_000  # from the first on, calls are cut for threads

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from convgrad import engines
-from convgrad.engines import threads as pool
+from convgrad.engines import pool
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import prepare
 from convgrad.formats import FORMATS
@@ -20,6 +20,8 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, SMALL, Array, digest, empty, plans_for, run_plan
+
+pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 
 TYPES = ("f32", "bf16", "f16")
 CHANNELS = [1, 3, 8, 13, 16, 24, 31, 32, 48, 64, 67, 96, 128, 130]
@@ -77,6 +79,7 @@ class Hashes:
     digests: dict[tuple[object, ...], str]
     tasks: tuple[int, ...]
     chunks: tuple[int, ...]
+    threads: frozenset[int]  # that plans were cut for
 
 
 def values(shape: tuple[int, ...], one: Problem, rng: np.random.Generator) -> Array:
@@ -89,7 +92,7 @@ def lying(array: Array, layout: str) -> Array:
 
 def hashes_of(line: str, fmt: str, output: str, accumulate: bool, seed: int) -> Hashes:
     """Run one problem in every way, each into an output of its own, full of NaN or of the old value."""
-    words, digests, tasks, chunks = f"{line} {fmt} to {output}", {}, [], []
+    words, digests, tasks, chunks, planned = f"{line} {fmt} to {output}", {}, [], [], set()
     deconv, shape = line.startswith("deconv"), line.removeprefix("deconv ")
     for data_format in ("NXC", "NCX"):
         one = problem(as_line(shape, deconv, fmt, data_format))
@@ -117,13 +120,14 @@ def hashes_of(line: str, fmt: str, output: str, accumulate: bool, seed: int) -> 
                     call.execute(operands, out)
                     digests[data_format, isa, threads, machine.l2_bytes] = digest(out)
                     tasks.append(call.plan.tasks)
+                    planned.add(call.plan.threads)
                     chunks.append(int(call.schedule.tables["tasks"][:, TASK.index("chunks")].max()))
         out = fresh()
         assert engines.execute(one, operands, out, 3).engine == "generated"
         digests[data_format, "as chosen"] = digest(out)
         if conv.multiply_adds < SMALL and data_format == "NXC":
             digests["the specified order"] = digest(evaluate_in_order(one, operands, old))
-    return Hashes(words, digests, tuple(tasks), tuple(chunks))
+    return Hashes(words, digests, tuple(tasks), tuple(chunks), frozenset(planned))
 
 
 def assert_one(found: Hashes) -> None:
@@ -157,6 +161,7 @@ def run_chunk(seed: int) -> None:
         assert_one(found)
         all_found.append(found)
     assert max(max(one.tasks) for one in all_found) >= 4
+    assert {min(THREADS), max(THREADS)} <= set().union(*(one.threads for one in all_found))
     assert max(max(one.chunks) for one in all_found) >= 2
 
 

@@ -17,13 +17,16 @@ import pytest
 import convgrad
 from children import Layer
 from convgrad import engines
-from convgrad.engines import threads as pool
+from convgrad.engines import pool, workspace
+from convgrad.engines import threads as setting
 from convgrad.engines.llvm import isas
 from convgrad.errors import ConvgradError
 from convgrad.notation import problem
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from engine_helpers import Array, empty
+
+pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 
 LAYERS = [Layer((20, 20), (3, 3), (40, 70), batch=4, pad=1), Layer((30,), (3,), (7, 9), batch=2, data_format="NCX")]
 TINY = [Layer((4,), (1,), (1, 1)), Layer((3, 3), (2, 2), (2, 2), groups=2), Layer((9,), (3,), (17, 33), type="bf16")]
@@ -59,7 +62,7 @@ def test_the_number_of_threads(
         monkeypatch.delenv(name, raising=False)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    assert pool.count(threads) == expected
+    assert setting.count(threads) == expected
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
@@ -68,7 +71,7 @@ def test_settings_that_are_not_understood(name: str, value: str, monkeypatch: py
     monkeypatch.delenv("CONVGRAD_NUM_THREADS", raising=False)
     monkeypatch.setenv(name, value)
     with pytest.raises(ConvgradError, match=f"{name} must be a positive integer; got '{value}'"):
-        pool.count(None)
+        setting.count(None)
 
 
 def test_the_cap_on_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,10 +129,10 @@ def test_an_interrupt_while_scratch_is_made(monkeypatch: pytest.MonkeyPatch) -> 
         def ctypes(self) -> object:
             raise KeyboardInterrupt
 
-    scratch, sizes = pool._Scratch(), (1000, 5000)
+    scratch, sizes = workspace.Scratch(), (1000, 5000)
     for size in sizes:
         with monkeypatch.context() as patched:
-            patched.setattr(pool.np, "empty", lambda n, kind: np.zeros(n, kind).view(Interrupted))
+            patched.setattr(workspace.np, "empty", lambda n, kind: np.zeros(n, kind).view(Interrupted))
             with pytest.raises(KeyboardInterrupt):
                 scratch.address(size)
         address, memory = scratch.address(size)
@@ -139,7 +142,7 @@ def test_an_interrupt_while_scratch_is_made(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_memory_that_threads_share_is_nobody_elses() -> None:
-    shared = pool._Shared()
+    shared = workspace.Shared()
     first, second = shared.take(100), shared.take(100)
     assert not np.shares_memory(first, second)
     shared.give_back(second)
@@ -245,7 +248,7 @@ def test_callers_from_executors_and_tasks() -> None:
     async def gather() -> list[tuple[int, bytes]]:
         with convgrad.threads(3):
             return await asyncio.gather(
-                *(asyncio.to_thread(lambda at=at: (pool.count(None), inner(at))) for at in range(40))
+                *(asyncio.to_thread(lambda at=at: (setting.count(None), inner(at))) for at in range(40))
             )
 
     assert asyncio.run(gather()) == [(3, expected[at % 2]) for at in range(40)]

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from children import Layer, in_child
-from convgrad.engines import threads as pool
+from convgrad.engines import pool, team
 from convgrad.engines.llvm import execute, jit
 
 MOST_MS = 200.0  # from Ctrl-C to KeyboardInterrupt
@@ -191,10 +191,10 @@ def test_ctrl_c_while_kernels_are_compiled(count: int) -> None:
 
 def test_a_second_interrupt_in_the_wake_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two signals in a row: the arrays are still the helpers' until they are done."""
-    stop, again, ended = pool.Team.stop, [True], threading.Event()
+    stop, again, ended = team.Team.stop, [True], threading.Event()
 
-    def stop_interrupted(team: pool.Team) -> None:
-        stop(team)
+    def stop_interrupted(one: team.Team) -> None:
+        stop(one)
         if again:
             again.clear()
             raise KeyboardInterrupt
@@ -203,7 +203,7 @@ def test_a_second_interrupt_in_the_wake_of_the_first(monkeypatch: pytest.MonkeyP
         time.sleep(0.3)
         ended.set()
 
-    monkeypatch.setattr(pool.Team, "stop", stop_interrupted)
+    monkeypatch.setattr(team.Team, "stop", stop_interrupted)
     threading.Timer(0.1, interrupt, ([],)).start()
     with pytest.raises(KeyboardInterrupt):
         pool.run(kernel, np.zeros(3, np.int64), 64, 1, 100.0)
@@ -218,7 +218,7 @@ def test_interrupt_main() -> None:
 
     def kernel(_arguments: int, _scratch: int) -> None:
         give_up = time.perf_counter() + 1
-        while not arguments[pool.STOP] and time.perf_counter() < give_up:
+        while not arguments[team.STOP] and time.perf_counter() < give_up:
             time.sleep(1e-3)
 
     threading.Timer(0.1, _thread.interrupt_main).start()

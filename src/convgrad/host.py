@@ -1,11 +1,14 @@
-"""The host, in words: its processor and the cores this process may use."""
+"""The host, in words: its processor, the cores this process may use, and which threads run on which."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 
@@ -29,6 +32,28 @@ def usable_cores() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+@cache
+def _getcpu() -> Callable[[], int] | None:
+    """Return the C library's function that tells the core of the thread that calls it, None where it has none."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    found: Callable[[], int] | None = getattr(ctypes.PyDLL(None), "sched_getcpu", None)  # keeps the interpreter's lock
+    return found
+
+
+def present_core() -> int | None:
+    """Return the number of the core this thread runs on at present, None where the system does not say."""
+    ask = _getcpu()
+    return None if ask is None else ask()
+
+
+def move_thread(thread: threading.Thread, cores: Collection[int]) -> None:
+    """Keep a running thread of this process on these cores where the system can; none are none."""
+    if cores and thread.native_id is not None and hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):  # the system has taken them away meanwhile
+            os.sched_setaffinity(thread.native_id, cores)
 
 
 @contextmanager

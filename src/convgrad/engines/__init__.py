@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
+from convgrad.engines.starting import apart
 from convgrad.engines.threads import count
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Plan
@@ -53,10 +54,14 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit modules and a co
 def _generated() -> tuple[ModuleType, Callable[..., Prepared]]:
     """Return what makes and runs kernels; LLVM is loaded at the first one, not before."""
     with _loading:
-        from convgrad.engines.llvm import execute, isas, jit  # noqa: PLC0415
+        return apart(_load)
 
-        jit.uninterrupted(isas.host_isas)
-        return isas, execute.prepare
+
+def _load() -> tuple[ModuleType, Callable[..., Prepared]]:
+    from convgrad.engines.llvm import execute, isas  # noqa: PLC0415
+
+    isas.host_isas()
+    return isas, execute.prepare
 
 
 def choose(problem: Problem) -> Choice:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import threads as pool
+from convgrad.engines import pool, workspace
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import weights_module
 from convgrad.plan.machine import Machine
@@ -62,13 +62,13 @@ class Prepared:
         """Compute into ``out``, canonical, from canonical operands."""
         kept = None
         if self.schedule.kept_bytes:
-            kept = pool.shared.take(self.schedule.kept_bytes // 8)
+            kept = workspace.shared.take(self.schedule.kept_bytes // 8)
             kept[: self.schedule.counters] = 0
         arguments = self.bound(operands, out, kept)
         keep = (self, operands, out, kept)
         pool.run(self.kernel, arguments, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, keep)
         if kept is not None:
-            pool.shared.give_back(kept)
+            workspace.shared.give_back(kept)
 
 
 def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:

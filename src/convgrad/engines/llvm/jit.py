@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from convgrad.engines.starting import apart
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
 
@@ -72,30 +73,6 @@ def refusal() -> str:
     return ""
 
 
-def uninterrupted(work: Callable[[], Any]) -> Any:
-    """Do some work on a thread of its own where a signal could come in between: LLVM's binding does not bear that."""
-    if threading.current_thread() is not threading.main_thread():
-        return work()
-    made: list[Any] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            made.append(work())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="convgrad-compiler", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # no more threads, or the interpreter is ending
-        return work()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return made[0]
-
-
 class _Linker:
     """The process's compiler: kernels by specification, the longest unused leave first.
 
@@ -115,7 +92,7 @@ class _Linker:
 
     def kernel(self, spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
         known = self._known(spec)
-        return uninterrupted(lambda: self._make(spec, generate)) if known is None else known
+        return apart(lambda: self._make(spec, generate)) if known is None else known
 
     def _known(self, spec: KernelSpec) -> Kernel | None:
         known = self.kernels.pop(spec, None)
@@ -165,6 +142,7 @@ class _Linker:
 
 _DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p)
 _linker = _Linker()
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the interpreter: threads may still be running it
 if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread it does not have is holding
     os.register_at_fork(
         before=_linker.lock.acquire, after_in_parent=_linker.lock.release, after_in_child=_linker.lock.release
@@ -173,7 +151,7 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a th
 
 def functions(isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
     """Return compiled functions of a module by name; a prototype is the result's type and the parameters'."""
-    made: list[Any] = uninterrupted(lambda: _linker.functions(isa, ir, **prototypes))
+    made: list[Any] = apart(lambda: _linker.functions(isa, ir, **prototypes))
     return made
 
 

@@ -1,0 +1,51 @@
+"""Starting threads of our own, with a stack of a size we know, whatever the process has set for its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+LARGE_STACK_BYTES = 8 << 20  # what LLVM is used to
+Made = TypeVar("Made")
+
+_lock = threading.RLock()  # a signal handler may compute
+if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread it does not have is holding
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Thread:
+    """Start a daemon thread and return it; RuntimeError where the system has no more or the interpreter is ending."""
+    if sys.is_finalizing():  # some interpreters start it all the same, and wait for ever for its first sign
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    with _lock:
+        before = threading.stack_size(stack_bytes)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
+    return thread
+
+
+def apart(work: Callable[[], Made]) -> Made:
+    """Do some work on a thread of our own: LLVM's binding bears no signal in between, and LLVM needs a large stack."""
+    made: list[Made] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            made.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    try:
+        thread = start(run, "convgrad-compiler", LARGE_STACK_BYTES)
+    except RuntimeError:  # no more threads, or the interpreter is ending
+        return work()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return made[0]

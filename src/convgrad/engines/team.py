@@ -1,0 +1,111 @@
+"""The threads of one call: a compiled driver that each of them runs, which claims tasks until none is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines import workspace
+
+if TYPE_CHECKING:
+    from convgrad.engines.llvm.wait import Waiting
+
+PENDING, ACTIVE, STOP = -3, -2, -1  # of the driver's arguments: threads that will run it, that do; whether it ends
+SPIN = 4_000  # looks at a word by a thread without work: about 0.1 ms, after which it sleeps
+LOOK_S = 0.02  # how often a caller who waits looks whether somebody has asked it to end
+
+
+def work(kernel: Any, arguments: int, scratch_bytes: int) -> None:
+    """Run a driver on this thread."""
+    address, memory = workspace.scratch.address(scratch_bytes)
+    kernel(arguments, address)
+    del memory
+
+
+def waiting() -> Waiting:
+    """Return the compiled functions that wait."""
+    from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is there when a driver is
+
+    return wait.waiting()
+
+
+class Team:
+    """The threads of one call: who is at work, whether any may still join, and what went wrong."""
+
+    def __init__(self, kernel: Any, arguments: NDArray[np.int64], scratch_bytes: int, keep: object):
+        self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
+        self.address: int = arguments.ctypes.data
+        self.lock = threading.RLock()
+        self.left = threading.Event()
+        self.expected = self.working = 0
+        self.closed = self.done = False
+        self.error: BaseException | None = None
+
+    def stop(self) -> None:
+        """Raise the flag that the driver looks at."""
+        self.arguments[STOP] = 1
+
+    def flag(self, which: int) -> int:
+        """Return the address of one of the flags."""
+        return self.address + self.arguments.nbytes + 8 * which
+
+    def work(self) -> None:
+        """Run the driver on this thread."""
+        work(self.kernel, self.address, self.scratch_bytes)
+
+    def help(self) -> None:
+        """Run the driver on a thread of the pool, unless the call is over."""
+        with self.lock:
+            if self.closed:
+                return
+            self.working += 1
+        try:
+            self.work()
+        except BaseException as error:
+            self.error = error
+            self.stop()
+        with self.lock:
+            self.working -= 1
+            self.expected -= 1
+            if self.working == 0 and (self.closed or self.expected == 0):
+                self.left.set()
+
+    def wait(self) -> None:
+        """Wait until all who were invited have worked."""
+        while not self.left.wait(LOOK_S):
+            pass
+
+    def settle(self) -> None:
+        """Let nobody join any more, and see those at work to their end, whatever interrupts it; raise that then."""
+        interruption: BaseException | None = None
+        while True:
+            try:
+                self._see_off()
+                break
+            except BaseException as error:
+                interruption = interruption or error
+                self.stop()
+        if interruption is not None:
+            raise interruption
+
+    def _see_off(self) -> None:
+        """Wait for those at work.
+
+        Where all tasks are claimed (``done``) it is enough that nobody is in the driver: whoever joined and has not
+        come there yet finds nothing to do.
+        """
+        if not self.done:
+            self.stop()
+        with self.lock:
+            self.closed = True
+            if self.working:
+                self.left.clear()
+        while self.arguments[PENDING] or self.arguments[ACTIVE]:
+            waiting().idle(self.flag(PENDING), self.flag(ACTIVE), SPIN)
+            time.sleep(0)  # lets the others have the interpreter
+        while self.working and not self.done:
+            self.left.wait(LOOK_S)

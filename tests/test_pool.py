@@ -1,0 +1,142 @@
+"""The pool: how many threads run a driver, on which cores, who looks for work, and what calls learn from waiting."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from children import Layer
+from convgrad.engines import pool
+from convgrad.engines.llvm.wait import LEAVE
+from convgrad.host import usable_cores
+
+LAYER = Layer((20, 20), (3, 3), (40, 70), batch=4, pad=1)
+AFFINITY = hasattr(os, "sched_setaffinity")
+several_cores = pytest.mark.skipif(len(usable_cores()) < 2 or not AFFINITY, reason="needs two cores and their masks")
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> pool._Pool:
+    """A pool of no threads yet."""
+    made = pool._Pool()
+    monkeypatch.setattr(pool, "_pool", made)
+    return made
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    give_up = time.perf_counter() + 10
+    while not holds() and time.perf_counter() < give_up:
+        time.sleep(1e-3)
+    return holds()
+
+
+@pytest.mark.parametrize("time_ms", [1.0, 1000.0], ids=["short", "long"])
+@pytest.mark.parametrize(("cores", "asked", "expected"), [(1, 8, 1), (2, 8, 2), (3, 2, 2), (4, 1000, 4)])
+def test_no_more_threads_than_cores(
+    cores: int, asked: int, expected: int, time_ms: float, fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(cores)))
+    seen: set[int] = set()
+    together = threading.Barrier(expected)
+
+    def kernel(_arguments: int, _scratch: int) -> None:
+        seen.add(threading.get_ident())
+        together.wait(10)
+
+    pool.run(kernel, np.zeros(3, np.int64), 64, asked, time_ms)
+    assert len(seen) == expected
+    long = time_ms * asked / expected >= pool.LONG_MS
+    assert (threading.get_ident() in seen) == (not long)
+    assert len(fresh.helpers) == expected - (not long)
+
+
+def test_what_is_short_for_many_threads_is_long_for_few(fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that Ctrl-C is heard: the caller waits."""
+    monkeypatch.setattr(pool, "usable_cores", lambda: (0,))
+    seen: list[int] = []
+    pool.run(lambda *_: seen.append(threading.get_ident()), np.zeros(3, np.int64), 64, 8, pool.LONG_MS / 2)
+    assert threading.get_ident() not in seen
+
+
+@pytest.mark.parametrize("threads", [2, 8])
+def test_all_but_one_core_are_looked_from(threads: int, fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After calls on more threads than cores, and after long ones, too: a core is left to the caller."""
+    monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(threads)))
+    LAYER(threads)
+    pool.run(lambda *_: None, np.zeros(3, np.int64), 64, threads, 1000.0)
+    monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
+    assert eventually(lambda: fresh.looking == 0)
+    monkeypatch.setattr(pool, "SPIN", 10**12)  # until it is told to leave
+    try:
+        LAYER(2)
+        assert eventually(lambda: fresh.looking == 1)
+        pool.run(lambda *_: None, np.zeros(3, np.int64), 64, 2, 1000.0)
+        assert eventually(lambda: fresh.idle == len(fresh.helpers))
+        assert fresh.looking == 1
+    finally:
+        for helper in fresh.helpers:
+            helper.words[0] = LEAVE
+    assert eventually(lambda: fresh.looking == 0)
+
+
+@several_cores
+def test_helpers_keep_off_the_callers_core(fresh: pool._Pool) -> None:
+    """They run on all others that the caller may use; of a long call, whose caller only waits, on all."""
+    cores = set(usable_cores())
+    try:
+        for core in (*sorted(cores)[:2], *sorted(cores)[:1]):
+            os.sched_setaffinity(0, {core})
+            team = pool.Team(lambda *_: None, np.zeros(3, np.int64), 64, None)
+            fresh.invite(team, 1, tuple(cores), all_needed=False)
+            assert [os.sched_getaffinity(helper.thread.native_id) for helper in fresh.helpers] == [cores - {core}]
+            assert os.sched_getaffinity(0) == {core}
+            team.settle()
+        team = pool.Team(lambda *_: None, np.zeros(3, np.int64), 64, None)
+        fresh.invite(team, 2, tuple(cores), all_needed=True)
+        assert all(os.sched_getaffinity(helper.thread.native_id) == cores for helper in fresh.helpers)
+        team.settle()
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@several_cores
+def test_the_callers_cores_are_its_own_business(fresh: pool._Pool) -> None:
+    """A call changes no mask but those of the pool; one that may use one core has one thread."""
+    cores = set(usable_cores())
+    expected = LAYER(1)
+    assert np.array_equal(LAYER(2), expected)
+    assert os.sched_getaffinity(0) == cores
+    helpers = len(fresh.helpers)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert np.array_equal(LAYER(8), expected)
+        assert os.sched_getaffinity(0) == {min(cores)}
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert len(fresh.helpers) == helpers == 1
+
+
+def test_without_masks(fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on systems that have none."""
+    monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
+    monkeypatch.setattr(pool, "present_core", lambda: None)
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    expected = LAYER(1)
+    assert all(np.array_equal(LAYER(2), expected) for _ in range(20))
+    assert len(fresh.helpers) == 1
+
+
+def test_calls_go_alone_after_one_that_waited() -> None:
+    """Each in a row doubles how many, up to a limit; one that was not kept waiting halves it."""
+    patience, alone = pool.Patience(), []
+    for waited_ms in (0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.1, 2.0, 0.1, 0.1, 0.1, 0.1, 0.1, 2.0):
+        patience.learn(waited_ms, 1.0)
+        alone.append(0)
+        while patience.alone():
+            alone[-1] += 1
+    assert alone == [0, 1, 2, 4, 8, 16, 16, 0, 16, 0, 0, 0, 0, 0, 1]
