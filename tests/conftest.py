@@ -15,5 +15,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.fixture
 def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let eight threads run a driver, however many cores there are."""
+    """Let eight threads run a driver, however many cores there are, and whatever calls have learnt."""
     monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(8)))
+    monkeypatch.setattr(pool.Patience, "alone", lambda _: False)

@@ -1,215 +1,221 @@
-define internal void @strip(ptr %arguments, ptr %chain, i64 %chain_step, i1 %begins, ptr %x, ptr %y, ptr %run, ptr %segments, i64 %group, i64 %panels) #0 {
+define internal void @strip(ptr %arguments, ptr %chain, i64 %chain_step, i1 %begins, ptr %x, ptr %y, ptr %line, ptr %shifts, ptr %segments, i64 %group, i64 %panels) #0 {
 entry:
-  %v1 = getelementptr i8, ptr %arguments, i64 344
+  %v1 = getelementptr i8, ptr %arguments, i64 360
   %v2 = load i64, ptr %v1, align 1
-  %v3 = getelementptr i8, ptr %arguments, i64 352
+  %v3 = getelementptr i8, ptr %arguments, i64 368
   %v4 = load i64, ptr %v3, align 1
-  %v5 = getelementptr i8, ptr %arguments, i64 288
+  %v5 = getelementptr i8, ptr %arguments, i64 304
   %v6 = load i64, ptr %v5, align 1
-  %v7 = getelementptr i8, ptr %arguments, i64 472
+  %v7 = getelementptr i8, ptr %arguments, i64 488
   %v8 = load i64, ptr %v7, align 1
-  %v9 = getelementptr i8, ptr %arguments, i64 480
+  %v9 = getelementptr i8, ptr %arguments, i64 496
   %v10 = load i64, ptr %v9, align 1
-  %v11 = load i64, ptr %run, align 1
-  %v12 = getelementptr i8, ptr %run, i64 8
-  %v13 = load i64, ptr %v12, align 1
-  %v14 = getelementptr i8, ptr %run, i64 16
-  %v15 = load i64, ptr %v14, align 1
-  %v16 = getelementptr i8, ptr %run, i64 24
+  %v11 = getelementptr i8, ptr %arguments, i64 144
+  %v12 = load ptr, ptr %v11, align 1
+  %v13 = load i64, ptr %shifts, align 1
+  %v14 = getelementptr i8, ptr %v12, i64 %v13
+  %v15 = load i64, ptr %line, align 1
+  %v16 = getelementptr i8, ptr %line, i64 8
   %v17 = load i64, ptr %v16, align 1
-  %v18 = getelementptr i8, ptr %run, i64 32
+  %v18 = getelementptr i8, ptr %line, i64 16
   %v19 = load i64, ptr %v18, align 1
-  %v20 = load i64, ptr %segments, align 1
-  %v21 = getelementptr i8, ptr %segments, i64 8
-  %v22 = load i64, ptr %v21, align 1
-  %v23 = call i64 @llvm.smax.i64(i64 %v20, i64 %v11)
-  %v24 = call i64 @llvm.smin.i64(i64 %v23, i64 %v13)
-  %v25 = call i64 @llvm.smax.i64(i64 %v22, i64 %v24)
-  %v26 = call i64 @llvm.smin.i64(i64 %v25, i64 %v13)
-  %v27 = and i64 %v15, 1
-  %v28 = icmp eq i64 %v27, 0
-  %v29 = getelementptr i8, ptr %x, i64 %v19
-  %v30 = mul i64 %v11, %v2
-  %v31 = getelementptr i8, ptr %v29, i64 %v30
-  %v32 = getelementptr i8, ptr %y, i64 %v17
-  %v33 = mul i64 %v11, %v4
-  %v34 = getelementptr i8, ptr %v32, i64 %v33
-  br label %loop35
-loop35:
-  %loop35.index = phi i64 [ 0, %entry ], [ %v143, %when138.end ]
-  %loop35.chain = phi ptr [ %chain, %entry ], [ %v142, %when138.end ]
-  %loop35.more = icmp slt i64 %loop35.index, %panels
-  br i1 %loop35.more, label %loop35.body, label %loop35.end
-loop35.body:
-  %v36 = add i64 %group, %loop35.index
-  %v37 = mul i64 %v36, 4
-  %v38 = getelementptr i8, ptr %arguments, i64 280
-  %v39 = load i64, ptr %v38, align 1
-  %v40 = sub i64 %v39, 4
-  %v41 = call i64 @llvm.smin.i64(i64 %v37, i64 %v40)
-  %v42 = mul i64 %v41, 4
-  %v43 = getelementptr i8, ptr %v31, i64 %v42
-  %v44 = mul i64 %v41, 4
-  %v45 = getelementptr i8, ptr %v34, i64 %v44
-  %v46 = load <4 x float>, ptr %loop35.chain, align 1
-  %v47 = select i1 %begins, <4 x float> zeroinitializer, <4 x float> %v46
-  %v48 = getelementptr i8, ptr %loop35.chain, i64 16
-  %v49 = load <4 x float>, ptr %v48, align 1
-  %v50 = select i1 %begins, <4 x float> zeroinitializer, <4 x float> %v49
-  %v51 = sub i64 %v24, %v11
-  br label %loop52
-loop52:
-  %loop52.index = phi i64 [ 0, %loop35.body ], [ %v84, %loop52.body ]
-  %loop52.x0 = phi ptr [ %v43, %loop35.body ], [ %v82, %loop52.body ]
-  %loop52.y = phi ptr [ %v45, %loop35.body ], [ %v83, %loop52.body ]
-  %loop52.sum0 = phi <4 x float> [ %v47, %loop35.body ], [ %v77, %loop52.body ]
-  %loop52.sum1 = phi <4 x float> [ %v50, %loop35.body ], [ %v81, %loop52.body ]
-  %loop52.more = icmp slt i64 %loop52.index, %v51
-  br i1 %loop52.more, label %loop52.body, label %loop52.end
-loop52.body:
-  %v53 = add i64 %v11, %loop52.index
-  %v54 = load <4 x float>, ptr %loop52.y, align 1
-  %v55 = getelementptr i8, ptr %segments, i64 24
-  %v56 = load i64, ptr %v55, align 1
-  %v57 = getelementptr i8, ptr %segments, i64 32
-  %v58 = load i64, ptr %v57, align 1
-  %v59 = sub i64 %v53, %v56
-  %v60 = sub i64 %v58, %v56
-  %v61 = icmp ult i64 %v59, %v60
-  %v62 = insertelement <4 x i1> poison, i1 %v61, i64 0
-  %v63 = shufflevector <4 x i1> %v62, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v64 = getelementptr i8, ptr %segments, i64 48
-  %v65 = load i64, ptr %v64, align 1
-  %v66 = getelementptr i8, ptr %segments, i64 56
-  %v67 = load i64, ptr %v66, align 1
-  %v68 = sub i64 %v53, %v65
-  %v69 = sub i64 %v67, %v65
-  %v70 = icmp ult i64 %v68, %v69
-  %v71 = insertelement <4 x i1> poison, i1 %v70, i64 0
-  %v72 = shufflevector <4 x i1> %v71, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v73 = mul i64 %v6, 0
-  %v74 = getelementptr i8, ptr %loop52.x0, i64 %v73
-  %v75 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v74, i32 1, <4 x i1> %v63, <4 x float> zeroinitializer)
-  %v76 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v75, <4 x float> %v54, <4 x float> %loop52.sum0)
-  %v77 = select <4 x i1> %v63, <4 x float> %v76, <4 x float> %loop52.sum0
-  %v78 = getelementptr i8, ptr %loop52.x0, i64 %v6
-  %v79 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v78, i32 1, <4 x i1> %v72, <4 x float> zeroinitializer)
-  %v80 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v79, <4 x float> %v54, <4 x float> %loop52.sum1)
-  %v81 = select <4 x i1> %v72, <4 x float> %v80, <4 x float> %loop52.sum1
-  %v82 = getelementptr i8, ptr %loop52.x0, i64 %v2
-  %v83 = getelementptr i8, ptr %loop52.y, i64 %v4
-  %v84 = add i64 %loop52.index, 1
-  br label %loop52
-loop52.end:
-  %v85 = sub i64 %v26, %v24
-  %v86 = call i64 @llvm.smin.i64(i64 %v85, i64 1)
-  br label %loop87
-loop87:
-  %loop87.index = phi i64 [ 0, %loop52.end ], [ %v103, %loop91.end ]
-  %loop87.x0 = phi ptr [ %loop52.x0, %loop52.end ], [ %loop91.x0, %loop91.end ]
-  %loop87.y = phi ptr [ %loop52.y, %loop52.end ], [ %loop91.y, %loop91.end ]
-  %loop87.sum0 = phi <4 x float> [ %loop52.sum0, %loop52.end ], [ %loop91.sum0, %loop91.end ]
-  %loop87.sum1 = phi <4 x float> [ %loop52.sum1, %loop52.end ], [ %loop91.sum1, %loop91.end ]
-  %loop87.more = icmp slt i64 %loop87.index, %v86
-  br i1 %loop87.more, label %loop87.body, label %loop87.end
-loop87.body:
-  %v88 = mul i64 %v6, 0
-  %v89 = getelementptr i8, ptr %loop87.x0, i64 %v88
-  %v90 = load <4 x float>, ptr %v89, align 1
-  br label %loop91
-loop91:
-  %loop91.index = phi i64 [ 0, %loop87.body ], [ %v102, %loop91.body ]
-  %loop91.x0 = phi ptr [ %loop87.x0, %loop87.body ], [ %v100, %loop91.body ]
-  %loop91.y = phi ptr [ %loop87.y, %loop87.body ], [ %v101, %loop91.body ]
-  %loop91.sum0 = phi <4 x float> [ %loop87.sum0, %loop87.body ], [ %v98, %loop91.body ]
-  %loop91.sum1 = phi <4 x float> [ %loop87.sum1, %loop87.body ], [ %v99, %loop91.body ]
-  %loop91.held0_0 = phi <4 x float> [ %v90, %loop87.body ], [ %v97, %loop91.body ]
-  %loop91.more = icmp slt i64 %loop91.index, %v85
-  br i1 %loop91.more, label %loop91.body, label %loop91.end
-loop91.body:
-  %v92 = load <4 x float>, ptr %loop91.y, align 1
-  %v93 = getelementptr i8, ptr %loop91.y, i64 %v10
-  call void @llvm.prefetch.p0(ptr %v93, i32 0, i32 2, i32 1)
-  %v94 = getelementptr i8, ptr %loop91.x0, i64 %v8
-  call void @llvm.prefetch.p0(ptr %v94, i32 0, i32 2, i32 1)
-  %v95 = call i64 asm "", "=r,0"(i64 %v6)
-  %v96 = getelementptr i8, ptr %loop91.x0, i64 %v95
-  %v97 = load <4 x float>, ptr %v96, align 1
-  %v98 = call <4 x float> @llvm.fma.v4f32(<4 x float> %loop91.held0_0, <4 x float> %v92, <4 x float> %loop91.sum0)
-  %v99 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v97, <4 x float> %v92, <4 x float> %loop91.sum1)
-  %v100 = getelementptr i8, ptr %loop91.x0, i64 %v2
-  %v101 = getelementptr i8, ptr %loop91.y, i64 %v4
-  %v102 = add i64 %loop91.index, 1
-  br label %loop91
-loop91.end:
-  %v103 = add i64 %loop87.index, 1
-  br label %loop87
-loop87.end:
-  %v104 = sub i64 %v13, %v26
-  br label %loop105
-loop105:
-  %loop105.index = phi i64 [ 0, %loop87.end ], [ %v137, %loop105.body ]
-  %loop105.x0 = phi ptr [ %loop87.x0, %loop87.end ], [ %v135, %loop105.body ]
-  %loop105.y = phi ptr [ %loop87.y, %loop87.end ], [ %v136, %loop105.body ]
-  %loop105.sum0 = phi <4 x float> [ %loop87.sum0, %loop87.end ], [ %v130, %loop105.body ]
-  %loop105.sum1 = phi <4 x float> [ %loop87.sum1, %loop87.end ], [ %v134, %loop105.body ]
-  %loop105.more = icmp slt i64 %loop105.index, %v104
-  br i1 %loop105.more, label %loop105.body, label %loop105.end
-loop105.body:
-  %v106 = add i64 %v26, %loop105.index
-  %v107 = load <4 x float>, ptr %loop105.y, align 1
-  %v108 = getelementptr i8, ptr %segments, i64 24
-  %v109 = load i64, ptr %v108, align 1
-  %v110 = getelementptr i8, ptr %segments, i64 32
-  %v111 = load i64, ptr %v110, align 1
-  %v112 = sub i64 %v106, %v109
-  %v113 = sub i64 %v111, %v109
-  %v114 = icmp ult i64 %v112, %v113
-  %v115 = insertelement <4 x i1> poison, i1 %v114, i64 0
-  %v116 = shufflevector <4 x i1> %v115, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v117 = getelementptr i8, ptr %segments, i64 48
-  %v118 = load i64, ptr %v117, align 1
-  %v119 = getelementptr i8, ptr %segments, i64 56
-  %v120 = load i64, ptr %v119, align 1
-  %v121 = sub i64 %v106, %v118
-  %v122 = sub i64 %v120, %v118
-  %v123 = icmp ult i64 %v121, %v122
-  %v124 = insertelement <4 x i1> poison, i1 %v123, i64 0
-  %v125 = shufflevector <4 x i1> %v124, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v126 = mul i64 %v6, 0
-  %v127 = getelementptr i8, ptr %loop105.x0, i64 %v126
-  %v128 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v127, i32 1, <4 x i1> %v116, <4 x float> zeroinitializer)
-  %v129 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v128, <4 x float> %v107, <4 x float> %loop105.sum0)
-  %v130 = select <4 x i1> %v116, <4 x float> %v129, <4 x float> %loop105.sum0
-  %v131 = getelementptr i8, ptr %loop105.x0, i64 %v6
-  %v132 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v131, i32 1, <4 x i1> %v125, <4 x float> zeroinitializer)
-  %v133 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v132, <4 x float> %v107, <4 x float> %loop105.sum1)
-  %v134 = select <4 x i1> %v125, <4 x float> %v133, <4 x float> %loop105.sum1
-  %v135 = getelementptr i8, ptr %loop105.x0, i64 %v2
-  %v136 = getelementptr i8, ptr %loop105.y, i64 %v4
-  %v137 = add i64 %loop105.index, 1
-  br label %loop105
-loop105.end:
-  br i1 %v28, label %when138, label %when138.else
-when138:
-  store <4 x float> %loop105.sum0, ptr %loop35.chain, align 1
-  %v139 = getelementptr i8, ptr %loop35.chain, i64 16
-  store <4 x float> %loop105.sum1, ptr %v139, align 1
-  br label %when138.end
-when138.else:
-  br i1 %begins, label %when140, label %when140.end
-when140:
-  store <4 x float> zeroinitializer, ptr %loop35.chain, align 1
-  %v141 = getelementptr i8, ptr %loop35.chain, i64 16
-  store <4 x float> zeroinitializer, ptr %v141, align 1
-  br label %when140.end
-when140.end:
-  br label %when138.end
-when138.end:
-  %v142 = getelementptr i8, ptr %loop35.chain, i64 %chain_step
-  %v143 = add i64 %loop35.index, 1
-  br label %loop35
-loop35.end:
+  %v20 = getelementptr i8, ptr %line, i64 24
+  %v21 = load i64, ptr %v20, align 1
+  %v22 = getelementptr i8, ptr %v14, i64 %v21
+  %v23 = load i64, ptr %v22, align 1
+  %v24 = icmp eq i64 %v23, -9223372036854775808
+  %v25 = select i1 %v24, i64 %v15, i64 %v17
+  %v26 = icmp eq i64 %v23, -9223372036854775808
+  %v27 = select i1 %v26, i64 %v23, i64 %v23
+  %v28 = load i64, ptr %segments, align 1
+  %v29 = getelementptr i8, ptr %segments, i64 8
+  %v30 = load i64, ptr %v29, align 1
+  %v31 = call i64 @llvm.smax.i64(i64 %v28, i64 %v15)
+  %v32 = call i64 @llvm.smin.i64(i64 %v31, i64 %v25)
+  %v33 = call i64 @llvm.smax.i64(i64 %v30, i64 %v32)
+  %v34 = call i64 @llvm.smin.i64(i64 %v33, i64 %v25)
+  %v35 = getelementptr i8, ptr %x, i64 %v27
+  %v36 = mul i64 %v15, %v2
+  %v37 = getelementptr i8, ptr %v35, i64 %v36
+  %v38 = getelementptr i8, ptr %y, i64 %v19
+  %v39 = mul i64 %v15, %v4
+  %v40 = getelementptr i8, ptr %v38, i64 %v39
+  br label %loop41
+loop41:
+  %loop41.index = phi i64 [ 0, %entry ], [ %v149, %when144.end ]
+  %loop41.chain = phi ptr [ %chain, %entry ], [ %v148, %when144.end ]
+  %loop41.more = icmp slt i64 %loop41.index, %panels
+  br i1 %loop41.more, label %loop41.body, label %loop41.end
+loop41.body:
+  %v42 = add i64 %group, %loop41.index
+  %v43 = mul i64 %v42, 4
+  %v44 = getelementptr i8, ptr %arguments, i64 296
+  %v45 = load i64, ptr %v44, align 1
+  %v46 = sub i64 %v45, 4
+  %v47 = call i64 @llvm.smin.i64(i64 %v43, i64 %v46)
+  %v48 = mul i64 %v47, 4
+  %v49 = getelementptr i8, ptr %v37, i64 %v48
+  %v50 = mul i64 %v47, 4
+  %v51 = getelementptr i8, ptr %v40, i64 %v50
+  %v52 = load <4 x float>, ptr %loop41.chain, align 1
+  %v53 = select i1 %begins, <4 x float> zeroinitializer, <4 x float> %v52
+  %v54 = getelementptr i8, ptr %loop41.chain, i64 16
+  %v55 = load <4 x float>, ptr %v54, align 1
+  %v56 = select i1 %begins, <4 x float> zeroinitializer, <4 x float> %v55
+  %v57 = sub i64 %v32, %v15
+  br label %loop58
+loop58:
+  %loop58.index = phi i64 [ 0, %loop41.body ], [ %v90, %loop58.body ]
+  %loop58.x0 = phi ptr [ %v49, %loop41.body ], [ %v88, %loop58.body ]
+  %loop58.y = phi ptr [ %v51, %loop41.body ], [ %v89, %loop58.body ]
+  %loop58.sum0 = phi <4 x float> [ %v53, %loop41.body ], [ %v83, %loop58.body ]
+  %loop58.sum1 = phi <4 x float> [ %v56, %loop41.body ], [ %v87, %loop58.body ]
+  %loop58.more = icmp slt i64 %loop58.index, %v57
+  br i1 %loop58.more, label %loop58.body, label %loop58.end
+loop58.body:
+  %v59 = add i64 %v15, %loop58.index
+  %v60 = load <4 x float>, ptr %loop58.y, align 1
+  %v61 = getelementptr i8, ptr %segments, i64 24
+  %v62 = load i64, ptr %v61, align 1
+  %v63 = getelementptr i8, ptr %segments, i64 32
+  %v64 = load i64, ptr %v63, align 1
+  %v65 = sub i64 %v59, %v62
+  %v66 = sub i64 %v64, %v62
+  %v67 = icmp ult i64 %v65, %v66
+  %v68 = insertelement <4 x i1> poison, i1 %v67, i64 0
+  %v69 = shufflevector <4 x i1> %v68, <4 x i1> poison, <4 x i32> zeroinitializer
+  %v70 = getelementptr i8, ptr %segments, i64 48
+  %v71 = load i64, ptr %v70, align 1
+  %v72 = getelementptr i8, ptr %segments, i64 56
+  %v73 = load i64, ptr %v72, align 1
+  %v74 = sub i64 %v59, %v71
+  %v75 = sub i64 %v73, %v71
+  %v76 = icmp ult i64 %v74, %v75
+  %v77 = insertelement <4 x i1> poison, i1 %v76, i64 0
+  %v78 = shufflevector <4 x i1> %v77, <4 x i1> poison, <4 x i32> zeroinitializer
+  %v79 = mul i64 %v6, 0
+  %v80 = getelementptr i8, ptr %loop58.x0, i64 %v79
+  %v81 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v80, i32 1, <4 x i1> %v69, <4 x float> zeroinitializer)
+  %v82 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v81, <4 x float> %v60, <4 x float> %loop58.sum0)
+  %v83 = select <4 x i1> %v69, <4 x float> %v82, <4 x float> %loop58.sum0
+  %v84 = getelementptr i8, ptr %loop58.x0, i64 %v6
+  %v85 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v84, i32 1, <4 x i1> %v78, <4 x float> zeroinitializer)
+  %v86 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v85, <4 x float> %v60, <4 x float> %loop58.sum1)
+  %v87 = select <4 x i1> %v78, <4 x float> %v86, <4 x float> %loop58.sum1
+  %v88 = getelementptr i8, ptr %loop58.x0, i64 %v2
+  %v89 = getelementptr i8, ptr %loop58.y, i64 %v4
+  %v90 = add i64 %loop58.index, 1
+  br label %loop58
+loop58.end:
+  %v91 = sub i64 %v34, %v32
+  %v92 = call i64 @llvm.smin.i64(i64 %v91, i64 1)
+  br label %loop93
+loop93:
+  %loop93.index = phi i64 [ 0, %loop58.end ], [ %v109, %loop97.end ]
+  %loop93.x0 = phi ptr [ %loop58.x0, %loop58.end ], [ %loop97.x0, %loop97.end ]
+  %loop93.y = phi ptr [ %loop58.y, %loop58.end ], [ %loop97.y, %loop97.end ]
+  %loop93.sum0 = phi <4 x float> [ %loop58.sum0, %loop58.end ], [ %loop97.sum0, %loop97.end ]
+  %loop93.sum1 = phi <4 x float> [ %loop58.sum1, %loop58.end ], [ %loop97.sum1, %loop97.end ]
+  %loop93.more = icmp slt i64 %loop93.index, %v92
+  br i1 %loop93.more, label %loop93.body, label %loop93.end
+loop93.body:
+  %v94 = mul i64 %v6, 0
+  %v95 = getelementptr i8, ptr %loop93.x0, i64 %v94
+  %v96 = load <4 x float>, ptr %v95, align 1
+  br label %loop97
+loop97:
+  %loop97.index = phi i64 [ 0, %loop93.body ], [ %v108, %loop97.body ]
+  %loop97.x0 = phi ptr [ %loop93.x0, %loop93.body ], [ %v106, %loop97.body ]
+  %loop97.y = phi ptr [ %loop93.y, %loop93.body ], [ %v107, %loop97.body ]
+  %loop97.sum0 = phi <4 x float> [ %loop93.sum0, %loop93.body ], [ %v104, %loop97.body ]
+  %loop97.sum1 = phi <4 x float> [ %loop93.sum1, %loop93.body ], [ %v105, %loop97.body ]
+  %loop97.held0_0 = phi <4 x float> [ %v96, %loop93.body ], [ %v103, %loop97.body ]
+  %loop97.more = icmp slt i64 %loop97.index, %v91
+  br i1 %loop97.more, label %loop97.body, label %loop97.end
+loop97.body:
+  %v98 = load <4 x float>, ptr %loop97.y, align 1
+  %v99 = getelementptr i8, ptr %loop97.y, i64 %v10
+  call void @llvm.prefetch.p0(ptr %v99, i32 0, i32 2, i32 1)
+  %v100 = getelementptr i8, ptr %loop97.x0, i64 %v8
+  call void @llvm.prefetch.p0(ptr %v100, i32 0, i32 2, i32 1)
+  %v101 = call i64 asm "", "=r,0"(i64 %v6)
+  %v102 = getelementptr i8, ptr %loop97.x0, i64 %v101
+  %v103 = load <4 x float>, ptr %v102, align 1
+  %v104 = call <4 x float> @llvm.fma.v4f32(<4 x float> %loop97.held0_0, <4 x float> %v98, <4 x float> %loop97.sum0)
+  %v105 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v103, <4 x float> %v98, <4 x float> %loop97.sum1)
+  %v106 = getelementptr i8, ptr %loop97.x0, i64 %v2
+  %v107 = getelementptr i8, ptr %loop97.y, i64 %v4
+  %v108 = add i64 %loop97.index, 1
+  br label %loop97
+loop97.end:
+  %v109 = add i64 %loop93.index, 1
+  br label %loop93
+loop93.end:
+  %v110 = sub i64 %v25, %v34
+  br label %loop111
+loop111:
+  %loop111.index = phi i64 [ 0, %loop93.end ], [ %v143, %loop111.body ]
+  %loop111.x0 = phi ptr [ %loop93.x0, %loop93.end ], [ %v141, %loop111.body ]
+  %loop111.y = phi ptr [ %loop93.y, %loop93.end ], [ %v142, %loop111.body ]
+  %loop111.sum0 = phi <4 x float> [ %loop93.sum0, %loop93.end ], [ %v136, %loop111.body ]
+  %loop111.sum1 = phi <4 x float> [ %loop93.sum1, %loop93.end ], [ %v140, %loop111.body ]
+  %loop111.more = icmp slt i64 %loop111.index, %v110
+  br i1 %loop111.more, label %loop111.body, label %loop111.end
+loop111.body:
+  %v112 = add i64 %v34, %loop111.index
+  %v113 = load <4 x float>, ptr %loop111.y, align 1
+  %v114 = getelementptr i8, ptr %segments, i64 24
+  %v115 = load i64, ptr %v114, align 1
+  %v116 = getelementptr i8, ptr %segments, i64 32
+  %v117 = load i64, ptr %v116, align 1
+  %v118 = sub i64 %v112, %v115
+  %v119 = sub i64 %v117, %v115
+  %v120 = icmp ult i64 %v118, %v119
+  %v121 = insertelement <4 x i1> poison, i1 %v120, i64 0
+  %v122 = shufflevector <4 x i1> %v121, <4 x i1> poison, <4 x i32> zeroinitializer
+  %v123 = getelementptr i8, ptr %segments, i64 48
+  %v124 = load i64, ptr %v123, align 1
+  %v125 = getelementptr i8, ptr %segments, i64 56
+  %v126 = load i64, ptr %v125, align 1
+  %v127 = sub i64 %v112, %v124
+  %v128 = sub i64 %v126, %v124
+  %v129 = icmp ult i64 %v127, %v128
+  %v130 = insertelement <4 x i1> poison, i1 %v129, i64 0
+  %v131 = shufflevector <4 x i1> %v130, <4 x i1> poison, <4 x i32> zeroinitializer
+  %v132 = mul i64 %v6, 0
+  %v133 = getelementptr i8, ptr %loop111.x0, i64 %v132
+  %v134 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v133, i32 1, <4 x i1> %v122, <4 x float> zeroinitializer)
+  %v135 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v134, <4 x float> %v113, <4 x float> %loop111.sum0)
+  %v136 = select <4 x i1> %v122, <4 x float> %v135, <4 x float> %loop111.sum0
+  %v137 = getelementptr i8, ptr %loop111.x0, i64 %v6
+  %v138 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v137, i32 1, <4 x i1> %v131, <4 x float> zeroinitializer)
+  %v139 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v138, <4 x float> %v113, <4 x float> %loop111.sum1)
+  %v140 = select <4 x i1> %v131, <4 x float> %v139, <4 x float> %loop111.sum1
+  %v141 = getelementptr i8, ptr %loop111.x0, i64 %v2
+  %v142 = getelementptr i8, ptr %loop111.y, i64 %v4
+  %v143 = add i64 %loop111.index, 1
+  br label %loop111
+loop111.end:
+  br i1 %v26, label %when144, label %when144.else
+when144:
+  br i1 %begins, label %when145, label %when145.end
+when145:
+  store <4 x float> zeroinitializer, ptr %loop41.chain, align 1
+  %v146 = getelementptr i8, ptr %loop41.chain, i64 16
+  store <4 x float> zeroinitializer, ptr %v146, align 1
+  br label %when145.end
+when145.end:
+  br label %when144.end
+when144.else:
+  store <4 x float> %loop111.sum0, ptr %loop41.chain, align 1
+  %v147 = getelementptr i8, ptr %loop41.chain, i64 16
+  store <4 x float> %loop111.sum1, ptr %v147, align 1
+  br label %when144.end
+when144.end:
+  %v148 = getelementptr i8, ptr %loop41.chain, i64 %chain_step
+  %v149 = add i64 %loop41.index, 1
+  br label %loop41
+loop41.end:
   ret void
 }
 

@@ -174,6 +174,9 @@ def run(
     On one of them the caller, unless the call is long and must hear Ctrl-C. ``keep`` is what the arguments point into:
     it lives as long as any thread may look at it. Where the interpreter is ending there is no thread but the caller.
     """
+    if threads == 1 and time_ms < LONG_MS:
+        work(kernel, arguments.ctypes.data, scratch_bytes)
+        return
     cores = usable_cores()
     there = 1 if sys.is_finalizing() else min(threads, len(cores))
     time_ms *= threads / there

@@ -10,9 +10,10 @@ import numpy as np
 
 from convgrad.formats import FORMATS
 from convgrad.plan.joins import joins, joins_apart
+from convgrad.plan.lines import NOWHERE, Lines, lines
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import KernelSpec, Plan
-from convgrad.plan.taps import Table, margins, runs_of, tap_tables, together
+from convgrad.plan.taps import Table, margins, starts, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.view import (
     Ints,
@@ -25,7 +26,6 @@ from convgrad.plan.view import (
     pieces,
     rows_of,
     shortened,
-    source_rows,
     wrapped,
 )  # fmt: skip
 from convgrad.spec.order import BLOCK
@@ -33,8 +33,8 @@ from convgrad.spec.order import BLOCK
 # The columns of the tables that the driver reads by name.
 CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
 TABLES = (
-    "tasks", "chunks", "row_entries", "lane_entries", "taps", "outs", "segments", "masks", "run_index", "runs", "joins",
-    "unit_joins",
+    "tasks", "chunks", "row_entries", "lane_entries", "taps", "outs", "segments", "masks", "line_index", "lines",
+    "places", "shifts", "joins", "unit_joins",
 )  # fmt: skip
 STRIP, AHEAD_BYTES = 64, 4096  # positions read in place at a time; what is asked for ahead
 FLAGS = ("counter", "pending", "active", "stop")  # words behind the fields that fields point to; the pool's last three
@@ -48,7 +48,7 @@ FIELDS = (
     "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",
     "row_at", "lane_at", "sums_at", "sums_step", "panel_sums", "top", "block_images", "block_step", "index_step",
     "out_row", "out_lane", "taps_together", "accumulate", "row_ahead", "lane_ahead",
-    "image_parts", "units", "kept_step", "gather_step", "gather_top",
+    "mask_bytes", "swapped", "image_parts", "units", "kept_step", "gather_step", "gather_top",
 )  # fmt: skip
 
 
@@ -72,8 +72,9 @@ class _Slices:
 
     ranges: tuple[tuple[int, int], ...]  # of blocks
     entries: Mapping[str, tuple[Ints, ...]]  # of each tensor
-    runs: Ints
-    run_index: Ints
+    lines: Ints  # rows of LINE
+    line_index: Ints  # of each block: its first line, and their number
+    places: Ints  # bytes of source rows at position 0, in each slice by what lines and outer taps meet
     positions: Mapping[str, int]  # of each tensor: the most of any slice
 
 
@@ -85,7 +86,8 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     in_place = spec.in_place(plan.rows)
     steps = {t: inner_step(view, t) if t in in_place else packed[t] for t in ("src", "dst")}
     taps = tap_tables(view, spec, steps, plan.rows, view.weights_strides[2:])
-    slices = _slices(view, cutting, plan, steps, in_place, 1 if spec.groups_in_place else taps["masks"][0].nbytes)
+    met = lines(() if view.pointwise else conv.axes[:-1])
+    slices = _slices(view, cutting, plan, steps, in_place, met)
     units = -(-conv.batch // cutting.images_a_block)
     image_ends = [min(unit * cutting.images_a_block, conv.batch) for _, unit in parts(units, plan.parts[-1])]
     apart = len(image_ends) > 1
@@ -112,8 +114,10 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "row_entries": np.concatenate(entries["row"]),
         "lane_entries": np.concatenate(entries["lane"]),
         **taps,
-        "run_index": slices.run_index,
-        "runs": slices.runs,
+        "line_index": slices.line_index,
+        "lines": slices.lines,
+        "places": slices.places,
+        "shifts": met.taps[_together(len(met.taps), spec.tile.outer_taps)] * 8,
         "joins": join_table,
         "unit_joins": unit_table,
     }
@@ -126,7 +130,9 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "src_left": left * packed["src"], "src_right": right * packed["src"],
         "row_next": _advance(entries["row"], view.strides(plan.rows)[0] * plan.chunk_images),
         "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
-        "index_step": 0 if packs else 16 * (len(slices.run_index) // cutting.blocks),
+        "index_step": 0 if packs else slices.line_index[0].nbytes,
+        "mask_bytes": taps["masks"][0].nbytes,
+        "swapped": int((plan.rows == "src") != spec.taps_on_rows),
         "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
         "image_parts": len(chunk_tables), "units": units, "kept_step": cut.kept_step,
@@ -227,7 +233,6 @@ def _chunks(stretch: tuple[int, int], cutting: Pieces, slices: _Slices, plan: Pl
     """Rows of CHUNK: what is packed at a time of some images, in the order of the sums."""
     (begin, batch), images = stretch, plan.chunk_images
     rows, lanes = slices.entries[plan.rows], slices.entries[plan.lanes]
-    outer = len(slices.run_index) // cutting.blocks
     row_start = np.cumsum([0, *map(len, rows)])
     lane_start = np.cumsum([0, *map(len, lanes)])
     table = []
@@ -237,40 +242,40 @@ def _chunks(stretch: tuple[int, int], cutting: Pieces, slices: _Slices, plan: Pl
             blocks = b1 - b0 if cutting.blocks > 1 else -(-taken // cutting.images_a_block)
             join = n * cutting.blocks + b0 if cutting.blocks > 1 else n // cutting.images_a_block
             where = (row_start[s], len(rows[s]), lane_start[s], len(lanes[s]))
-            table.append((n, taken, blocks, join, b0 * outer, *where, 0))
+            table.append((n, taken, blocks, join, b0, *where, 0))
     chunks = np.array(table, np.int64)
     chunks[-1, -1] = finishes
     return chunks
 
 
 def _slices(
-    view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], in_place: tuple[str, ...], mask_bytes: int
+    view: View, cutting: Pieces, plan: Plan, steps: Mapping[str, int], in_place: tuple[str, ...], met: Lines
 ) -> _Slices:
     """Return the tables of what is packed at a time: ranges of an image's blocks, small enough for a cache."""
     outer = view.conv.axes[:-1]
-    met = np.zeros((1, 1), np.int64) if view.pointwise else source_rows(outer)
     at = (
         RowOffsets(tuple(a.src for a in outer), view.src_strides[2:-1]),
         RowOffsets(tuple(a.dst for a in outer), view.dst_strides[2:-1]),
     )
     step = plan.slice_blocks or cutting.blocks
-    starts = [0]
+    begins = [0]
     if not view.pointwise and view.conv.axes[-1].dst > BLOCK:  # an end and a beginning together span whole rows
-        starts = [int(block) for block in cutting.block[cutting.first == 0]]
-    stretches = pairwise([*starts, cutting.blocks])
+        begins = [int(block) for block in cutting.block[cutting.first == 0]]
+    stretches = pairwise([*begins, cutting.blocks])
     ranges = [(b, min(b + step, end)) for start, end in stretches for b in range(start, end, step)]
     ends = np.searchsorted(cutting.block, [0, *(end for _, end in ranges)])
-    made = [
-        _slice(view, cutting, plan, slice(first, end), blocks, met, at, steps, in_place, mask_bytes)
-        for (first, end), blocks in zip(pairwise(ends), ranges, strict=True)
-    ]
-    src, dst, runs, counts = ([one[i] for one in made] for i in range(4))
-    count = np.concatenate(counts)
+    made, behind = [], 0
+    for first, end in pairwise(ends):
+        made.append(_slice(view, cutting, plan, slice(first, end), met, at, steps, in_place, behind))
+        behind += len(made[-1][3])
+    src, dst, found, places = ([one[i] for one in made] for i in range(4))
+    count = np.bincount(cutting.block, minlength=cutting.blocks)
     return _Slices(
         tuple(ranges),
         {"src": tuple(src), "dst": tuple(dst)},
-        np.concatenate(runs),
+        np.concatenate(found),
         np.stack([np.cumsum(count) - count, count], 1),
+        np.concatenate(places),
         {
             "src": max(int((entries[:, 1] + sum(margins(view, plan.spec))).sum()) for entries in src),
             "dst": max(int(entries[:, 1].sum()) for entries in dst),
@@ -279,19 +284,19 @@ def _slices(
 
 
 def _slice(
-    view: View, cutting: Pieces, plan: Plan, part: slice, blocks: tuple[int, int], met: Ints,
-    at: tuple[RowOffsets, RowOffsets], steps: Mapping[str, int], in_place: tuple[str, ...], mask_bytes: int,
+    view: View, cutting: Pieces, plan: Plan, part: slice, met: Lines, at: tuple[RowOffsets, RowOffsets],
+    steps: Mapping[str, int], in_place: tuple[str, ...], behind: int,
 ) -> tuple[Ints, Ints, Ints, Ints]:  # fmt: skip
-    """Return src entries, dst entries, rows of RUN, and their number by block and tile of outer taps.
+    """Return src entries, dst entries, rows of LINE, and places, which are put behind those of other slices.
 
-    ``met`` is the source row of every outer tap and destination row; ``at`` are the rows' byte offsets in an image.
+    ``at`` are the byte offsets of rows of src and dst in an image.
     """
     inner, src_step, dst_step = view.conv.axes[-1], inner_step(view, "src"), inner_step(view, "dst")
     row, p0, p1 = (a[part] for a in (cutting.row, cutting.first, cutting.end))
-    used = met[:, row]
-    slots, where = np.unique(used, return_inverse=True)
-    missing = int(slots[0] < 0)
-    slot = np.maximum(where.reshape(used.shape) - missing, 0)
+    number, reached = met.reached(row)
+    numbers = np.flatnonzero(reached)
+    source = met.met(number + numbers)
+    present, slot = np.unique(source[source >= 0], return_inverse=True)
     extent = view.conv.positions if view.pointwise else inner.src
     i0 = min(extent, max(0, int(p0.min()) * inner.stride - inner.pad_begin))
     i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
@@ -301,20 +306,21 @@ def _slice(
         src = rows_of(at[0], i0, width, inner.src, view.src_strides[-1])
         dst = rows_of(at[1], i0, width, inner.dst, view.dst_strides[-1])
     else:
-        present = slots[missing:]
         src = np.stack([at[0][present] + i0 * src_step, np.full(len(present), width)], 1)
         dst = np.stack([at[1][row] + p0 * dst_step, p1 - p0], 1)
     x = (slot * (left + width + right) + left - i0 - inner.pad_begin) * steps["src"]
     y = (np.cumsum(p1 - p0) - p1) * steps["dst"]
     if "src" in in_place:
-        x = at[0][used] - wrapped(inner.pad_begin * src_step)
+        x = at[0][present][slot] - wrapped(inner.pad_begin * src_step)
     if "dst" in in_place:
         y = at[1][row]
-    exists = (used >= 0) & (width > 0)
-    if plan.spec.groups_in_place:  # an absent tap reads what another meets
-        x = np.where(exists, x, np.take_along_axis(x, exists.argmax(0)[None], 0))
-        p1 = np.where(exists.any(0), p1, p0)
-    runs, counts = runs_of(
-        plan, p0, p1, x, y, exists, cutting.block[part] - blocks[0], blocks[1] - blocks[0], mask_bytes
-    )
-    return src if left + right else merged(src, src_step), merged(dst, dst_step), runs, counts
+    places = np.full(len(reached), NOWHERE)
+    if width:
+        places[numbers[source >= 0]] = x
+    found = np.stack([p0, p1, y, (met.lines[row] - number + behind) * 8], 1)
+    return src if left + right else merged(src, src_step), merged(dst, dst_step), found, places
+
+
+def _together(count: int, size: int) -> Ints:
+    """Return the numbers of the taps of each tile of outer taps."""
+    return np.add.outer(starts(count, size), np.arange(size))

@@ -8,11 +8,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.recipe import IN_PLACE, KernelSpec, Plan
-from convgrad.plan.view import Ints, Strides, View, offsets, wrapped
+from convgrad.plan.recipe import IN_PLACE, KernelSpec
+from convgrad.plan.view import Strides, View, offsets, wrapped
 
 TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
-RUN = ("first", "end", "absent", "fixed")  # positions; masks; bytes; behind them the moving operand's, by outer tap
 SEGMENT = ("low", "high", "absent")  # positions, masks; read in place: where all exist, then, for each, where it does
 SHORTEST_LINE = 4  # of outputs that lie together: fewer are written as fast one by one
 NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
@@ -115,25 +114,3 @@ def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int3
     both = outer[:, None, :, None] & np.array(existing)[None, :, None, :]
     masks: NDArray[np.int32] = -both.astype(np.int32)
     return masks
-
-
-def runs_of(
-    plan: Plan, p0: Ints, p1: Ints, x: Ints, y: Ints, exists: NDArray[np.bool_], block: Ints, blocks: int,
-    mask_bytes: int,
-) -> tuple[Ints, Ints]:  # fmt: skip
-    """Return rows of RUN by block and tile of outer taps, and their numbers; x and ``exists`` by outer tap."""
-    outer = plan.spec.tile.outer_taps
-    taps = np.add.outer(starts(len(x), outer), np.arange(outer))  # of each tile
-    there = exists[taps]
-    absent = (1 << outer) - 1 - (there << np.arange(outer)[:, None]).sum(1)
-    offsets = np.moveaxis(x[taps], 1, -1)
-    moving, fixed = offsets, np.broadcast_to(y, absent.shape)
-    if (plan.rows == "src") != plan.spec.taps_on_rows:  # one tap: what the kernel takes to move is dst
-        moving, fixed = fixed[..., None], offsets[..., 0]
-    columns = (np.broadcast_to(p0, absent.shape), np.broadcast_to(p1, absent.shape), absent * mask_bytes, fixed)
-    runs = np.concatenate([np.stack(columns, -1), moving], -1)
-    some = there.any(1) | plan.spec.groups_in_place  # read in place, all tiles of outer taps have the same runs
-    key = np.where(some, block * len(taps) + np.arange(len(taps))[:, None], -1)
-    order = np.argsort(key, axis=None, kind="stable")[np.count_nonzero(key < 0) :]
-    counts = np.bincount(key[key >= 0], minlength=blocks * len(taps))
-    return runs.reshape(-1, runs.shape[-1])[order], counts

@@ -10,11 +10,12 @@ from operator import le
 import numpy as np
 
 from convgrad.plan.joins import levels_of
+from convgrad.plan.lines import meetings, tap_share
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Parts, Plan, Tile
 from convgrad.plan.schedule import inner_step
 from convgrad.plan.taps import SHORTEST_LINE, starts
-from convgrad.plan.view import View, blocks_of, collapsed, per_group, source_rows
+from convgrad.plan.view import View, blocks_of, collapsed, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
@@ -24,6 +25,7 @@ SCRATCH_BYTES = 64 << 20  # of all threads
 PACK_NS = {CHANNELS: 0.08, POSITIONS: 0.2, STRIDED: 1.5, IN_PLACE: 0.0}  # an element, in cache
 SPREAD_NS = 0.015  # more for each channel of a group that lanes are picked from
 ALL_BYTES = 8 << 20  # of packed operands, where all are packed at once
+MOST_AGAIN = 16  # times that tables of places have what an image meets, where each slice of it meets much of it
 L2_WAYS = 16
 WAKE_NS = 15_000.0  # a thread that waits is there in 3 microseconds, one that sleeps in 50 to 150
 UNEVEN = 0.1
@@ -161,9 +163,9 @@ def _outer_taps(axes: tuple[Axis, ...]) -> int:
 
 @lru_cache(maxsize=256)
 def _outer_meetings(axes: tuple[Axis, ...], together: int) -> int:
-    """Return how many pairs there are of a destination row and a tile of outer taps of which one exists there."""
-    met = source_rows(axes) >= 0
-    return int(met[np.add.outer(starts(len(met), together), np.arange(together))].any(1).sum())
+    """Return how many pairs there are of a row of dst and a tile of outer taps, of which the one that most meet."""
+    met = meetings(axes)
+    return int(met[np.add.outer(starts(len(met), together), np.arange(together))].max(1).sum())
 
 
 def plan(problem: Problem, view: View, machine: Machine, threads: int, name: str, chosen: Kernel) -> Plan:
@@ -318,7 +320,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         images = min(images, units * together)
         return _Chunk(0, images, int(packed * images * conv.positions) + sums)
     block = conv.positions / blocks
-    taken = max(1, min(int(room / block), blocks))
+    taken = max(1, min(int(room / block), blocks), int(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN))
     return _Chunk(taken, 1, int(packed * taken * block) + sums)
 
 

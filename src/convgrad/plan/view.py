@@ -209,19 +209,6 @@ class RowOffsets:
         return found
 
 
-def source_rows(axes: tuple[Axis, ...]) -> Ints:
-    """Return, for every outer tap and destination row, the source row they meet, row-major; -1 for none."""
-    found = np.zeros((1, 1), np.int64)
-    for axis in axes:
-        k, p = np.ogrid[: axis.kernel, : axis.dst]
-        i = p * axis.stride + k * axis.dilation - axis.pad_begin
-        exists = (i >= 0) & (i < axis.src)
-        joined = found[:, None, :, None] * axis.src + i[None, :, None, :]
-        both = (found >= 0)[:, None, :, None] & exists[None, :, None, :]
-        found = np.where(both, joined, -1).reshape(found.shape[0] * axis.kernel, found.shape[1] * axis.dst)
-    return found
-
-
 def rows_of(row_offsets: RowOffsets, first: int, count: int, row: int, step: int) -> Ints:
     """Return (byte offset, positions) of the rows that ``count`` positions from ``first`` on lie in."""
     begin = np.arange(first // row, -(-(first + count) // row)) * row

@@ -20,7 +20,7 @@ from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, climb, gather, keep, when_all_ended
 from convgrad.engines.llvm.pack import clear, pack, pack_groups
-from convgrad.engines.llvm.tile import run_bytes, tile
+from convgrad.engines.llvm.tile import LINE_BYTES, tile
 from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
 from convgrad.plan.schedule import CHUNK
@@ -298,18 +298,20 @@ def _blocks(
 ) -> None:  # fmt: skip
     """All blocks of a chunk under one tap: the tile, then the carries that the tree of sums has after each block."""
     k = columns(f, tap, TAP)
-    index = f.at(a.run_index, (c["index"] + k["outer"]) * INDEX_BYTES)
+    index = f.at(a.line_index, c["index"] * INDEX_BYTES)
+    shifts = f.at(a.shifts, k["outer"] * (8 * spec.tile.outer_taps))
     joins = f.at(a.joins, c["join"] * JOIN_BYTES)
     x, y = f.at(x, k["x"]), f.at(y, k["y"])
     whole, segments = (f.at(a.segments, k[name] * SEGMENT_BYTES) for name in ("whole", "segment"))
     with f.loop(c["blocks"], entry=index, joins=joins, x=x, y=y, images=c["images"]) as block:
-        runs = f.at(a.runs, f.load("i64", block.entry) * run_bytes(spec))
-        run_count = f.load("i64", block.entry, 8)
+        lines = f.at(a.lines, f.load("i64", block.entry) * LINE_BYTES)
+        line_count = f.load("i64", block.entry, 8)
         j = columns(f, block.joins, JOIN)
         firsts, carries = j["firsts"], j["carries"]
         images = f.least(block.images, a.block_images)
-        _by_width(f, spec, left, (sums, bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, runs,
-                                  run_count, whole, segments, k["segments"], a.masks, a.row_step, a.lane_step,
+        _by_width(f, spec, left, (sums, bit(f, firsts), block.x, block.y, images, a.row_image, a.lane_image, lines,
+                                  line_count, a.places, shifts, a.mask_bytes, a.swapped, whole,
+                                  segments, k["segments"], a.masks, a.row_step, a.lane_step,
                                   a.tap_step, a.row_next))  # fmt: skip
         keep(f, spec, j["unit"], climb(f, spec, sums, firsts >> 1, carries), kept)
         block.next(

@@ -23,7 +23,7 @@ from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, climb, gather, keep, when_all_ended
-from convgrad.engines.llvm.tile import run_bytes
+from convgrad.engines.llvm.tile import LINE_BYTES, Met, outer_taps
 from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.schedule import CHUNK
@@ -46,7 +46,7 @@ def task(module: Module, spec: KernelSpec) -> None:
     sums = f.at(f.scratch, a.sums_at)
     with f.loop(t["chunks"], chunk=f.at(a.chunks, t["chunk"] * (8 * len(CHUNK)))) as chunk:
         c = columns(f, chunk.chunk, CHUNK)
-        index, joins = f.at(a.run_index, c["index"] * INDEX_BYTES), f.at(a.joins, c["join"] * JOIN_BYTES)
+        index, joins = f.at(a.line_index, c["index"] * INDEX_BYTES), f.at(a.joins, c["join"] * JOIN_BYTES)
         with f.loop(c["blocks"], entry=index, joins=joins, image=c["image"], images=c["images"]) as block:
             with f.when(going(f, a)):
                 images = f.least(block.images, a.block_images)
@@ -74,24 +74,26 @@ def _block(
 
     Under several tiles of taps, few panels of groups at a time: their rows are met again in the first cache.
     """
-    runs, panel_sums = f.load("i64", entry, 8), t["taps"] * a.sums_step
+    first_line, lines = f.load("i64", entry), f.load("i64", entry, 8)
+    panel_sums = t["taps"] * a.sums_step
     one_tile = f.compare("eq", t["taps"], 1)
     together = f.select(one_tile, t["groups"], f.value(PANELS))
     pieces = f.select(one_tile, f.value(1), (t["groups"] + (PANELS - 1)) >> (PANELS.bit_length() - 1))
     with f.loop(images) as image:
         x, y = (f.at(start, (first + image.index) * n) for start, n in ((a.rows, a.row_n), (a.lanes, a.lane_n)))
-        with f.loop(runs) as run:
-            begins = f.compare("eq", image.index + run.index, 0)
+        with f.loop(lines, line=f.at(a.lines, first_line * LINE_BYTES)) as line:
+            begins = f.compare("eq", image.index + line.index, 0)
             with f.loop(pieces) as piece:
                 begin = piece.index * together
                 panels, there = f.least(t["groups"] - begin, together), f.at(sums, begin * panel_sums)
                 with f.loop(t["taps"], sums=there, tap=f.at(a.taps, t["tap"] * TAP_BYTES)) as tap:
                     k = columns(f, tap.tap, TAP)
-                    number = f.load("i64", f.at(entry, k["outer"] * INDEX_BYTES)) + run.index
+                    shifts = f.at(a.shifts, k["outer"] * (8 * spec.tile.outer_taps))
                     segments = f.at(a.segments, k["whole"] * SEGMENT_BYTES)
                     f.call("strip", f.arguments, tap.sums, panel_sums, begins, f.at(x, k["x"]), y,
-                           f.at(a.runs, number * run_bytes(spec)), segments, t["group"] + begin, panels)  # fmt: skip
+                           line.line, shifts, segments, t["group"] + begin, panels)  # fmt: skip
                     tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
+            line.next(line=f.at(line.line, LINE_BYTES))
     j = columns(f, joins, JOIN)
     with f.loop(t["groups"] * t["taps"], sums=sums, kept=f.at(a.kept, t["kept"])) as each:
         keep(f, spec, j["unit"], climb(f, spec, each.sums, j["firsts"], j["carries"] + 1), each.kept)
@@ -116,24 +118,24 @@ def _first(f: Function, spec: KernelSpec, a: Arguments, group: Value) -> Value:
 
 
 def strip(module: Module, spec: KernelSpec) -> None:
-    """Emit ``strip``: a run under a tile of taps, group panel by panel: chain[t] = fma(x[t], y, chain[t]).
+    """Emit ``strip``: a line under a tile of taps, group panel by panel: chain[t] = fma(x[t], y, chain[t]).
 
-    A run is a stretch of dst positions in a row. Its segments are where all inner taps of the tile exist, then where
-    each of them does. Bits of ``absent`` tell which outer ones do not: they meet some other row, and that is dropped.
+    A line is a stretch of dst positions in a row. Its segments are where all inner taps of the tile exist, then where
+    each of them does. An outer tap that does not exist meets some other row, and that is dropped.
     """
     f = module.function(
-        "strip", arguments="ptr", chain="ptr", chain_step="i64", begins="i1", x="ptr", y="ptr", run="ptr",
-        segments="ptr", group="i64", panels="i64",
+        "strip", arguments="ptr", chain="ptr", chain_step="i64", begins="i1", x="ptr", y="ptr", line="ptr",
+        shifts="ptr", segments="ptr", group="i64", panels="i64",
     )  # fmt: skip
     a, kind = Arguments(f), f"<{spec.isa.lanes} x float>"
     steps = {"x": a.row_step, "y": a.lane_step, "tap": a.tap_step, "x ahead": a.row_ahead, "y ahead": a.lane_ahead}
-    first, end, absent, fixed, *moving = (f.load("i64", f.run, 8 * at) for at in range(run_bytes(spec) // 8))
+    met = Met(f, f.line, outer_taps(f, spec, a.places, f.shifts))
+    first, end = met.first, met.end
     low, high = f.load("i64", f.segments), f.load("i64", f.segments, 8)
     left = f.least(f.most(low, first), end)
     right = f.least(f.most(high, left), end)
-    exist = [f.compare("eq", f.arithmetic("and", absent, 1 << u), 0) for u in range(spec.tile.outer_taps)]
-    begin = {f"x{u}": f.at(f.at(f.x, offset), first * steps["x"]) for u, offset in enumerate(moving)}
-    begin["y"] = f.at(f.at(f.y, fixed), first * steps["y"])
+    begin = {f"x{u}": f.at(f.at(f.x, offset), first * steps["x"]) for u, offset in enumerate(met.places)}
+    begin["y"] = f.at(f.at(f.y, met.fixed), first * steps["y"])
     with f.loop(f.panels, chain=f.chain) as panel:
         group = _first(f, spec, a, (f.group + panel.index) * spec.isa.lanes)
         here = {name: f.at(place, group * BYTES[spec.operand]) for name, place in begin.items()}
@@ -143,14 +145,14 @@ def strip(module: Module, spec: KernelSpec) -> None:
         here = _edge(f, spec, steps, first, left - first, here)
         here = _middle(f, spec, steps, right - left, here)
         here = _edge(f, spec, steps, right, end - right, here)
-        for u, exists in enumerate(exist):
+        for u, missing in enumerate(met.missing):
             taps = range(u * spec.tile.inner_taps, (u + 1) * spec.tile.inner_taps)
-            with f.when(exists):
-                for t in taps:
-                    f.store(here[f"sum{t}"], panel.chain, t * spec.tap_bytes)
-            with f.otherwise(), f.when(f.begins):
+            with f.when(missing), f.when(f.begins):
                 for t in taps:
                     f.store(f.zeros(kind), panel.chain, t * spec.tap_bytes)
+            with f.otherwise():
+                for t in taps:
+                    f.store(here[f"sum{t}"], panel.chain, t * spec.tap_bytes)
         panel.next(chain=f.at(panel.chain, f.chain_step))
     f.done()
 

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import product
 
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
+from convgrad.plan.lines import LINE, NOWHERE
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
-from convgrad.plan.taps import RUN, SEGMENT
+from convgrad.plan.taps import SEGMENT
 
+LINE_BYTES = 8 * len(LINE)
 AHEAD = 8  # positions that the vector stream is asked for ahead: worth 0.80 to 0.87 of peak
 
 
-def run_bytes(spec: KernelSpec) -> int:
-    """Return the bytes of a run."""
-    return 8 * (len(RUN) + spec.tile.outer_taps)
-
-
 def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
-    """Emit ``tile<vectors>``: sum[t][r][v] = sum over images, runs, positions of x[r] * y[v], joined into ``partial``.
+    """Emit ``tile<vectors>``: sum[t][r][v] = sum over images, lines, positions of x[r] * y[v], joined into ``partial``.
 
-    A run is a stretch of destination positions in a row, and a segment one of the positions under which the same taps
-    of the tile exist: what a run and a segment share is summed. Runs hold byte offsets at position 0, so that a tap is
-    just another offset of the operand that moves with it. One tap has one segment, and is never absent in it. Of
-    several, the block is summed as if all of them existed wherever one does, as src has zeros on its padding; only
-    where that gives a sum that is not finite it is summed again by ``segments``: where taps are absent, sums stay.
+    A line is a row of dst, or a stretch of one, and a segment one of the positions under which the same taps of the
+    tile exist: what a line and a segment share is summed. What a line meets by an outer tap lies at a place, in bytes
+    at position 0, so that a tap is just another offset of the operand that moves with it. One tap has one segment, and
+    is never absent in it. Of several, the block is summed as if all of them existed wherever one does, as src has zeros
+    on its padding; only where that gives a sum that is not finite it is summed again by ``segments``: where taps are
+    absent, sums stay.
     """
     f = module.function(
         f"tile{vectors}",
         partial="ptr", first="i1", x="ptr", y="ptr", images="i64", x_image="i64", y_image="i64",
-        runs="ptr", run_count="i64", whole="ptr", segments="ptr", segment_count="i64", masks="ptr",
+        lines_at="ptr", line_count="i64", places="ptr", shifts="ptr", mask_bytes="i64", swapped="i64", whole="ptr",
+        segments="ptr", segment_count="i64", masks="ptr",
         x_step="i64", y_step="i64", tap_step="i64", x_next="i64",
     )  # fmt: skip
     tile, kind = spec.tile, f"<{spec.isa.lanes} x float>"
@@ -50,23 +50,54 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
     f.done()
 
 
+def outer_taps(f: Function, spec: KernelSpec, places: Value, shifts: Value) -> list[Value]:
+    """Return where in the table of places what each of a tile's outer taps meets begins."""
+    return [f.at(places, f.load("i64", shifts, 8 * u)) for u in range(spec.tile.outer_taps)]
+
+
+class Met:
+    """A line: its positions, none where no outer tap of the tile exists, and what it meets.
+
+    An outer tap that does not exist, beside one that does, has the place of another: what is read there is dropped.
+    """
+
+    def __init__(self, f: Function, line: Value, taps: list[Value]) -> None:
+        self.first, end, self.fixed, number = (f.load("i64", line, 8 * at) for at in range(len(LINE)))
+        found = [f.load("i64", f.at(tap, number)) for tap in taps]
+        some = reduce(f.most, found)
+        self.end = f.select(f.compare("eq", some, NOWHERE), self.first, end)
+        self.missing = [f.compare("eq", place, NOWHERE) for place in found]
+        self.places = [f.select(missing, some, place) for missing, place in zip(self.missing, found, strict=True)]
+        self.f = f
+
+    def absent(self, mask_bytes: Value) -> Value:
+        """Return how far in the table of masks those are that tell which of several outer taps exist."""
+        if len(self.missing) == 1:
+            return self.f.value(0)
+        bits = (self.f.select(one, mask_bytes * (1 << u), self.f.value(0)) for u, one in enumerate(self.missing))
+        return reduce(lambda a, b: a + b, bits)
+
+
 def _images(
     f: Function, spec: KernelSpec, vectors: int, images: Value, segments: tuple[Value, Value], sums: dict[str, Value]
 ) -> dict[str, Value]:
     """Sum all images by some segments; return the sums after them."""
     names, one = list(sums), _segment(f, segments[0]) if spec.tile.taps == 1 else None
+    taps = outer_taps(f, spec, f.places, f.shifts)
     with f.loop(images, x=f.x, y=f.y, **sums) as image:
-        with f.loop(f.run_count, run=f.runs, **_of(image, names)) as run:
+        with f.loop(f.line_count, line=f.lines_at, **_of(image, names)) as line:
+            met = Met(f, line.line, taps)
             if one is not None:
-                after = _stretch(f, spec, vectors, image, run.run, one, _of(run, names))
+                after = _stretch(f, spec, vectors, image, met, 0, one, _of(line, names))
             else:
-                with f.loop(segments[1], segment=segments[0], **_of(run, names)) as segment:
+                absent = met.absent(f.mask_bytes)
+                with f.loop(segments[1], segment=segments[0], **_of(line, names)) as segment:
                     words = _segment(f, segment.segment)
-                    done = _stretch(f, spec, vectors, image, run.run, words, _of(segment, names))
+                    done = _stretch(f, spec, vectors, image, met, absent, words, _of(segment, names))
                     segment.next(segment=f.at(segment.segment, 8 * len(SEGMENT)), **done)
                 after = _of(segment, names)
-            run.next(run=f.at(run.run, run_bytes(spec)), **after)
-        image.next(x=f.at(image.x, f.x_image), y=f.at(image.y, f.y_image), **_of(run, names))
+            line.next(line=f.at(line.line, LINE_BYTES), **after)
+        image.next(x=f.at(image.x, f.x_image), y=f.at(image.y, f.y_image), **_of(line, names))
     return _of(image, names)
 
 
@@ -90,14 +121,16 @@ def _segment(f: Function, segment: Value) -> dict[str, Value]:
 
 
 def _stretch(
-    f: Function, spec: KernelSpec, vectors: int, image: Loop, run: Value, segment: dict[str, Value],
-    sums: dict[str, Value],
+    f: Function, spec: KernelSpec, vectors: int, image: Loop, met: Met, absent_outer: Value | int,
+    segment: dict[str, Value], sums: dict[str, Value],
 ) -> dict[str, Value]:  # fmt: skip
-    """The positions that a run and a segment share, all taps there or some absent; return the sums after them."""
-    begin = f.most(f.load("i64", run), segment["low"])
-    count = f.least(f.load("i64", run, 8), segment["high"]) - begin
-    fixed = f.load("i64", run, 8 * RUN.index("fixed"))
-    moving = [f.load("i64", run, 8 * (len(RUN) + u)) for u in range(spec.tile.outer_taps)]
+    """The positions that a line and a segment share, all taps there or some absent; return the sums after them."""
+    begin = f.most(met.first, segment["low"])
+    count = f.least(met.end, segment["high"]) - begin
+    moving, fixed = met.places, met.fixed
+    if spec.tile.taps == 1:  # its kernel is the same whichever operand its rows are from
+        swapped = f.compare("ne", f.swapped, 0)
+        moving, fixed = [f.select(swapped, fixed, moving[0])], f.select(swapped, moving[0], fixed)
     offsets = (moving, [fixed]) if spec.taps_on_rows else ([fixed], moving)
     x, y = (
         {f"{name}{at}": f.at(start, offset + begin * step) for at, offset in enumerate(found)}
@@ -105,7 +138,7 @@ def _stretch(
     )
     if spec.tile.taps == 1:
         return _positions(f, spec, vectors, count, x, y, sums, None)
-    absent = f.load("i64", run, 16) + segment["absent"]
+    absent = segment["absent"] + absent_outer
     whole = f.select(f.compare("eq", absent, 0), count, f.value(0))
     sums = _positions(f, spec, vectors, whole, x, y, sums, None)
     return _positions(f, spec, vectors, count - whole, x, y, sums, f.at(f.masks, absent))
