@@ -18,6 +18,12 @@ def _seed(text: str) -> int:
     return int(text)
 
 
+def _height(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a height is a non-negative integer, a number of roundings; got {text!r}")
+    return int(text)
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"a positive integer is wanted; got {text!r}")
@@ -59,7 +65,7 @@ def run_parser() -> argparse.ArgumentParser:
     run.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="an attribute; lists as 1,1")
     shapes = "make operands of these shapes up: 8x56x56x64; for a shape operand its values"
     run.add_argument("--shapes", metavar="SHAPE", nargs="+", help=shapes)
-    tensors = "of a graph: arrays by tensor id in a .npz or .safetensors file; those of results are compared"
+    tensors = "of a graph: arrays by tensor id in a .npz or .safetensors file; those of results are judged, as --expect"
     run.add_argument("--tensors", metavar="FILE", help=tensors)
     _add_limit(run)
     run.add_argument(
@@ -76,9 +82,12 @@ def run_parser() -> argparse.ArgumentParser:
     output = f"write the result to {place}; of a graph, its outputs by id to a .npz or .safetensors file"
     run.add_argument("-o", "--output", metavar="FILE", help=output)
     run.add_argument("--force", action="store_true", help="replace the output file, all of it, if it exists")
-    run.add_argument("--check", choices=("oracle",), help="compare with the oracle; exit 1 beyond the proved bound")
-    expect = f"compare with a recorded result, {place}; exit 1 beyond the proved bound"
+    check = "judge our result by the oracle's exact one; exit 1 beyond the proved bound"
+    run.add_argument("--check", choices=("oracle",), help=check)
+    expect = f"judge a result that somebody computed, {place}, in the same way, by its own type"
     run.add_argument("--expect", metavar="FILE", help=expect)
+    height = "the most roundings a term of the file's sums went through (default: the number of terms, for any order)"
+    run.add_argument("--height", metavar="N", type=_height, help=height)
     run.add_argument("--json", action="store_true", help="print JSON instead of text, one object per operator")
     return run
 

@@ -1,43 +1,69 @@
-"""Comparisons of a result on request: with the oracle, and with recorded results."""
+"""Verdicts on request: what is said to be the result of a call, by us or by a file, against the exact one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-from convgrad import engines, formats
+from convgrad import engines
 from convgrad.cli.progress import Progress
-from convgrad.errors import FileError
+from convgrad.errors import ConvgradError, FileError
 from convgrad.functional.call import Prepared
 from convgrad.spec import oracle
-from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
-from convgrad.verify.compare import Verdict, compare, compare_recorded
+from convgrad.verify.compare import Verdict
+from convgrad.verify.exact import as_result, verdict_on
 
 Array = NDArray[Any]
+
+OURS = "oracle"
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """An array that is said to be the result of a call, and the height of its sums; None is any order."""
+
+    source: str
+    call: Prepared
+    result: Array
+    height: int | None
+
+
+def ours(call: Prepared, result: Array) -> Claim:
+    """Return the claim that our own result is right: its height is known."""
+    return Claim(OURS, call, result, engines.height(call.problem))
+
+
+def theirs(place: str, call: Prepared, recorded: Array, height: int | None) -> Claim:
+    """Return the claim that a recorded result is right, or refuse one that cannot be."""
+    check_recorded(place, recorded, call.problem)
+    return Claim(place, call, recorded, height)
 
 
 def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
     """Refuse a recorded result of another shape than the problem's, or of no type that results have."""
-    if recorded.shape != problem.output_shape or formats.of_dtype(recorded.dtype) is None:
-        wanted = f"{problem.output_format} {shape_words(problem.output_shape)}"
-        given = f"{recorded.dtype} {shape_words(recorded.shape)}"
-        raise FileError(f"{place}: the result is {wanted}; the file has {given}")
+    try:
+        as_result(recorded, problem)
+    except ConvgradError as error:
+        raise FileError(f"{place}: {error}") from error
 
 
-def verdicts_on(
-    prepared: Prepared, result: Array, recorded: Mapping[str, Array], *, oracle_too: bool, silent: bool
-) -> dict[str, Verdict]:
-    """Return the verdicts of a result against each recorded one by its place, and against the oracle."""
-    if not recorded and not oracle_too:
-        return {}
-    problem, got = prepared.problem, prepared.canonical_output(result)
-    height = engines.height(problem)
-    with Progress("oracle:", silent) as progress:
-        answer = oracle.evaluate(problem, prepared.operands, progress=progress)
-    verdicts = {"oracle": compare(got, answer, problem, height)} if oracle_too else {}
-    for place, array in recorded.items():
-        verdicts[place] = compare_recorded(got, prepared.canonical_output(array), answer, problem, height)
+def verdicts_on(claims: Sequence[Claim], *, silent: bool) -> dict[str, Verdict]:
+    """Return the verdict on every claim by its source; the exact result of a call is computed once."""
+    answers: dict[int, oracle.Answer] = {}
+    verdicts = {}
+    for claim in claims:
+        call = claim.call
+        if id(call) not in answers:
+            with Progress("oracle:", silent) as progress:
+                answers[id(call)] = oracle.evaluate(call.problem, call.operands, progress=progress)
+        verdicts[claim.source] = verdict_on(claim.result, answers[id(call)], call.problem, claim.height)
     return verdicts
+
+
+def against(source: str) -> str:
+    """Return the words in front of a verdict."""
+    return "against oracle" if source == OURS else f"{source} against oracle"

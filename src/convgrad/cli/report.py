@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines
+from convgrad.cli.checks import against
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import shape_words
@@ -44,17 +45,28 @@ def report(
         "time_ms": round(time_ms, 3),
         "largest": _json_number(largest),
         "mean": _json_number(mean),
-        "checks": {
-            name: {
-                "ok": v.ok,
-                "equal": v.equal,
-                "elements": v.elements,
-                "share_of_bound": _json_number(v.share),
-                "undecided": v.undecided,
-                "text": str(v),
-            }
-            for name, v in verdicts.items()
+        "checks": {source: judged(verdict) for source, verdict in verdicts.items()},
+    }
+
+
+def judged(verdict: Verdict) -> dict[str, Any]:
+    """Return all that a verdict says, ready for JSON."""
+    return {
+        "ok": verdict.ok,
+        "elements": verdict.elements,
+        "equal": verdict.equal,
+        "beyond": verdict.beyond,
+        "undecided": verdict.undecided,
+        "blind": verdict.blind,
+        "nonfinite": verdict.nonfinite,
+        "share_of_bound": _json_number(verdict.share),
+        "worst": {
+            "at": list(verdict.worst),
+            "got": _json_number(verdict.got),
+            "expected": _json_number(verdict.expected),
+            "bound": _json_number(verdict.bound),
         },
+        "text": str(verdict),
     }
 
 
@@ -92,7 +104,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     rows.append(("time", f"{report['time_ms']:.3g} ms"))
     rows.append(("largest", f"{report['largest']}"))
     rows.append(("mean", f"{report['mean']}"))
-    rows += [(f"against {name}", check["text"]) for name, check in report["checks"].items()]
+    rows += [(against(source), check["text"]) for source, check in report["checks"].items()]
     if "written" in report:
         rows.append(("written", report["written"]))
     kinds = report["type"] if report["type"] == result["type"] else f"{report['type']} to {result['type']}"

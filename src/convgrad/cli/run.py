@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from convgrad import files, formats, notation
 from convgrad.cli.arguments import UsageError, is_graph
-from convgrad.cli.checks import check_recorded, verdicts_on
+from convgrad.cli.checks import ours, theirs, verdicts_on
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import as_text, report
 from convgrad.cli.run_graph import run_graph
@@ -47,7 +47,10 @@ def main(options: argparse.Namespace) -> int:
         else:
             if options.tensors or options.limit:
                 raise UsageError("--tensors and --limit go with GRAPH.json")
-            right = all(verdict.ok for job in _jobs(options) for verdict in _run(job, options))
+            if options.height is not None and options.expect is None:
+                raise UsageError("--height tells of the sums of a result in a file; it goes with --expect FILE")
+            verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
+            right = all(verdict.ok for verdict in verdicts)
     except UsageError as error:
         print(f"convgrad run: {error}\ntry convgrad run --help", file=sys.stderr)
         return 2
@@ -146,16 +149,18 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     problem = prepared.problem
     if problem.note:
         print(f"convgrad: warning: {problem.note}", file=sys.stderr)
-    recorded = {} if options.expect is None else {options.expect: files.read(options.expect)}
-    for place, array in recorded.items():
-        check_recorded(place, array, problem)
+    claims = []
+    if options.expect is not None:
+        claims.append(theirs(options.expect, prepared, files.read(options.expect), options.height))
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     with Progress(f"{problem.operator}:", options.json):
         started = time.perf_counter()
         result = prepared.execute(threads=options.threads)
         time_ms = 1e3 * (time.perf_counter() - started)
-    verdicts = verdicts_on(prepared, result, recorded, oracle_too=options.check is not None, silent=options.json)
+    if options.check:
+        claims.insert(0, ours(prepared, result))
+    verdicts = verdicts_on(claims, silent=options.json)
     sources = dict(zip((port.name for port in prepared.op.operands), job.places, strict=False))
     summary = report(prepared, sources, result, time_ms, verdicts)
     if options.output:
@@ -180,7 +185,7 @@ def _reproducer(options: argparse.Namespace) -> str:
         words += ["--fill", options.fill or "integers", "--seed", str(options.seed or 0)]
         if options.shapes:
             words += ["--type", options.type or "f32"]
-    for name in ("dtype", "threads", "check", "expect", "output"):
+    for name in ("dtype", "threads", "check", "expect", "height", "output"):
         value = getattr(options, name)
         if value is not None:
             words += [f"--{name}", str(value)]

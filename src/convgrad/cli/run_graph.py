@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from convgrad import files
 from convgrad.cli.arguments import UsageError, limits_of
-from convgrad.cli.checks import check_recorded, verdicts_on
+from convgrad.cli.checks import against, check_recorded, ours, theirs, verdicts_on
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import report
 from convgrad.engines.threads import threads
 from convgrad.errors import FileError
-from convgrad.functional.call import check_options
+from convgrad.formats import of_dtype
+from convgrad.functional.call import Prepared, bind, check_options
 from convgrad.graph.given import by_id
 from convgrad.graph.graph import Graph
 from convgrad.graph.limits import Limits
@@ -59,17 +60,16 @@ def run_graph(options: argparse.Namespace) -> bool:
         outcome = graph.run(
             given, observe=watch.ran, observe_skipped=watch.skipped, limits=replace(limits, memory_bytes=left)
         )
-    absent = set(tensors.expected) - watch.made
-    if absent:
-        raise FileError(f"{options.tensors}: tensor {min(absent)} is expected, but its op did not run")
-    summary: dict[str, Any] = {"ops": len(graph.ops), "ran": len(watch.made)}
+    summary: dict[str, Any] = {"ops": len(graph.ops), "ran": len(graph.ops) - len(outcome.skipped)}
+    right = True
     if tensors.expected or options.check:
-        summary["ok"] = watch.held
+        right = watch.held and watch.compared > 0
+        summary |= {"compared": watch.compared, "ok": right}
     if options.output:
         files.write_all(options.output, {str(t): array for t, array in outcome.results.items()}, options.force)
         summary["written"] = options.output
     print(json.dumps(summary) if options.json else _summary_text(summary))
-    return watch.held
+    return right
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
     arrays: dict[int, Any] = by_id(graph.tensors.values(), read_in)
     expected = {t: array for t, array in arrays.items() if t in graph.computed}
     given = {t: array for t, array in arrays.items() if t not in expected}
+    if options.height is not None and not expected:
+        raise UsageError("--height tells of the sums of results in a file; no array of --tensors is a result")
     graph = graph.with_given(given) if given else graph
     for op in graph.inference.order:
         for tensor in (t.id for t in op.outputs if t.id in expected and op.id in graph.inference.resolved):
@@ -100,22 +102,22 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
 
 @dataclass
 class _Watch:
-    """Reports every op in running order and compares what it made; keeps count."""
+    """Reports every op in running order and judges its results, ours and the recorded one; keeps count."""
 
     options: argparse.Namespace
     tensors: _Tensors
     held: bool = True
-    made: set[int] = field(default_factory=set)
+    compared: int = 0
 
     def ran(self, step: Execution) -> None:
-        """Report an op that ran, and compare what it made."""
-        op, prepared, options, expected = step.op, step.prepared, self.options, self.tensors.expected
+        """Report an op that ran, and judge what it made, and what is said that it makes."""
+        op, prepared, options = step.op, step.prepared, self.options
+        claims = [ours(prepared, step.result)] if options.check else []
         output = op.outputs[0].id
-        recorded = {f"{options.tensors}:{output}": expected[output]} if output in expected else {}
-        for place, array in recorded.items():
-            check_recorded(place, array, prepared.problem)
-        checked = options.check is not None
-        verdicts = verdicts_on(prepared, step.result, recorded, oracle_too=checked, silent=options.json)
+        if output in self.tensors.expected:
+            place, recorded = self._place(output), self.tensors.expected[output]
+            claims.append(theirs(place, self._as_recorded(op, prepared), recorded, options.height))
+        verdicts = verdicts_on(claims, silent=options.json)
         sources = {port.name: self._source(t.id) for port, t in zip(prepared.op.operands, op.inputs, strict=False)}
         if prepared.problem.note:
             print(f"convgrad: warning: {op.label}: {prepared.problem.note}", file=sys.stderr)
@@ -123,12 +125,31 @@ class _Watch:
         summary = {"op": op.label, "tensor": output, **summary}
         print(json.dumps(summary) if options.json else _text(summary, self._invented(op), verdicts))
         self.held = self.held and all(verdict.ok for verdict in verdicts.values())
-        self.made.add(output)
+        self.compared += len(verdicts)
 
     def skipped(self, op: Op, reason: str) -> None:
-        """Report an op that did not run."""
-        line = {"op": op.label, "skipped": reason}
-        print(json.dumps(line) if self.options.json else f"{op.label} did not run: {reason}")
+        """Report an op that did not run; a recorded result of it, which nothing can judge, is no success."""
+        absent = [self._place(t.id) for t in op.outputs if t.id in self.tensors.expected]
+        self.held = self.held and not absent
+        line = {"op": op.label, "skipped": reason} | ({"not_compared": absent} if absent else {})
+        unjudged = "".join(f"; {place} was not compared" for place in absent)
+        print(json.dumps(line) if self.options.json else f"{op.label} did not run: {reason}{unjudged}")
+
+    def _place(self, tensor: int) -> str:
+        return f"{self.options.tensors}:{tensor}"
+
+    def _as_recorded(self, op: Op, prepared: Prepared) -> Prepared:
+        """Return the call on the recorded results it reads: what is recorded follows from those, not from ours."""
+        taken = dict(prepared.taken)
+        for port, tensor in zip(prepared.op.operands, op.inputs, strict=False):
+            if tensor.id in self.tensors.expected:
+                array, wanted = self.tensors.expected[tensor.id], prepared.problem.operand_format
+                if of_dtype(array.dtype) is not wanted:
+                    place = self._place(tensor.id)
+                    raise FileError(f"{place}: {op.label} reads it, as {port.name}, in {wanted}; got {array.dtype}")
+                taken[port.name] = array
+        same = all(taken[name] is array for name, array in prepared.taken.items())
+        return prepared if same else bind(prepared.op, prepared.attributes, prepared.problem, taken)
 
     def _source(self, tensor: int) -> str:
         made_up, given = tensor in self.tensors.made_up, tensor in self.tensors.given
@@ -156,14 +177,17 @@ def _text(summary: Mapping[str, Any], notes: Sequence[str], verdicts: Mapping[st
     head = f"{summary['op']}  {summary['operator']} {summary['type']}"
     lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {summary['time_ms']:.3g} ms"]
     lines += [f"  {note}" for note in notes]
-    lines += [f"  against {name}  {v.brief if v.ok else v}" for name, v in verdicts.items()]
+    lines += [f"  {against(source)}  {v.brief if v.ok else v}" for source, v in verdicts.items()]
     return "\n".join(lines)
 
 
 def _summary_text(summary: Mapping[str, Any]) -> str:
-    judgement = {True: "; every comparison held", False: "; comparisons failed, see above", None: ""}
+    failed = "; comparisons failed or could not be made, see above"
+    judgement = {True: "; every comparison held", False: failed, None: ""}[summary.get("ok")]
+    if summary.get("compared") == 0:
+        judgement = "; nothing was compared, which is no success"
     written = f"; written to {summary['written']}" if "written" in summary else ""
-    return f"{summary['ran']} of {summary['ops']} ops ran{judgement[summary.get('ok')]}{written}"
+    return f"{summary['ran']} of {summary['ops']} ops ran{judgement}{written}"
 
 
 def _dtype(graph: Graph, tensor: int) -> np.dtype[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import F64, Format, of_dtype, round_to, store
+from convgrad.formats import F64, Format, round_to
 from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.oracle import Answer
@@ -23,7 +23,8 @@ class Verdict:
 
     ``equal`` counts equal bits. ``undecided`` elements have no bound, because their sums may overflow or are too long.
     ``blind`` counts elements so small beside their bound that a 0 would pass: the power of the comparison.
-    ``nonfinite`` counts those that should be infinite or NaN.
+    ``nonfinite`` counts those whose exact value is, or rounds to, an infinity or NaN. ``share`` is infinite where a
+    result is finite and must not be, or the reverse.
     """
 
     elements: int
@@ -47,7 +48,7 @@ class Verdict:
     def brief(self) -> str:
         """The verdict without the worst element."""
         if self.elements == 0:
-            return "ok: nothing to compare"
+            return "ok: the result is empty, with nothing to compare but its shape"
         head = "ok"
         if self.beyond:
             head = f"WRONG: {self.beyond} of {self.elements} elements beyond the bound"
@@ -72,22 +73,43 @@ def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) ->
 
     A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
     of the sum and of the oracle's own float64 sum; it is 0 where integers add exactly in any order.
+
+    | the exact value  | what is right                                                            |
+    |------------------|--------------------------------------------------------------------------|
+    | finite           | from one rounded end to the other; infinity where that end rounds to it  |
+    | infinite         | the same infinity                                                        |
+    | NaN              | NaN                                                                      |
+    | of a sum that may overflow | undecided, whatever was got                                    |
     """
-    return _judge(got, answer.value, _sum_bound(answer, problem, height), problem, answer.rounded(problem))
-
-
-def compare_recorded(
-    got: NDArray[Any], recorded: NDArray[Any], answer: Answer, problem: Problem, height: int
-) -> Verdict:
-    """Compare with a recorded result of any format, exact but for its rounding; ``answer`` gives the magnitudes."""
-    values, fmt = recorded.astype(np.float64), of_dtype(recorded.dtype)
-    if fmt is None:
-        raise ValueError(f"a recorded result is f32, bf16, f16 or f64; got {recorded.dtype}")
-    finite = np.isfinite(values)
-    slack = np.where(finite, _rounding(np.abs(values), fmt), 0.0)
-    expected = np.where(finite, values, answer.value)
-    bound = _sum_bound(answer, problem, height) + slack
-    return _judge(got, expected, bound, problem, store(values + 0.0, problem.output_format))
+    if got.size == 0:
+        return Verdict(0, 0, 0, 0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
+    fmt, value, rounded = problem.output_format, answer.value, answer.rounded(problem)
+    bound = _sum_bound(answer, problem, height)
+    with np.errstate(all="ignore"):
+        actual, target = got.astype(np.float64), rounded.astype(np.float64)
+        undecided = np.isinf(bound)
+        same = (actual == target) | (np.isnan(actual) & np.isnan(target))
+        between = (round_to(value - bound, fmt) <= actual) & (actual <= round_to(value + bound, fmt))  # never for a NaN
+        within = undecided | same | between
+        total = bound + _rounding(np.abs(value) + bound, fmt)
+        share = np.nan_to_num(np.abs(actual - target) / total, nan=np.inf, posinf=np.inf)
+        share = np.where(within, np.minimum(share, 1.0), np.maximum(share, np.nextafter(1, 2)))
+        share[undecided | same] = 0.0
+        blind = ~undecided & np.isfinite(value) & (value != 0) & (round_to(np.abs(value) - bound, fmt) <= 0)
+    worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    return Verdict(
+        elements=got.size,
+        equal=int(np.count_nonzero(_bits(got) == _bits(rounded))),
+        beyond=int(np.count_nonzero(~within)),
+        undecided=int(np.count_nonzero(undecided)),
+        blind=int(np.count_nonzero(blind)),
+        nonfinite=int(np.count_nonzero(~np.isfinite(target) & ~undecided)),
+        share=float(share[worst]),
+        worst=from_canonical([int(i) for i in worst], problem.layouts[-1]),
+        got=float(actual[worst]),
+        expected=float(target[worst]),
+        bound=float(total[worst]),
+    )
 
 
 def _sum_bound(answer: Answer, problem: Problem, height: int) -> F64Array:
@@ -105,42 +127,6 @@ def _rounding(values: F64Array, fmt: Format) -> F64Array:
     """Return the most that rounding numbers up to ``values`` in size can change them."""
     rounding: F64Array = np.maximum(values * fmt.unit, fmt.tiny / 2)
     return rounding
-
-
-def _judge(
-    got: NDArray[Any],
-    expected: F64Array,
-    bound: F64Array,
-    problem: Problem,
-    rounded: NDArray[Any],
-) -> Verdict:
-    if got.size == 0:
-        return Verdict(0, 0, 0, 0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
-    fmt = problem.output_format
-    with np.errstate(all="ignore"):
-        actual, target = got.astype(np.float64), rounded.astype(np.float64)
-        undecided = np.isinf(bound)
-        same = (actual == target) | (np.isnan(actual) & np.isnan(target))
-        between = (round_to(expected - bound, fmt) <= actual) & (actual <= round_to(expected + bound, fmt))
-        within = undecided | same | between
-        total = bound + _rounding(np.abs(expected) + bound, fmt)
-        share = np.where(undecided | same, 0.0, np.nan_to_num(np.abs(actual - target) / total, nan=0.0))
-        share = np.where(within, np.minimum(share, 1.0), np.maximum(share, np.nextafter(1, 2)))
-        blind = ~undecided & np.isfinite(expected) & (expected != 0) & (round_to(np.abs(expected) - bound, fmt) <= 0)
-    worst = np.unravel_index(int(np.argmax(share)), share.shape)
-    return Verdict(
-        elements=got.size,
-        equal=int(np.count_nonzero(_bits(got) == _bits(rounded))),
-        beyond=int(np.count_nonzero(~within)),
-        undecided=int(np.count_nonzero(undecided)),
-        blind=int(np.count_nonzero(blind)),
-        nonfinite=int(np.count_nonzero(~np.isfinite(expected))),
-        share=float(share[worst]),
-        worst=from_canonical([int(i) for i in worst], problem.layouts[-1]),
-        got=float(actual[worst]),
-        expected=float(target[worst]),
-        bound=float(total[worst]),
-    )
 
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:
