@@ -140,13 +140,36 @@ def test_our_own_result_is_judged_by_check_alone(said, monkeypatch: pytest.Monke
     }
 
 
-def test_our_own_height_is_the_engines(said, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--height tells of the file's sums alone."""
-    words, operands, attributes = written("ConvolutionBackwardWeights", "f32")
-    np.save("right.npy", exact("ConvolutionBackwardWeights", *operands, **attributes))
-    alone = json.loads(said(*words, "--check", "oracle", "--json")[1])["checks"]
-    both = json.loads(said(*words, "--check", "oracle", "--expect", "right.npy", "--height", 0, "--json")[1])["checks"]
-    assert both["oracle"] == alone["oracle"]
+def test_our_own_height_is_the_engines(said) -> None:
+    """Of 600 terms in blocks of 256; --height tells of the file's sums alone."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "src": rng.standard_normal((1, 600, 2), np.float32),
+        "diff_dst": rng.standard_normal((1, 600, 2), np.float32),
+    }
+    np.savez("layer.npz", **arrays)
+    call = {"strides": [1], "dilations": [1], "weights_shape": [1, 2, 2]}
+    words = [
+        "--attr",
+        "strides=1",
+        "--attr",
+        "dilations=1",
+        "--attr",
+        "weights_shape=1,2,2",
+        "--check",
+        "oracle",
+        "--json",
+    ]
+    words = ["run", "ConvolutionBackwardWeights", "layer.npz:src", "layer.npz:diff_dst", *words]
+    report = json.loads(said(*words, "-o", "ours.npy")[1])
+    verdict = check(
+        "ConvolutionBackwardWeights", np.load("ours.npy"), *arrays.values(), height=report["height"], **call
+    )
+    assert report["height"] < 300
+    assert report["checks"] == {"oracle": judged(verdict)}
+    both = json.loads(said(*words, "--expect", "ours.npy", "--height", 600)[1])["checks"]
+    assert both["oracle"] == judged(verdict)
+    assert both["ours.npy"] != both["oracle"]
 
 
 def test_a_wrong_first_result_hides_no_second(said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,3 +358,24 @@ def test_a_recorded_result_that_nothing_computes_is_no_success(said) -> None:
     skipped, judgement = (json.loads(line) for line in (out.splitlines()[0], out.splitlines()[-1]))
     assert (code, skipped["not_compared"]) == (1, ["some.npz:2"])
     assert judgement == {"ops": 2, "ran": 1, "compared": 1, "ok": False}
+
+
+def test_what_follows_a_wrong_result_does_not_make_it_right(said) -> None:
+    """Neither an op that does not run nor a right result."""
+    diff_dst, active = LogicalTensor(0, "f32", (2, 3)), LogicalTensor(1, "f32", (2, 3))
+    first, second = LogicalTensor(2, "f32", (3,)), LogicalTensor(3, "f32", (3,))
+    for last in (Op(1, "ReLU", (diff_dst,), (active,)), Op(1, "BiasAddBackward", (diff_dst,), (second,))):
+        graph = Graph((Op(0, "BiasAddBackward", (diff_dst,), (first,)), last))
+        graph.finalize()
+        Path("two.json").write_text(to_json(graph))
+        right = {"3": np.full(3, 2, np.float32)} if last.kind == "BiasAddBackward" else {}
+        np.savez("some.npz", **{"0": np.ones((2, 3), np.float32), "2": np.full(3, 3, np.float32)}, **right)
+        code, out, _ = said("run", "two.json", "--tensors", "some.npz")
+        assert (code, out.count("WRONG"), out.count("ok: 3 of 3")) == (1, 1, len(right))
+
+
+def test_a_graph_whose_ops_all_wait_is_no_success(said) -> None:
+    chain()
+    np.savez("no_weights.npz", **{"0": np.zeros((2, 8, 4), np.float16)})
+    code, _, err = said("run", "chain.json", "--tensors", "no_weights.npz", "--check", "oracle")
+    assert (code, "no op can run; this one waits for tensor 1" in err) == (1, True)

@@ -90,6 +90,7 @@ def test_what_is_right_where_something_is_not_finite(case: str, sign: int, got: 
     assert (verdict.ok, verdict.beyond, verdict.undecided) == (is_right, not is_right, 0)
     assert verdict.nonfinite == (not abs(value) < 65520)
     assert (verdict.share <= 1) == is_right
+    assert (verdict.share == 0) == (verdict.equal == 1)
     if np.isfinite(value) != np.isfinite(got) and not is_right:
         assert verdict.share == INF
     assert str(verdict).startswith("ok" if is_right else "WRONG: 1 of 1 elements")
