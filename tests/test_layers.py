@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1] / "src" / "convgrad"
 
 # A module may import from earlier lines only, and from its own package where the line is one.
 LAYERS = (
+    "words",
     "errors",
     "formats",
     "host",

@@ -1,8 +1,14 @@
 """Every exception convgrad raises, under one root; each also derives from the builtin a caller would expect."""
 
+from convgrad.words import printable
+
 
 class ConvgradError(Exception):
-    """The root of all convgrad errors."""
+    """The root of all convgrad errors; whatever names and keys a message quotes, it can be printed."""
+
+    def __str__(self) -> str:
+        """Return the message, one line of printable characters."""
+        return printable(super().__str__(), None)
 
 
 class InvalidOpError(ConvgradError, ValueError):
@@ -34,4 +40,4 @@ class NotationError(ConvgradError, ValueError):
 
 
 class FileError(ConvgradError, ValueError):
-    """An array file that is missing, damaged, of an unknown kind, or would be overwritten."""
+    """A file that is missing, damaged, of an unknown kind, too large, or cannot be written."""

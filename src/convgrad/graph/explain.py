@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convgrad.graph.graph import Graph
-from convgrad.graph.model import INTEGER_DTYPES, LogicalTensor, Op, dense_strides, printable
+from convgrad.graph.model import INTEGER_DTYPES, LogicalTensor, Op, dense_strides
 from convgrad.graph.resolve import Resolved
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
+from convgrad.words import printable
 
 LARGEST_DRAWING = 200
 COLUMNS = ("op", "kind", "reads", "makes", "multiply-adds", "height", "attributes")

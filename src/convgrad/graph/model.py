@@ -15,6 +15,7 @@ from convgrad.formats import FORMATS, Format
 from convgrad.spec.check import S64_MAX, as_integer, as_integers
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.shapes import LARGEST_RANK
+from convgrad.words import printable
 
 FLOAT_DTYPES = ("f32", "bf16", "f16")
 INTEGER_DTYPES = ("s32", "s64")
@@ -180,11 +181,6 @@ def operator_of(op: Op) -> Operator | None:
 
 def _second_is_shape(row: Operator) -> bool:
     return len(row.operands) > 1 and row.operands[1].is_shape
-
-
-def printable(text: str, length: int = 80) -> str:
-    """Return the start of a text from a file, with what a terminal should not be sent replaced."""
-    return "".join(character if character.isprintable() else "?" for character in text[:length])
 
 
 def dense_strides(shape: Shape) -> Shape:

@@ -8,7 +8,7 @@ from typing import Any
 from convgrad.errors import FileError, GraphError
 from convgrad.graph.graph import Graph
 from convgrad.graph.infer import producers_of
-from convgrad.graph.model import printable
+from convgrad.words import printable
 
 LARGEST_PICTURE = 200
 FAMILY, OUTSIDE, TENSOR = "#cfe3f5", "#e4e4e4", "#fdf3d8"

@@ -13,8 +13,9 @@ from typing import Any
 from convgrad.errors import GraphError
 from convgrad.graph.graph import Graph, Header
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
-from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op, printable
+from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op
 from convgrad.spec.check import S64_MAX
+from convgrad.words import printable
 
 UNKNOWN = -(2**63)
 BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes of a dump, not of an operator

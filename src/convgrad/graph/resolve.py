@@ -10,12 +10,13 @@ from typing import Any
 from convgrad.arrays import overlaps_itself
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_of_row
-from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, LogicalTensor, Op, Shape, printable
+from convgrad.graph.model import FLOAT_DTYPES, INTEGER_DTYPES, LogicalTensor, Op, Shape
 from convgrad.spec.check import Attributes, as_integers, check_names
 from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.problem import Problem
+from convgrad.words import printable
 
 SHAPE_MEANINGS = ("weights_shape", "dst_shape")
 

@@ -1,0 +1,12 @@
+"""Words from outside, made fit to be printed: a terminal obeys some characters, and a file may hold any."""
+
+from __future__ import annotations
+
+
+def printable(text: str, length: int | None = 80) -> str:
+    r"""Return the start of a text, or all of it, with what a terminal should not be sent replaced.
+
+    >>> printable("\x1b[2Jsrc")
+    '?[2Jsrc'
+    """
+    return "".join(character if character.isprintable() else "?" for character in text[:length])
