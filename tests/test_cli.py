@@ -153,7 +153,7 @@ FAILURES = {
     "operand as attribute": ([*MADE_UP, "--attr", "src=1"], 1, "src is operand number 1"),
     "padding": ([*MADE_UP, "--attr", "padding=same"], 1, "follow from auto_pad"),
     "type": ([*MADE_UP, "--dtype", "int8"], 1, "dtype must be one of f32, bf16, f16, f64"),
-    "no such file": (["run", "BiasAddBackward", "nowhere.npy"], 1, "nowhere.npy: no such file"),
+    "no such file": (["run", "BiasAddBackward", "nowhere.npy"], 1, "nowhere.npy: cannot be read: No such file"),
     "threads": ([*MADE_UP, "--threads", "0"], 1, "threads must be a positive integer"),
     "notation": (["run", "BWD_W f32 NXC ic3oc3"], 1, "at least one spatial axis"),
     "no operands": (["run", "BiasAddBackward"], 2, "give either input files or --shapes"),

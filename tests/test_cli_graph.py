@@ -139,7 +139,7 @@ def test_usage(case: str, capsys: pytest.CaptureFixture[str]) -> None:
 REFUSED = {
     "no such file": (("no.json",), "no.json: cannot be read: No such file"),
     "tensors of one array": ((STEP, "--tensors", "a.npy"), "arrays by key come from .npz or .safetensors"),
-    "no tensors": ((STEP, "--tensors", "a.npz"), "a.npz: no such file"),
+    "no tensors": ((STEP, "--tensors", "a.npz"), "a.npz: cannot be read: No such file"),
     "an output of one array": ((STEP, "-o", "a.npy"), "arrays by key go to .npz or .safetensors"),
     "too many ops": ((STEP, "--limit", "ops=3"), "$.graph: must hold at most 3 ops; got 20"),
     "too long": ((STEP, "--limit", "file_bytes=3"), "at most 3 bytes (file_bytes)"),

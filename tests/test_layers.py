@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1] / "src" / "convgrad"
 LAYERS = (
     "words",
     "errors",
+    "disk",
     "formats",
     "host",
     "spec",

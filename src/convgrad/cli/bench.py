@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from convgrad import files
 from convgrad.bench import plot, report, suites
 from convgrad.bench.harness import measure
 from convgrad.bench.peers import Peer, find_peers
@@ -19,6 +18,7 @@ from convgrad.bench.report import Row
 from convgrad.bench.roofs import Roofs, measure_roofs
 from convgrad.bench.suites import Case
 from convgrad.cli.progress import Progress
+from convgrad.disk import check_new
 from convgrad.errors import ConvgradError
 from convgrad.host import usable_cores
 
@@ -47,7 +47,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
     cases, peers, threads = _cases(options), find_peers(options.against), options.threads or len(usable_cores())
     for place in (options.output, options.plot):
         if place:
-            files.check_new(Path(place), place, options.force)
+            check_new(Path(place), options.force)
     if options.plot:
         plot.pyplot()
     with Progress("measuring the machine:"):

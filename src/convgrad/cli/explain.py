@@ -22,9 +22,10 @@ def main(options: argparse.Namespace) -> int:
         if not is_graph(options.what):
             _explain_line(options)
             return 0
-        graph = read(options.what, limits_of(options.limit))
+        limits = limits_of(options.limit)
+        graph = read(options.what, limits)
         if options.tensors:
-            read_in = by_id(graph.tensors.values(), files.read_all(options.tensors))
+            read_in = by_id(graph.tensors.values(), files.read_all(options.tensors, limits.memory_bytes))
             graph = graph.with_given({t: array for t, array in read_in.items() if t not in graph.computed})
         print(explain(graph))
         if options.plot:

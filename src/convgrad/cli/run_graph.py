@@ -83,7 +83,7 @@ class _Tensors:
 
 
 def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tensors:
-    read_in = files.read_all(options.tensors) if options.tensors else {}
+    read_in = files.read_all(options.tensors, limits.memory_bytes) if options.tensors else {}
     arrays: dict[int, Any] = by_id(graph.tensors.values(), read_in)
     expected = {t: array for t, array in arrays.items() if t in graph.computed}
     given = {t: array for t, array in arrays.items() if t not in expected}

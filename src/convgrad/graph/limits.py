@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """The most of everything: bytes and nesting of a file, ops, and the bytes that tensors may take at one time."""
+    """The most of everything: bytes and nesting of a file, ops, and the bytes that tensors may take at one time.
+
+    What a file of tensors may expand to is ``memory_bytes``, too: what it announces is held against that.
+    """
 
     file_bytes: int = 64 << 20
     nesting: int = 32

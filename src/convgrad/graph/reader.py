@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from convgrad.errors import GraphError
+from convgrad.disk import read_bytes
+from convgrad.errors import FileError, GraphError
 from convgrad.graph.graph import Graph, Header
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op
@@ -35,10 +36,9 @@ class _NotJson(str):
 def read(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Graph:
     """Return the finalized graph of a JSON file, or raise GraphError."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(limits.file_bytes + 1)
-    except (OSError, ValueError) as error:  # a ValueError for a path with a NUL in it
-        raise GraphError(f"{printable(str(path))}: cannot be read: {getattr(error, 'strerror', error)}") from error
+        data = read_bytes(path, limits.file_bytes + 1)
+    except FileError as error:
+        raise GraphError(str(error)) from error
     try:
         return from_json(data, limits)
     except GraphError as error:

@@ -1,0 +1,165 @@
+"""Arrays in files: .npy, .npz, .safetensors; read without pickle, and in no more memory than a limit.
+
+A place is ``file.npy``, ``file.npz:key`` or ``file.safetensors:key``; a key may be left out of a file with one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.disk import check_new, opened, written
+from convgrad.errors import FileError
+from convgrad.files import npy, npz, safetensors
+from convgrad.files.member import BF16, Members
+from convgrad.graph.limits import DEFAULT_LIMITS
+from convgrad.words import printable
+
+Array = NDArray[Any]
+
+OUTPUT = "output"  # the key of an array that is given none
+LONGEST_KEY = 255
+LONGEST_LIST = 500
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: how its arrays are found and written, whether keys tell them apart, whether it can hold bf16."""
+
+    members: Callable[[IO[bytes], Path], AbstractContextManager[Members]]
+    write: Callable[[IO[bytes], Mapping[str, Array]], None]
+    keyed: bool
+    bf16: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    ".npy": Kind(npy.members, npy.write, keyed=False),
+    ".npz": Kind(npz.members, npz.write, keyed=True),
+    ".safetensors": Kind(safetensors.members, safetensors.write, keyed=True, bf16=True),
+}
+_KEYED = " or ".join(ending for ending, kind in KINDS.items() if kind.keyed)
+
+
+def split_place(place: str) -> tuple[Path, str | None]:
+    """Return the file and the key of a place.
+
+    >>> split_place("step.npz:src")
+    (PosixPath('step.npz'), 'src')
+    """
+    head, colon, key = place.rpartition(":")
+    if colon and head.lower().endswith(tuple(KINDS)):
+        return Path(head), key or None
+    return Path(place), None
+
+
+def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:
+    """Return the array at a place; one that would take more than ``memory_bytes`` is refused before any is taken."""
+    path, key = split_place(place)
+    _check_key(place, path, key)
+    with _members(path) as members:
+        name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
+        return _arrays(path, {name: members[name]}, memory_bytes)[name]
+
+
+def read_all(path: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> dict[str, Array]:
+    """Return every array of a .npz or .safetensors file by its key.
+
+    Where all of them, as they announce themselves, would take more than ``memory_bytes``, none is read.
+    """
+    if not _kind(Path(path)).keyed:
+        raise FileError(f"{path}: arrays by key come from {_KEYED}; got {Path(path).suffix}")
+    with _members(Path(path)) as members:
+        return _arrays(Path(path), members, memory_bytes)
+
+
+def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
+    """Refuse, before any work, a place that cannot be written: unknown kind, existing file, bf16 as .npy or .npz."""
+    path, key = split_place(place)
+    _check_key(place, path, key)
+    if array_dtype == BF16 and not _kind(path).bf16:
+        raise FileError(f"{place}: bf16 cannot be kept in {path.suffix} files, which lose the type; write .safetensors")
+    _check_new_key(path, key or OUTPUT)
+    check_new(path, force, place)
+    if path.suffix.lower() == ".safetensors":
+        safetensors.package()
+
+
+def write(place: str, array: Array, force: bool = False) -> None:
+    """Write one array to a place; the file takes its name when it is whole, and replaces one with ``force`` only."""
+    check_target(place, array.dtype, force)
+    path, key = split_place(place)
+    with written(path, force, place) as file:
+        _kind(path).write(file, {key or OUTPUT: array})
+
+
+def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool) -> None:
+    """Refuse, before any work, a file that arrays of these types cannot be written to by key."""
+    if not _kind(Path(path)).keyed:
+        raise FileError(f"{path}: arrays by key go to {_KEYED}; got {Path(path).suffix}")
+    for dtype in dtypes:
+        check_target(path, dtype, force)
+
+
+def write_all(path: str, arrays: Mapping[str, Array], force: bool = False) -> None:
+    """Write arrays by key to a .npz or .safetensors file, which takes its name when it is whole."""
+    check_target_of_all(path, [array.dtype for array in arrays.values()], force)
+    for key in arrays:
+        _check_new_key(Path(path), key)
+    with written(Path(path), force) as file:
+        _kind(Path(path)).write(file, arrays)
+
+
+def _kind(path: Path) -> Kind:
+    ending = path.suffix.lower()
+    if ending not in KINDS:
+        raise FileError(f"{path}: the name must end in {', '.join(KINDS)}; got {ending or 'no ending'}")
+    return KINDS[ending]
+
+
+def _check_key(place: str, path: Path, key: str | None) -> None:
+    if key is not None and not _kind(path).keyed:
+        raise FileError(f"{place}: a {path.suffix} file has one array and no keys; got key {key!r}")
+
+
+def _check_new_key(path: Path, key: str) -> None:
+    if not key.isprintable() or len(key) > LONGEST_KEY or key == safetensors.METADATA:
+        wanted = f"at most {LONGEST_KEY} printable characters, and not {safetensors.METADATA}"
+        raise FileError(f"{path}: a key to write must be {wanted}; got {printable(key)}")
+
+
+@contextmanager
+def _members(path: Path) -> Iterator[Members]:
+    """Open a file once and give what it announces; whatever is wrong with it, also later, is a FileError."""
+    kind = _kind(path)
+    with opened(path) as file:
+        try:
+            with kind.members(file, path) as members:
+                yield members
+        except (FileError, MemoryError):
+            raise
+        except Exception as error:  # NumPy and zipfile answer damaged headers with almost any exception
+            raise FileError(f"{path}: cannot be read as {path.suffix}: {error}") from error
+
+
+def _arrays(path: Path, members: Members, memory_bytes: int) -> dict[str, Array]:
+    announced = sum(member.size_bytes for member in members.values())
+    if announced > memory_bytes:
+        arrays = "the array" if len(members) == 1 else f"{len(members)} arrays"
+        raise FileError(f"{path}: {arrays} must fit {memory_bytes} bytes (memory_bytes); announced are {announced}")
+    return {key: member.read() for key, member in members.items()}
+
+
+def _one_key(path: Path, key: str | None, members: Members) -> str:
+    if key is None and len(members) == 1:
+        return next(iter(members))
+    if key is None or key not in members:
+        wanted = "a key is needed" if key is None else f"no array {key!r}"
+        listed = printable(", ".join(sorted(members)), LONGEST_LIST) or "no arrays"
+        raise FileError(f"{path}: {wanted}; the file has {listed}")
+    return key

@@ -1,0 +1,59 @@
+"""The .npy format: one array, whose header is held against the bytes there are before anything is allocated."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.errors import FileError
+from convgrad.files.member import Member, Members
+
+Array = NDArray[Any]
+
+LONGEST_HEADER = 1 << 14  # bytes; NumPy refuses headers of more than 10,000
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+@contextmanager
+def members(file: IO[bytes], path: Path) -> Iterator[Members]:
+    """Give the one array of a file."""
+    size = os.fstat(file.fileno()).st_size
+    yield {"": Member(size, lambda: array(file, size, str(path)))}
+
+
+def array(file: IO[bytes], size: int, name: str) -> Array:
+    """Return the array of a file, or of a member of an archive, of so many bytes."""
+    _check_header(io.BytesIO(file.read(LONGEST_HEADER)), size, name)
+    file.seek(0)
+    return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def _check_header(head: IO[bytes], size: int, name: str) -> None:
+    """Refuse what NumPy would not read or has no bytes for."""
+    version = np.lib.format.read_magic(head)
+    if version not in _HEADERS:
+        raise FileError(f"{name}: version {version} of the .npy format is not supported")
+    shape, _, dtype = _HEADERS[version](head)
+    if dtype.hasobject:
+        raise FileError(f"{name}: holds Python objects, which are never unpickled")
+    announced, present = prod(shape) * dtype.itemsize, size - head.tell()
+    if announced != present:
+        raise FileError(f"{name}: the header announces {announced} bytes of data; the file has {present}")
+    if dtype.kind == "V":
+        raise FileError(f"{name}: holds raw {dtype.itemsize}-byte records; bf16 arrays belong in .safetensors files")
+
+
+def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    """Write the one array."""
+    (only,) = arrays.values()
+    plain = cast(IO[bytes], SimpleNamespace(write=file.write))  # else NumPy writes by itself, and forgets why it cannot
+    np.lib.format.write_array(plain, np.asarray(only), allow_pickle=False)

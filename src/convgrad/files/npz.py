@@ -1,0 +1,68 @@
+"""The .npz format: a zip archive of .npy members, opened once; what it may expand to is told before it does."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.errors import FileError
+from convgrad.files import npy
+from convgrad.files.member import Member, Members
+
+Array = NDArray[Any]
+
+ENDING = ".npy"
+EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # at most; deflate comes to about 1032 : 1
+_ENCRYPTED = 1  # a bit of a member's flags
+
+
+@contextmanager
+def members(file: IO[bytes], path: Path) -> Iterator[Members]:
+    """Give the arrays of an archive by key: each member's name without .npy."""
+    with zipfile.ZipFile(file) as archive:
+        found = archive.infolist()
+        for info in found:
+            _check(info, f"{path}: {info.filename}")
+        keys = [info.filename.removesuffix(ENDING) for info in found]
+        often, times = max(Counter(keys).items(), key=lambda pair: pair[1], default=("", 0))
+        if times > 1:
+            raise FileError(f"{path}: each member must have a name of its own; {times} are called {often}{ENDING}")
+        packed, present = sum(info.compress_size for info in found), os.fstat(file.fileno()).st_size
+        if packed > present:
+            raise FileError(f"{path}: the members announce {packed} bytes; the file has {present}")
+        arrays = (Member(info.file_size, partial(_array, archive, info, path)) for info in found)
+        yield dict(zip(keys, arrays, strict=True))
+
+
+def _check(info: zipfile.ZipInfo, name: str) -> None:
+    """Refuse a member that is no array, cannot be read, or claims what its bytes cannot hold."""
+    if not info.filename.endswith(ENDING):
+        raise FileError(f"{name}: must be an array, with a name that ends in {ENDING}")
+    if info.flag_bits & _ENCRYPTED:
+        raise FileError(f"{name}: is encrypted; arrays must be readable without a password")
+    if info.compress_type not in EXPANSION:
+        raise FileError(f"{name}: must be stored or deflated, as NumPy writes it; got method {info.compress_type}")
+    if info.file_size > EXPANSION[info.compress_type] * max(info.compress_size, 1):
+        raise FileError(f"{name}: claims {info.file_size} bytes in {info.compress_size}")
+
+
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Array:
+    with archive.open(info) as member:
+        return npy.array(member, info.file_size, f"{path}:{info.filename}")
+
+
+def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    """Write arrays by key, as ``numpy.savez`` does, whatever the keys."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for key, array in arrays.items():
+            with archive.open(f"{key}{ENDING}", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)

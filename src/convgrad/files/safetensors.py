@@ -1,0 +1,78 @@
+"""The .safetensors format, which alone keeps bf16; its package checks the header against the file's size."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.errors import FileError
+from convgrad.files.member import BF16, Member, Members
+
+Array = NDArray[Any]
+
+METADATA = "__metadata__"  # a key of the header that is no tensor's
+_LENGTH_BYTES = 8  # what the file begins with: the length of its header
+
+
+@contextmanager
+def members(file: IO[bytes], path: Path) -> Iterator[Members]:
+    """Give the arrays of a file by key."""
+    with package().safe_open(path, framework="np") as tensors:
+
+        @cache
+        def header() -> tuple[int, dict[str, Any]]:
+            """Return where data begins, and what there is."""
+            file.seek(0)
+            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+            return _LENGTH_BYTES + length, json.loads(file.read(length))
+
+        def bf16(key: str) -> Array:  # the NumPy side of the package lacks it
+            begin, entries = header()
+            file.seek(begin + entries[key]["data_offsets"][0])
+            shape = entries[key]["shape"]
+            array: Array = np.fromfile(file, np.uint16, prod(shape)).view(BF16).reshape(shape)
+            return array
+
+        found = {}
+        for key in tensors.keys():  # noqa: SIM118 - no mapping
+            described = tensors.get_slice(key)
+            dtype = described.get_dtype()
+            read = partial(bf16 if dtype == "BF16" else tensors.get_tensor, key)
+            found[key] = Member(_size_bytes(dtype, described.get_shape()), read)
+        yield found
+
+
+def _size_bytes(dtype: str, shape: list[int]) -> int:
+    """Return the bytes of a tensor; the name of a type says its bits, that of a boolean aside.
+
+    >>> _size_bytes("BF16", [2, 3]), _size_bytes("BOOL", [4])
+    (12, 4)
+    """
+    bits = re.search(r"\d+", dtype)
+    return prod(shape) * (int(bits[0]) if bits else 8) // 8
+
+
+def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    """Write arrays by key."""
+    package()
+    from safetensors.numpy import save  # noqa: PLC0415
+
+    file.write(save({key: np.asarray(array, order="C") for key, array in arrays.items()}))
+
+
+def package() -> Any:
+    """Return the package, or say what to install."""
+    try:
+        import safetensors  # noqa: PLC0415 - an extra, needed for these files only
+    except ImportError as error:
+        raise FileError("safetensors files need the safetensors package: pip install 'convgrad[files]'") from error
+    return safetensors
