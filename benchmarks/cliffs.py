@@ -20,9 +20,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from convgrad import pictures
 from convgrad.bench.figures import Series
 from convgrad.bench.harness import SAMPLE_S, Runner
-from convgrad.bench.plot import pyplot
 from convgrad.bench.report import conditions, heading, predicted_ms
 from convgrad.bench.roofs import Roofs, measure_roofs
 from convgrad.bench.suites import cases
@@ -194,12 +194,10 @@ def row(name: str, point: Point, sweep: Sweep) -> dict[str, Any]:
 
 def draw(path: Path, found: Mapping[str, Sequence[Point]], title: str) -> None:
     """Write the picture, a panel a sweep: measured and least time of a multiply-add, steps that are too high in red."""
-    plt = pyplot()
     columns = min(4, len(found))
     rows = ceil(len(found) / columns)
-    figure, grid = plt.subplots(
-        rows, columns, figsize=(4 * columns, 2.6 * rows + 0.4), squeeze=False, layout="constrained"
-    )
+    figure = pictures.figure(figsize=(4 * columns, 2.6 * rows + 0.4))
+    grid = figure.subplots(rows, columns, squeeze=False)
     for axes, (name, points) in zip(grid.flat, found.items(), strict=False):
         sweep, numbers = SWEEPS[name], [point.number for point in points]
         unit = [1.0 if sweep.to_first else 1e6 / point.multiply_adds for point in points]
@@ -217,8 +215,7 @@ def draw(path: Path, found: Mapping[str, Sequence[Point]], title: str) -> None:
     for axes in grid.flat[len(found) :]:
         axes.set_visible(False)
     figure.suptitle(title, fontsize=9)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    pictures.save(figure, path, 100, force=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,7 +29,7 @@ from convgrad.bench.plot import draw
 from convgrad.bench.report import COLUMNS, conditions, heading, line, row, summary
 from convgrad.bench.roofs import Level, Roofs, cache_bytes
 from convgrad.bench.work import Contender, Work, magnitudes, make_work
-from convgrad.errors import ConvgradError, FileError, UnsupportedError
+from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
 from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 
@@ -75,6 +75,14 @@ def test_a_file_of_problems(tmp_path: Path) -> None:
         suites.shapes_file(path)
     with pytest.raises(FileError, match="cannot be read"):
         suites.shapes_file(tmp_path / "nowhere.txt")
+    path.write_text("BWD_W f33 NXC ic4ih5oc4oh5kh3ph1\n")
+    with pytest.raises(FileError, match=r"layers.txt: .*expected one of f32"):
+        suites.cases_of_file(path, types=["f32"])
+    path.write_text(f"{TINY}\nBWD_WB f32 NXC ic4ih5oc4oh5kh3ph1\n")
+    with pytest.raises(FileError, match=r"layers.txt: .*a line of one operator"):
+        suites.cases_of_file(path)
+    with pytest.raises(NotationError, match="expected one of f32"):
+        suites.cases_of_file(path, types=["f8"])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +99,7 @@ def test_lines_that_cannot_be_timed(text: str, message: str) -> None:
 
 
 def test_an_unknown_suite_lists_those_there_are() -> None:
-    with pytest.raises(FileError, match="dense, depthwise, grouped"):
+    with pytest.raises(UnsupportedError, match="dense, depthwise, grouped"):
         suites.suite("vgg")
 
 

@@ -16,6 +16,7 @@ LAYERS = (
     "words",
     "errors",
     "disk",
+    "pictures",
     "formats",
     "host",
     "spec",

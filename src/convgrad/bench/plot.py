@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from convgrad import pictures
 from convgrad.bench.peers import Peer
 from convgrad.bench.report import Row
 from convgrad.bench.roofs import Roofs
-from convgrad.errors import UnsupportedError
 
 _MARKERS = "^vsD"
 
 
-def pyplot() -> Any:
-    """Return matplotlib's pyplot without a screen, or say what to install."""
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra, needed for pictures only
-    except ImportError as error:
-        raise UnsupportedError("--plot needs matplotlib: pip install 'convgrad[plot]'") from error
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
-
-    return plt
-
-
-def draw(path: Path, rows: Sequence[Row], roofs: Roofs, peers: Sequence[Peer]) -> None:
+def draw(path: str | Path, rows: Sequence[Row], roofs: Roofs, peers: Sequence[Peer], force: bool = True) -> None:
     """Write the picture: a filled marker a case, coloured by suite, and a hollow one for each peer's better layout."""
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(10, 6), layout="constrained")
+    figure = pictures.figure(figsize=(10, 6))
+    axes = figure.subplots()
     intensities = [r["flops_per_byte"] for r in rows]
     ridges = [roofs.fma_gflops / level.gbs for level in roofs.levels]
     left, right = min(*intensities, *ridges) / 2, max(*intensities, *ridges) * 2
@@ -61,5 +48,4 @@ def draw(path: Path, rows: Sequence[Row], roofs: Roofs, peers: Sequence[Peer]) -
     axes.set(xscale="log", yscale="log", xlim=(left, right), xlabel="operations per byte, each tensor once")
     axes.set(ylabel="GFLOP/s", title=f"convgrad and peers, threads: {roofs.threads}")
     axes.legend(fontsize=8)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    pictures.save(figure, path, 120, force)

@@ -9,7 +9,8 @@ from itertools import product
 from pathlib import Path
 
 from convgrad import notation
-from convgrad.errors import FileError
+from convgrad.disk import why
+from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
 from convgrad.spec.problem import Problem
 
 _SUITES = resources.files("convgrad.bench") / "suites"
@@ -51,19 +52,8 @@ def suite(name: str) -> list[str]:
     'BWD_W f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3nresnet50:stem'
     """
     if name not in names():
-        raise FileError(f"there is no suite {name}; the suites are {', '.join(names())}")
+        raise UnsupportedError(f"there is no suite {name}; the suites are {', '.join(names())}")
     return _lines((_SUITES / f"{name}{ENDING}").read_text(encoding="utf-8"))
-
-
-def shapes_file(path: Path) -> list[str]:
-    """Return the problem lines of a file: one a line, with comments from # to the end of the line."""
-    try:
-        lines = _lines(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: cannot be read: {error}") from error
-    if not lines:
-        raise FileError(f"{path}: has no problem line; one is like {suite('resnet50')[0]!r}")
-    return lines
 
 
 def cases(
@@ -91,6 +81,34 @@ def cases(
             notation.problem(text)
             made.append(Case(origin, text, notation.read(text)))
     return made
+
+
+def shapes_file(path: Path) -> list[str]:
+    """Return the problem lines of a file: one a line, with comments from # to the end of the line."""
+    try:
+        lines = _lines(path.read_text(encoding="utf-8"))
+        for line in lines:
+            notation.read(line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read: {why(error)}") from error
+    except NotationError as error:
+        raise FileError(f"{path}: {error}") from error
+    if not lines:
+        raise FileError(f"{path}: has no problem line; one is like {suite('resnet50')[0]!r}")
+    return lines
+
+
+def cases_of_file(
+    path: Path, directions: Sequence[str] = (), types: Sequence[str] = (), layouts: Sequence[str] = ()
+) -> list[Case]:
+    """Return the cases of a file of problem lines; where its own words are at fault, a FileError names it."""
+    lines = shapes_file(path)
+    try:
+        return cases(path.stem, lines, directions, types, layouts)
+    except ConvgradError as error:
+        if directions or types or layouts:
+            raise
+        raise FileError(f"{path}: {error}") from error
 
 
 def _lines(text: str) -> list[str]:

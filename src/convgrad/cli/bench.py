@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from convgrad import pictures
 from convgrad.bench import plot, report, suites
 from convgrad.bench.harness import measure
 from convgrad.bench.peers import Peer, find_peers
@@ -49,7 +50,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
         if place:
             check_new(Path(place), options.force)
     if options.plot:
-        plot.pyplot()
+        pictures.check_target(options.plot, options.force)
     with Progress("measuring the machine:"):
         roofs = measure_roofs(threads)
     print(report.heading(roofs), report.head_line(peers), sep="\n", flush=True)
@@ -63,7 +64,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
         _warn_of_blas(threads)
     print(*report.summary(rows, peers), sep="\n")
     if options.plot:
-        plot.draw(Path(options.plot), rows, roofs, peers)
+        plot.draw(options.plot, rows, roofs, peers, options.force)
     return rows
 
 

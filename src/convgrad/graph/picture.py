@@ -1,11 +1,12 @@
-"""A graph as a picture: ops and tensors as boxes in rows, each below what it waits for. Needs matplotlib."""
+"""A graph as a picture: ops and tensors as boxes in rows, each below what it waits for."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from convgrad.errors import FileError, GraphError
+from convgrad import pictures
+from convgrad.errors import GraphError
 from convgrad.graph.graph import Graph
 from convgrad.graph.infer import producers_of
 from convgrad.words import printable
@@ -14,22 +15,19 @@ LARGEST_PICTURE = 200
 FAMILY, OUTSIDE, TENSOR = "#cfe3f5", "#e4e4e4", "#fdf3d8"
 
 
-def draw(graph: Graph, path: str | Path) -> None:
+def draw(graph: Graph, path: str | Path, force: bool = True) -> None:
     """Write a picture of a finalized graph, of the kind that the name's ending says.
 
-    Raises FileError where matplotlib is missing or the file cannot be written, GraphError where the graph is too large.
+    Raises UnsupportedError where matplotlib is missing, FileError where the file cannot be written or, without
+    ``force``, is there, GraphError where the graph is too large.
     """
     if max(len(graph.ops), len(graph.tensors) // 2) > LARGEST_PICTURE:
         sizes = f"the graph has {len(graph.ops)} and {len(graph.tensors)}"
         raise GraphError(f"a picture must have at most {LARGEST_PICTURE} ops and twice as many tensors; {sizes}")
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, needed for pictures only
-    except ImportError as error:
-        raise FileError("pictures need the matplotlib package: pip install 'convgrad[plot]'") from error
     places = _places(graph)
     half = 0.6 + max(x for x, _ in places.values())
     down = 1 + max(y for _, y in places.values())
-    figure = Figure(figsize=(1 + 5 * half, 1 + 0.7 * down), layout="constrained")
+    figure = pictures.figure(figsize=(1 + 5 * half, 1 + 0.7 * down))
     axes = figure.subplots()
     axes.set(xlim=(-half, half), ylim=(down - 0.4, -0.6))
     axes.axis("off")
@@ -39,10 +37,7 @@ def draw(graph: Graph, path: str | Path) -> None:
             axes.plot((x, here[0]), (y, here[1]), color="#999999", linewidth=1, zorder=0)
     for (kind, number), place in places.items():
         _box(axes, place, *_words(graph, kind, number))
-    try:
-        figure.savefig(path, dpi=130)
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path}: cannot be written: {error}") from error
+    pictures.save(figure, path, 130, force)
 
 
 def _places(graph: Graph) -> dict[tuple[str, int], tuple[float, int]]:
