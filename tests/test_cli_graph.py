@@ -74,7 +74,10 @@ def test_explain_writes_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert said(capsys, "explain", STEP, "--plot", tmp_path / "step.png")[0] == 0
     assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
     code, _, err = said(capsys, "explain", STEP, "--plot", tmp_path / "no" / "step.png")
-    assert (code, "no such directory" in err) == (1, True)
+    assert (code, "no such directory" in err) == (3, True)
+    code, _, err = said(capsys, "explain", STEP, "--plot", tmp_path / "step.png")
+    assert (code, "the file exists; give --force" in err) == (3, True)
+    assert said(capsys, "explain", STEP, "--plot", tmp_path / "step.png", "--force")[0] == 0
 
 
 def test_given_tensors_and_expected_results(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -122,8 +125,9 @@ def test_without_what_relu_makes_the_rest_runs(capsys: pytest.CaptureFixture[str
 USAGE = {
     "an operand file": ((STEP, "a.npy"), "inputs cannot go with it"),
     "an attribute": ((STEP, "--attr", "groups=1"), "attr cannot go with it"),
-    "tensors of an operator": (("Convolution", "a.npy", "--tensors", "t.npz"), "go with GRAPH.json"),
+    "tensors of an operator": (("Convolution", "a.npy", "--tensors", "t.npz"), "--tensors goes with GRAPH.json"),
     "a limit that is none": ((STEP, "--limit", "size=3"), "file_bytes, nesting, ops, memory_bytes; got 'size=3'"),
+    "a limit of graphs": (("Convolution", "a.npy", "--limit", "ops=3"), "with a name of memory_bytes; got 'ops=3'"),
     "a limit that is no number": ((STEP, "--limit", "ops=many"), "a limit is NAME=NUMBER"),
 }
 
@@ -152,7 +156,7 @@ REFUSED = {
 def test_refusals(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, message = REFUSED[case]
     code, _, err = said(capsys, "run", *arguments)
-    assert code == 1
+    assert code == 3
     assert message in err
 
 
@@ -162,5 +166,5 @@ def test_the_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert said(capsys, "explain", tmp_path / "step.json")[0] == 0
     (tmp_path / "step.json").write_text(text.replace('"bias"', "").replace('"graph"', '"grahp"'))
     code, _, err = said(capsys, "explain", tmp_path / "step.json")
-    assert (code, f"{tmp_path}/step.json: $: must have graph" in err) == (1, True)
+    assert (code, f"{tmp_path}/step.json: $: must have graph" in err) == (3, True)
     assert said(capsys, "explain", "step.txt")[0] == 2

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-EXIT_CODES = (
-    "exit codes: 0 done and right, 1 wrong or failed, 2 the command line could not be understood, 130 interrupted"
-)
+from convgrad.cli.console import say
+from convgrad.cli.exits import COMMAND_LINE, DONE, EXIT_CODES, UsageError, code_of
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that prints and refuses as the commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def print_help(self, file: object = None) -> None:
+        say(self.format_help().rstrip())
 
 
 def _seed(text: str) -> int:
@@ -36,7 +45,7 @@ def _words(text: str) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the first words; each command parses the rest itself."""
-    root = argparse.ArgumentParser(
+    root = _Parser(
         prog="convgrad",
         description="Convolution gradients on arrays, exactly, with a proved error bound.",
         epilog=f"convgrad COMMAND --help tells more; {EXIT_CODES}",
@@ -49,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run_parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad run``."""
-    run = argparse.ArgumentParser(
+    run = _Parser(
         prog="convgrad run",
         description="Run one operator, or a graph of them, and print shapes, resolved attributes, time and results.",
         epilog=EXIT_CODES,
@@ -94,7 +103,7 @@ def run_parser() -> argparse.ArgumentParser:
 
 def explain_parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad explain``."""
-    explain = argparse.ArgumentParser(
+    explain = _Parser(
         prog="convgrad explain",
         description="Print a graph as a table and a drawing, or how a problem would be computed: work, plan, bound.",
         epilog=EXIT_CODES,
@@ -104,18 +113,19 @@ def explain_parser() -> argparse.ArgumentParser:
     explain.add_argument("--threads", type=int, help="of a problem line: the threads to plan for")
     explain.add_argument("--tensors", metavar="FILE", help="arrays by tensor id, from which unknown extents follow")
     explain.add_argument("--plot", metavar="FILE", help="draw a picture, too: .png, .svg, .pdf (needs extra plot)")
+    explain.add_argument("--force", action="store_true", help="replace the picture if it exists")
     _add_limit(explain)
     return explain
 
 
 def _add_limit(parser: argparse.ArgumentParser) -> None:
-    limit = "a limit on graph files: file_bytes, nesting, ops, memory_bytes"
+    limit = "a limit: file_bytes, nesting, ops of graph files; memory_bytes of tensors, those that files expand to too"
     parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)
 
 
 def bench_parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad bench``."""
-    bench = argparse.ArgumentParser(
+    bench = _Parser(
         prog="convgrad bench",
         description="Time problems side by side with other libraries, checked first, against the machine's own peak.",
         epilog=EXIT_CODES,
@@ -142,9 +152,7 @@ def bench_parser() -> argparse.ArgumentParser:
 
 def info_parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad info``."""
-    info = argparse.ArgumentParser(
-        prog="convgrad info", description="Print what a bug report needs.", epilog=EXIT_CODES
-    )
+    info = _Parser(prog="convgrad info", description="Print what a bug report needs.", epilog=EXIT_CODES)
     info.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return info
 
@@ -154,24 +162,25 @@ COMMANDS = {"run": run_parser, "explain": explain_parser, "bench": bench_parser,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    top = parser()
-    first = top.parse_args(arguments)
-    if first.version:
-        from convgrad import __version__  # noqa: PLC0415 - --help must not wait for NumPy
-
-        print(f"convgrad {__version__}")
-        return 0
-    if first.command is None:
-        top.print_help()
-        return 2
-    options = COMMANDS[first.command]().parse_intermixed_args(first.rest)
+    name = "convgrad"
     try:
-        command = importlib.import_module(f"convgrad.cli.{first.command}")
-        code: int = command.main(options)
+        first = parser().parse_args(arguments)
+        if first.version:
+            from convgrad import __version__  # noqa: PLC0415 - --help must not wait for NumPy
+
+            say(f"convgrad {__version__}")
+            return DONE
+        if first.command is None:
+            parser().print_help()
+            return COMMAND_LINE
+        name = f"convgrad {first.command}"
+        options = COMMANDS[first.command]().parse_intermixed_args(first.rest)
+        code: int = importlib.import_module(f"convgrad.cli.{first.command}").main(options)
         return code
-    except KeyboardInterrupt:
-        print("convgrad: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of our output went away, as head does
-        sys.stderr.close()
-        return 1
+    except BaseException as error:
+        if isinstance(error, UsageError):
+            error.add_note(f"try {name} --help")
+        ended = code_of(error)
+        if ended is None:
+            raise
+        return ended

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
+from convgrad.cli.exits import UsageError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
-
-
-class UsageError(Exception):
-    """The command line contradicts itself."""
 
 
 def is_graph(word: str) -> bool:
@@ -17,14 +14,16 @@ def is_graph(word: str) -> bool:
     return word.lower().endswith(".json")
 
 
-def limits_of(texts: Sequence[str]) -> Limits:
-    """Return the limits with those given as NAME=NUMBER replaced.
+LIMITS = tuple(field.name for field in fields(Limits))
+
+
+def limits_of(texts: Sequence[str], names: Sequence[str] = LIMITS) -> Limits:
+    """Return the limits with those given as NAME=NUMBER replaced; ``names`` are those that count here.
 
     >>> limits_of(["ops=10"]).ops
     10
     """
     limits = DEFAULT_LIMITS
-    names = [field.name for field in fields(Limits)]
     for text in texts:
         name, _, value = text.partition("=")
         if name not in names or not value.isdecimal():

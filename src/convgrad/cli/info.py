@@ -13,6 +13,8 @@ import ml_dtypes
 import numpy as np
 
 import convgrad
+from convgrad.cli.console import say
+from convgrad.cli.exits import DONE
 from convgrad.engines.llvm import isas
 from convgrad.engines.threads import count
 from convgrad.errors import ConvgradError
@@ -25,12 +27,11 @@ def main(options: argparse.Namespace) -> int:
     """Print the report."""
     report = collect()
     if options.json:
-        print(json.dumps(report))
+        say(json.dumps(report))
     else:
         width = max(map(len, report))
-        for name, value in report.items():
-            print(f"{name:{width}}  {value}")
-    return 0
+        say("\n".join(f"{name:{width}}  {value}" for name, value in report.items()))
+    return DONE
 
 
 def collect() -> dict[str, Any]:

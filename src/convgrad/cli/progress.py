@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
+
+from convgrad.words import printable
 
 FIRST_AFTER_S = 0.5
 EVERY_S = 0.2
@@ -15,7 +18,7 @@ class Progress:
     """Shows what is going on and for how long; ``progress(share)`` adds how far it is."""
 
     def __init__(self, label: str, silent: bool = False) -> None:
-        self._label, self._share, self._started = label, 0.0, time.monotonic()
+        self._label, self._share, self._started = printable(label), 0.0, time.monotonic()
         self._shown = False
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True)
@@ -37,11 +40,13 @@ class Progress:
         if self._active:
             self._thread.join()
             if self._shown:
-                print("\r\x1b[K", end="", flush=True)
+                with suppress(OSError):
+                    print("\r\x1b[K", end="", flush=True)
 
     def _show(self) -> None:
         wait = FIRST_AFTER_S
-        while not self._done.wait(wait):
-            wait, self._shown = EVERY_S, True
-            share = f" {self._share:4.0%}" if self._share else ""
-            print(f"\r\x1b[K{self._label}{share}  {time.monotonic() - self._started:.0f} s", end="", flush=True)
+        with suppress(OSError):  # a terminal that was closed is told of by what is printed last
+            while not self._done.wait(wait):
+                wait, self._shown = EVERY_S, True
+                share = f" {self._share:4.0%}" if self._share else ""
+                print(f"\r\x1b[K{self._label}{share}  {time.monotonic() - self._started:.0f} s", end="", flush=True)

@@ -14,6 +14,7 @@ from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import shape_words
 from convgrad.verify.compare import Verdict
+from convgrad.words import printable
 
 Array = NDArray[Any]
 
@@ -108,7 +109,8 @@ def as_text(report: Mapping[str, Any]) -> str:
     if "written" in report:
         rows.append(("written", report["written"]))
     kinds = report["type"] if report["type"] == result["type"] else f"{report['type']} to {result['type']}"
-    return "\n".join([f"{report['operator']} {kinds}", *(f"  {name:{WIDTH}}  {text}".rstrip() for name, text in rows)])
+    lines = [f"{report['operator']} {kinds}", *(f"  {name:{WIDTH}}  {text}".rstrip() for name, text in rows)]
+    return "\n".join(printable(line, None) for line in lines)  # a file's name may have the form of a verdict's line
 
 
 def _json_number(value: float) -> float | str:

@@ -6,7 +6,6 @@ import argparse
 import json
 import re
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +14,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad import files, formats, notation
-from convgrad.cli.arguments import UsageError, is_graph
+from convgrad.cli.arguments import is_graph, limits_of
 from convgrad.cli.checks import ours, theirs, verdicts_on
+from convgrad.cli.console import complain, say
+from convgrad.cli.exits import DONE, WRONG, UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import as_text, report
 from convgrad.cli.run_graph import run_graph
@@ -45,21 +46,18 @@ def main(options: argparse.Namespace) -> int:
         if is_graph(options.operator):
             right = run_graph(options)
         else:
-            if options.tensors or options.limit:
-                raise UsageError("--tensors and --limit go with GRAPH.json")
+            if options.tensors:
+                raise UsageError("--tensors goes with GRAPH.json")
             if options.height is not None and options.expect is None:
                 raise UsageError("--height tells of the sums of a result in a file; it goes with --expect FILE")
             verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
             right = all(verdict.ok for verdict in verdicts)
-    except UsageError as error:
-        print(f"convgrad run: {error}\ntry convgrad run --help", file=sys.stderr)
-        return 2
     except (ConvgradError, MemoryError) as error:
-        print(f"convgrad: {error or 'out of memory'}", file=sys.stderr)
-        right = False
+        error.add_note(f"reproduce: {_reproducer(options)}")
+        raise
     if not right:
-        print(f"reproduce: {_reproducer(options)}", file=sys.stderr)
-    return 0 if right else 1
+        complain(f"reproduce: {_reproducer(options)}")
+    return DONE if right else WRONG
 
 
 # -- what to run -----------------------------------------------------------------------------------------------
@@ -86,8 +84,12 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
     if made_up:
         shapes = [_shape(text) for text in options.shapes]
         return [_made_up(options.operator, shapes, attributes, options.type or "f32", options)]
-    operands = tuple(files.read(place) for place in options.inputs)
+    operands = tuple(_read(place, options) for place in options.inputs)
     return [Job(options.operator, attributes, operands, tuple(options.inputs))]
+
+
+def _read(place: str, options: argparse.Namespace) -> Array:
+    return files.read(place, limits_of(options.limit, ("memory_bytes",)).memory_bytes)
 
 
 def _attributes(options: argparse.Namespace) -> dict[str, Any]:
@@ -148,10 +150,10 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     prepared = prepare(job.operator, job.operands, job.attributes, options.dtype)
     problem = prepared.problem
     if problem.note:
-        print(f"convgrad: warning: {problem.note}", file=sys.stderr)
+        complain(f"convgrad: warning: {problem.note}")
     claims = []
     if options.expect is not None:
-        claims.append(theirs(options.expect, prepared, files.read(options.expect), options.height))
+        claims.append(theirs(options.expect, prepared, _read(options.expect, options), options.height))
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     with Progress(f"{problem.operator}:", options.json):
@@ -166,7 +168,7 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     if options.output:
         files.write(options.output, result, options.force)
         summary["written"] = options.output
-    print(json.dumps(summary) if options.json else as_text(summary))
+    say(json.dumps(summary) if options.json else as_text(summary))
     return list(verdicts.values())
 
 

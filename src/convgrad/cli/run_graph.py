@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -15,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import files
-from convgrad.cli.arguments import UsageError, limits_of
+from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import against, check_recorded, ours, theirs, verdicts_on
+from convgrad.cli.console import complain, say
+from convgrad.cli.exits import UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import report
 from convgrad.engines.threads import threads
@@ -68,7 +69,7 @@ def run_graph(options: argparse.Namespace) -> bool:
     if options.output:
         files.write_all(options.output, {str(t): array for t, array in outcome.results.items()}, options.force)
         summary["written"] = options.output
-    print(json.dumps(summary) if options.json else _summary_text(summary))
+    say(json.dumps(summary) if options.json else _summary_text(summary))
     return right
 
 
@@ -120,10 +121,10 @@ class _Watch:
         verdicts = verdicts_on(claims, silent=options.json)
         sources = {port.name: self._source(t.id) for port, t in zip(prepared.op.operands, op.inputs, strict=False)}
         if prepared.problem.note:
-            print(f"convgrad: warning: {op.label}: {prepared.problem.note}", file=sys.stderr)
+            complain(f"convgrad: warning: {op.label}: {prepared.problem.note}")
         summary = report(prepared, sources, step.result, step.time_ms, verdicts)
         summary = {"op": op.label, "tensor": output, **summary}
-        print(json.dumps(summary) if options.json else _text(summary, self._invented(op), verdicts))
+        say(json.dumps(summary) if options.json else _text(summary, self._invented(op), verdicts))
         self.held = self.held and all(verdict.ok for verdict in verdicts.values())
         self.compared += len(verdicts)
 
@@ -133,7 +134,7 @@ class _Watch:
         self.held = self.held and not absent
         line = {"op": op.label, "skipped": reason} | ({"not_compared": absent} if absent else {})
         unjudged = "".join(f"; {place} was not compared" for place in absent)
-        print(json.dumps(line) if self.options.json else f"{op.label} did not run: {reason}{unjudged}")
+        say(json.dumps(line) if self.options.json else f"{op.label} did not run: {reason}{unjudged}")
 
     def _place(self, tensor: int) -> str:
         return f"{self.options.tensors}:{tensor}"

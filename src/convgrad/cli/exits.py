@@ -1,0 +1,42 @@
+"""How a command ends: the exit code that each error means, and what is said of it."""
+
+from __future__ import annotations
+
+from convgrad.cli.console import complain
+from convgrad.errors import ConvgradError, FileError, GraphError
+from convgrad.words import printable
+
+DONE, WRONG, COMMAND_LINE, FILE, INTERRUPTED = 0, 1, 2, 3, 130
+
+EXIT_CODES = (
+    f"exit codes: {DONE} done and right; {WRONG} a verdict is not ok; {COMMAND_LINE} the command line: misspelled, or"
+    " asking for what does not fit together, in memory or in what is installed;"
+    f" {FILE} a file: missing, unreadable, malformed or not to be written, standard output too;"
+    f" {INTERRUPTED} interrupted"
+)
+
+
+class UsageError(Exception):
+    """The command line contradicts itself."""
+
+
+# The first row that an error is of, and what to say where it says nothing; any other error is a mistake of ours.
+_ENDS: tuple[tuple[type[BaseException], int, str], ...] = (
+    (KeyboardInterrupt, INTERRUPTED, "interrupted"),
+    (FileError, FILE, ""),
+    (GraphError, FILE, ""),
+    (OSError, FILE, ""),
+    (UsageError, COMMAND_LINE, ""),
+    (ConvgradError, COMMAND_LINE, ""),
+    (MemoryError, COMMAND_LINE, "out of memory"),
+)
+
+
+def code_of(error: BaseException) -> int | None:
+    """Say what was wrong in one line, and each note of the error in another; return the exit code, if it has one."""
+    for kind, code, words in _ENDS:
+        if isinstance(error, kind):
+            lines = [f"convgrad: {str(error) or words}", *getattr(error, "__notes__", ())]
+            complain("\n".join(printable(line, None) for line in lines))
+            return code
+    return None

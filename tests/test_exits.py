@@ -1,0 +1,108 @@
+"""What an error means to whoever called: every class has an exit code, and all that is printed goes one way."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from convgrad import cli, errors
+from convgrad.cli import main
+from convgrad.cli.arguments import UsageError
+from convgrad.cli.exits import EXIT_CODES, code_of
+from convgrad.cli.progress import Progress
+
+COMMANDS = Path(cli.__file__).parent
+OURS = sorted(errors.ConvgradError.__subclasses__(), key=lambda kind: kind.__name__)
+FILES = {errors.FileError, errors.GraphError}
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: kind.__name__)
+def test_every_error_has_a_code(kind: type[Exception], capsys: pytest.CaptureFixture[str]) -> None:
+    error = kind("src \x1b[2Jmust\nfit")
+    error.add_note("reproduce: convgrad \x1b[2J")
+    assert code_of(error) == (3 if kind in FILES else 2)
+    assert capsys.readouterr().err == "convgrad: src ?[2Jmust?fit\nreproduce: convgrad ?[2J\n"
+
+
+OTHERS = [
+    (UsageError("what"), 2, "what"),
+    (MemoryError(), 2, "out of memory"),
+    (MemoryError("unable to allocate 9 GiB"), 2, "unable to allocate 9 GiB"),
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (PermissionError(13, "Permission denied", "a.csv"), 3, "[Errno 13] Permission denied: 'a.csv'"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "words"), OTHERS)
+def test_other_errors(error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of(error) == code
+    assert capsys.readouterr().err == f"convgrad: {words}\n"
+
+
+def raising(error: BaseException) -> Callable[[object], int]:
+    def command(options: object) -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_ends_by_the_table(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Errors of any class leave any command by one way, and what is nobody's mistake but ours is not hidden."""
+    module = importlib.import_module(f"convgrad.cli.{command}")
+    what = {"run": ["BiasAdd", "a.npy"], "explain": ["graph.json"]}.get(command, [])
+    for error in (errors.FileError("a"), errors.InvalidShapeError("a"), MemoryError(), KeyboardInterrupt()):
+        monkeypatch.setattr(module, "main", raising(error))
+        assert main([command, *what]) == code_of(error)
+    monkeypatch.setattr(module, "main", raising(KeyError("ours")))
+    with pytest.raises(KeyError):
+        main([command, *what])
+    capsys.readouterr()
+    assert main([command, *what, "--chekc"]) == 2
+    said, advice = capsys.readouterr().err.splitlines()
+    assert "--chekc" in said
+    assert advice == f"try convgrad {command} --help"
+
+
+def test_the_codes_are_in_every_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], *([command] for command in cli.COMMANDS)):
+        with pytest.raises(SystemExit) as done:
+            main([*words, "--help"])
+        assert done.value.code == 0
+        assert EXIT_CODES in " ".join(capsys.readouterr().out.split())
+
+
+def test_commands_print_through_the_console() -> None:
+    """So no line is printed that a terminal should not be sent, and none that nobody learns was lost."""
+    printing = {
+        path.name
+        for path in COMMANDS.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    }
+    assert printing == {"console.py", "progress.py"}
+
+
+def test_progress_on_a_terminal_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        tried = False
+
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            Gone.tried = True
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    monkeypatch.setattr("convgrad.cli.progress.FIRST_AFTER_S", 0)
+    with Progress("a"):
+        while not Gone.tried:
+            pass
