@@ -43,14 +43,16 @@ def test_a_new_file_has_what_the_umask_leaves(tmp_path: Path, umask: int, monkey
 
 
 @pytest.mark.parametrize("before", [0o600, 0o640, 0o444, 0o666, 0o777], ids=oct)
-def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, before: int) -> None:
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
     path.write_text("old")
     path.chmod(before)
+    modes, plain_open = [], os.open
+    monkeypatch.setattr(os, "open", lambda path, flags, mode: modes.append(mode) or plain_open(path, flags, mode))
     with written(path, force=True) as file:
         file.write(b"new")
         (temporary,) = set(tmp_path.iterdir()) - {path}
-        assert mode(temporary) & ~before == 0  # at no time may more people read it
+        assert {mode(temporary), *modes} == {before}  # at no time may more people open it
     assert (mode(path), path.read_text()) == (before, "new")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 
 from convgrad import cli, errors
 from convgrad.cli import main
-from convgrad.cli.arguments import UsageError
-from convgrad.cli.exits import EXIT_CODES, code_of
+from convgrad.cli.console import complain, say
+from convgrad.cli.exits import EXIT_CODES, UsageError, code_of
 from convgrad.cli.progress import Progress
 
 COMMANDS = Path(cli.__file__).parent
@@ -25,8 +26,22 @@ FILES = {errors.FileError, errors.GraphError}
 def test_every_error_has_a_code(kind: type[Exception], capsys: pytest.CaptureFixture[str]) -> None:
     error = kind("src \x1b[2Jmust\nfit")
     error.add_note("reproduce: convgrad \x1b[2J")
+    assert str(error) == "src ?[2Jmust?fit"  # in a caller's log, too
     assert code_of(error) == (3 if kind in FILES else 2)
     assert capsys.readouterr().err == "convgrad: src ?[2Jmust?fit\nreproduce: convgrad ?[2J\n"
+
+
+def test_what_is_said_is_printable_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for speak in (say, complain):
+        speak("src \x1b[2J\r\udcff\n  \u202eweights")
+    assert capsys.readouterr() == ("src ?[2J??\n  ?weights\n",) * 2
+
+
+def test_what_standard_output_cannot_encode(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(kept, encoding="ascii"))
+    say("größe.npy")
+    assert kept.getvalue() == b"gr??e.npy\n"
 
 
 OTHERS = [
