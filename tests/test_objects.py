@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,14 @@ import pytest
 import convgrad
 from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError
 from roles import BF16, DTYPES, F32, Array, Role, Tensor, every_second, read_only, roles, same
+
+
+def dltensor(capsule: Any) -> int:
+    """Return the address of a capsule's tensor."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address: int = pointer(capsule, b"dltensor")
+    return address
 
 
 class Bf16Tensor:
@@ -24,10 +33,8 @@ class Bf16Tensor:
 
     def __dlpack__(self, **_: Any) -> Any:
         capsule = self.bits.__dlpack__()
-        pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         # void* data; int32 device_type, device_id, ndim; then the type: uint8 code, uint8 bits
-        address = pointer(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p) + 12
+        address = dltensor(capsule) + ctypes.sizeof(ctypes.c_void_p) + 12
         code, bits = (ctypes.c_uint8.from_address(address + i) for i in range(2))
         assert (code.value, bits.value) == (1, 16)
         code.value = 4
@@ -35,6 +42,30 @@ class Bf16Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
+
+
+class Pending(Tensor):
+    """A tensor whose sign, or conjugate, is still to be taken: its memory holds the opposite."""
+
+    def __init__(self, array: Array, bit: str, pending: bool = True) -> None:
+        super().__init__(np.negative(array) if pending else array)
+        self.bit, self.pending = bit, pending
+
+    def __getattr__(self, name: str) -> Any:
+        if name == f"is_{self.bit}":
+            return lambda: self.pending
+        if name == f"resolve_{self.bit}":
+            return lambda: Tensor(np.negative(self.array))
+        raise AttributeError(name)
+
+
+class Shape(Tensor):
+    """A tensor that has a shape and no memory, as one that only stands for others has."""
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.array.__dlpack__()
+        ctypes.c_void_p.from_address(dltensor(capsule)).value = None
+        return capsule
 
 
 class WithArray:
@@ -71,6 +102,51 @@ def test_dlpack_shares_memory() -> None:
     with pytest.raises(InvalidShapeError, match=r"shared with src \[D4\]"):
         convgrad.convolution(Bf16Tensor(bits), weights.astype(BF16), out=bits)
     assert same(convgrad.convolution(Tensor(read_only(src)), weights), src)
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("bit", ["neg", "conj"])
+@roles
+def test_what_is_pending_is_taken_first(role: Role, bit: str, pending: bool) -> None:
+    operands = role.operands(F32)
+    assert same(role(*(Pending(operand, bit, pending) for operand in operands)), role(*operands))
+
+
+def test_a_shape_may_be_pending_too() -> None:
+    src, weights = np.ones((1, 3, 1), F32), np.ones((3, 1, 1), F32)
+    shape = np.array([1, 5, 1], np.int32)
+    expected = convgrad.convolution_backward_data(src, weights, shape)
+    assert same(convgrad.convolution_backward_data(src, weights, Pending(shape, "neg")), expected)
+
+
+def test_pytorchs_negative_bit_is_taken() -> None:
+    torch = pytest.importorskip("torch")
+    z = torch.complex(torch.zeros(2, 3), torch.arange(6, dtype=torch.float32).reshape(2, 3))
+    assert z.conj().imag.is_neg()
+    for tensor in (z.conj().imag, torch._neg_view(z.imag).half(), torch._neg_view(z.imag.bfloat16())):
+        assert convgrad.run("BiasAddBackward", tensor).tolist() == [-3.0, -5.0, -7.0]
+
+
+def test_a_tensor_without_memory_is_refused() -> None:
+    """NumPy reads such a capsule as an array of whatever its new memory holds."""
+    src = np.ones((2, 3), F32)
+    assert np.from_dlpack(Shape(src)).shape == (2, 3)
+    for tensor in (Shape(src), Shape(src.astype(BF16).view(np.uint16))):
+        with pytest.raises(UnsupportedError, match=r"src must lie in memory; got a Shape that has none \[D1\]"):
+            convgrad.bias_add(tensor, np.ones(3, F32))
+    assert convgrad.bias_add(Shape(np.ones((0, 3), F32)), np.ones(3, F32)).shape == (0, 3)
+
+
+def test_pytorchs_tensors_that_dlpack_cannot_hand_over_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    refused = {
+        "that require gradient, use tensor.detach()": torch.ones(2, 3, requires_grad=True),
+        "src must lie in memory; got a Tensor that has none": torch._efficientzerotensor((2, 3)),
+        "layout other than torch.strided": torch.ones(2, 3).to_sparse(),
+    }
+    for words, tensor in refused.items():
+        with pytest.raises(UnsupportedError, match=re.escape(words)):
+            convgrad.bias_add(tensor, np.ones(3, F32))
 
 
 class NoDevice:

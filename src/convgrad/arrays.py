@@ -19,6 +19,7 @@ Array = NDArray[Any]
 
 _DLPACK_CPU = 1
 _DLPACK_UINT, _DLPACK_BFLOAT = 1, 4
+_PENDING = (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj"))
 _OVERLAP_WORK = 100_000
 
 
@@ -140,15 +141,26 @@ class _AsUint16:
         return self._tensor.__dlpack_device__()
 
 
+def _resolved(value: Any) -> Any:
+    """Return a tensor with its signs and conjugates taken: they may be pending, and DLPack tells of memory only."""
+    for pending, resolve in _PENDING:
+        if getattr(value, pending, bool)():
+            value = getattr(value, resolve)()
+    return value
+
+
 def _from_dlpack(value: Any, operator: str, name: str) -> Array:
     try:
         kind, number = map(int, value.__dlpack_device__())
         if kind != _DLPACK_CPU:  # D1
             device = f"DLPack device ({kind}, {number})"
             refuse("D1", operator, f"{name} must lie in CPU memory; got {device}; copy it there first")
-        if "bfloat16" in str(getattr(value, "dtype", "")):
-            return np.from_dlpack(_AsUint16(value)).view(ml_dtypes.bfloat16)
-        return np.from_dlpack(value)
+        value = _resolved(value)
+        is_bf16 = "bfloat16" in str(getattr(value, "dtype", ""))
+        array: Array = np.from_dlpack(_AsUint16(value) if is_bf16 else value)
+        if array.size and array.flags.owndata:  # D1: handed no memory, NumPy takes some of its own
+            refuse("D1", operator, f"{name} must lie in memory; got a {type(value).__name__} that has none")
+        return array.view(ml_dtypes.bfloat16) if is_bf16 else array
     except ConvgradError:
         raise
     except Exception as error:  # D1: producers answer what they cannot hand over with any exception
