@@ -39,6 +39,28 @@ def test_read(text: str) -> None:
     assert read_descriptor(text) == READ[text]
 
 
+# A descriptor, and the same one with keys of an axis that say nothing there: benchdnn ignores all of them.
+SILENT = [
+    ("g1mb1ic1iw25oc2kw5", "pd0"),
+    ("g1mb1ic1iw25oc2kw5", "pd0ph0"),
+    ("mb1ic4ih8oc4kh3", "pd0"),
+    ("mb1ic4ih8oc4kh3", "dd0"),
+    ("mb1ic4ih8oc4kh3", "sd1"),
+    ("mb1ic4ih8oc4kh3", "id0od0kd0sd1dd0pd0"),
+    ("mb1ic4ih8oc4kh3ph1", "pw0"),  # w repeats h, its pad too
+    ("mb1ic4ih9oc4kh3sh2dh1", "sw1dw0"),
+    ("mb1ic4id8oc4kd3pd1", "ph0"),
+    ("mb1ic4id8oc4kd3pd1", "pw0dh0"),
+]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("text", "silent"), SILENT)
+def test_an_axis_of_nothing_but_defaults_is_not_given(text: str, silent: str, transposed: bool) -> None:
+    expected = read_descriptor(text, transposed)
+    assert read_descriptor(text + silent, transposed) == read_descriptor(silent + text, transposed) == expected
+
+
 def test_deconv_describes_its_own_src() -> None:
     d = read_descriptor("mb1ic64ih4oc32oh8kh4sh2", transposed=True)
     assert d.axes == (AxisSize(4, 8, 4, 2, 1, 1, 1),) * 2
@@ -67,6 +89,10 @@ def test_deconv_with_a_longer_output_needs_output_padding() -> None:
         ("ic3ih5oc3oh1kh3ph0", "oh must be at least 3"),
         ("ic3ih2oc3kh5", "oh follows from the rest"),
         ("ic3id4ih5oc3kd3kh3", "both h and w or neither"),
+        ("ic3ih5oc3kh3pd1", "both h and w or neither"),
+        ("ic3ih5oc3kh3dd1", "both h and w or neither"),
+        ("ic3iw5oc3kw3ph0sh2", "ih must be given"),
+        ("ic3oc3ph0dh0sh1", "at least one spatial axis"),
         ("ic3ih5oc3kh", "cannot read 'kh'"),
         ("g0ic3ih5oc3kh3", "g must be given and positive"),
         ("ic3ix5oc3kh3", "cannot read 'ix5oc3kh3'"),

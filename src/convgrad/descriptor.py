@@ -2,7 +2,8 @@
 
 The keys are g groups, mb batch (2 if absent), ic oc channels, and i o k s p d with d h w for depth, height, width:
 input, output, kernel, stride, left pad, and dilation counted from 0. Underscores mean nothing; ``n`` begins a name and
-comes last. An output left out follows from the pad, a pad from the output; an inner axis repeats its outer one.
+comes last. An output left out follows from the pad, a pad from the output; an inner axis repeats its outer one. An axis
+of which all that is given is what benchdnn takes where nothing is, such as a pad of 0, is not given.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from convgrad.errors import NotationError
 from convgrad.spec.geometry import effective_kernel, forward_extent, transposed_extent
 
 _AXIS_LETTERS = "dhw"
-_AXIS_KEYS = "ioksdp"
+_ABSENT = {"i": 0, "o": 0, "k": 0, "s": 1, "d": 0, "p": 0}
 _TOKEN = re.compile(r"(mb|ic|oc|[ioksdp][dhw]|g)(\d{1,18})|(n)(.*)", re.DOTALL)
 
 
@@ -51,7 +52,7 @@ def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
     AxisSize(input=28, output=56, kernel=1, stride=2, pad_begin=0, pad_end=83, dilation=1)
     """
     numbers, name = _tokens(text)
-    given = {axis: {key: numbers[key + axis] for key in _AXIS_KEYS if key + axis in numbers} for axis in _AXIS_LETTERS}
+    given = {axis: _given(numbers, axis) for axis in _AXIS_LETTERS}
     axes = [_axis(values, axis, text, transposed) for axis, values in _promoted(given, text)]
     for key in ("ic", "oc", "g"):
         if numbers.get(key, 1 if key == "g" else 0) < 1:
@@ -80,6 +81,12 @@ def _tokens(text: str) -> tuple[dict[str, int], str]:
         numbers[token[1]] = int(token[2])
         rest = rest[token.end() :]
     return numbers, ""
+
+
+def _given(numbers: Mapping[str, int], axis: str) -> dict[str, int]:
+    """Return an axis' values by key: none where all of them are as good as absent."""
+    values = {key: numbers[key + axis] for key in _ABSENT if key + axis in numbers}
+    return values if any(_ABSENT[key] != value for key, value in values.items()) else {}
 
 
 def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str, dict[str, int]]]:
