@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from convgrad.arrays import overlaps_itself
@@ -19,6 +20,7 @@ from convgrad.spec.problem import Problem
 from convgrad.words import printable
 
 SHAPE_MEANINGS = ("weights_shape", "dst_shape")
+NOT_GIVEN = (0,) * 12  # the default of oneDNN's schema, which its files carry
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ def unsupported(op: Op, row: Operator | None) -> str | None:
     return None
 
 
+@lru_cache(maxsize=256)
 def _hint(kind: str) -> str:
     near = difflib.get_close_matches(kind[:80], [row.name for row in OPERATORS], n=1, cutoff=0.85)
     return f"; did you mean {near[0]}?" if near else ""
@@ -90,7 +93,7 @@ def resolve(
     fmt = next((tensor.format for tensor in floats[:-1] if tensor.format), None)
     if fmt is None:
         return None
-    attributes = _attributes(op, row, output)
+    attributes = _attributes(op, row, output, len(operands[0]) - 2)
     cropped = _cropped(attributes)
     try:
         checked, problem = problem_of_row(row, tuple(operands), {**attributes, **cropped}, fmt)
@@ -110,10 +113,17 @@ def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTenso
     return [tensor for port, tensor in zip(row.operands, inputs, strict=False) if not port.is_shape]
 
 
-def _attributes(op: Op, row: Operator, output: LogicalTensor) -> dict[str, Any]:
-    """Return the attributes with the output's known dims in place of an absent shape; all zeros count as absent."""
+def _attributes(op: Op, row: Operator, output: LogicalTensor, axes: int) -> dict[str, Any]:
+    """Return the attributes without those that stand for absent ones, and the output's known dims for an absent shape.
+
+    oneDNN writes what was not given as twelve zeros. A shape of zeros, however many, is of no tensor; zeros of
+    output_padding, one per axis, are given, and only twelve that do not fit the axes are absent.
+    """
     attributes = dict(op.attributes)
     shape_input = any(port.is_shape for port in row.operands[: len(op.inputs)])
+    padding = as_integers(attributes.get("output_padding"))
+    if padding == NOT_GIVEN and axes != len(NOT_GIVEN):
+        del attributes["output_padding"]
     for attribute in filter(None, map(row.attribute, SHAPE_MEANINGS)):
         values = as_integers(attributes.get(attribute.name))
         if values is not None and not any(values):
