@@ -33,9 +33,10 @@ def tensor(number: int, shape: list[int] | None = None, dtype: str = "f32", **fi
 
 
 def typed(**values: Any) -> Json:
-    """Return attributes: lists of integers, integers and strings."""
+    """Return attributes as oneDNN writes them: lists of integers, integers, strings, floats, and bools as 0 or 1."""
     names = {list: "s64[]", int: "s64", str: "string", bool: "bool", float: "f32"}
-    return {name: {"type": names[type(value)], "value": value} for name, value in values.items()}
+    plain = {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
+    return {name: {"type": names[type(value)], "value": plain[name]} for name, value in values.items()}
 
 
 def good() -> Json:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from convgrad.errors import GraphError
-from convgrad.graph import Header, Limits, LogicalTensor, Op, from_json, read, to_json
+from convgrad.graph import Header, Limits, LogicalTensor, Op, Verbatim, explain, from_json, read, to_json
 from graph_documents import (
     DELETED,
     OPTIONAL,
@@ -130,6 +130,9 @@ def test_fpmath_mode_apply_to_int_is_a_string_or_a_literal(value: object, expect
 
 VALUES: list[tuple[str, Any, Any]] = [
     ("bool", True, True),
+    ("bool", False, False),
+    ("bool", 1, True),
+    ("bool", 0, False),
     ("s64", -(2**63), -(2**63)),
     ("s64", 2**63 - 1, 2**63 - 1),
     ("s64[]", [], []),
@@ -151,6 +154,53 @@ def test_attribute_values(kind: str, given: Any, expected: Any) -> None:
     assert type(value) is type(expected)
     if isinstance(value, list):
         assert [type(item) for item in value] == [type(item) for item in expected]
+
+
+# What an attribute may be where the op is not of the family, and the JSON that is kept of it.
+ODD = [
+    '{"type": "bool", "value": 2}',
+    '{"type": "bool", "value": "true"}',
+    '{"type": "s64", "value": 9223372036854775808}',
+    '{"type": "s64", "value": %s}' % ("1" * 5000),
+    '{"type": "s64[]", "value": [1, null, [2.5, {}]]}',
+    '{"type": "f32", "value": -1e999}',
+    '{"type": "f64", "value": 0.%s}' % ("1" * 500),
+    '{"type": "u8[]", "value": [1, 2]}',
+    '{"type": ["s64"], "value": 1}',
+    '{"type": "s64"}',
+    '{"value": 1}',
+    '{"a": {"b": [true, false, null, "c\\u00fc\\ud83d\\ude00\\"\\\\\\n"]}}',
+    "{}",
+    "[]",
+    "[[1.5, 1e+999], -0.0]",
+    "null",
+    "true",
+    "1",
+    "12345678901234567890123",
+    '"text"',
+]
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:60])
+def test_an_op_outside_the_family_may_have_any_attribute(text: str) -> None:
+    document = '{"graph": [{"kind": "%s", "attrs": {"b": {"type": "bool", "value": 1}, "a": %s}}]}'
+    graph = from_json(document % ("MatMul", text))
+    assert graph.ops[0].attributes == {"b": True, "a": Verbatim(text)}
+    written = to_json(graph)
+    kept = "c_u00fc_u1f600_u0022_u005c_u000a" if "\\" in text else text
+    assert kept in written
+    assert to_json(from_json(written)) == written
+    assert "\\" not in written
+    assert explain(graph)
+    for kind in ("Convolution", "BiasAdd-1"):
+        with pytest.raises(GraphError, match=r"^\$\.graph\[0\]"):
+            from_json(document % (kind, text))
+
+
+def test_what_is_verbatim_is_of_no_op_of_the_family() -> None:
+    assert Op(0, "MatMul", (), (), {"a": Verbatim("{}")}).attributes["a"] == Verbatim("{}")
+    with pytest.raises(GraphError, match=r"attribute strides must be a bool, .*got Verbatim"):
+        Op(0, "Convolution", (), (), {"strides": Verbatim("[1]")})
 
 
 def test_text_of_every_kind_is_read(tmp_path: Path) -> None:

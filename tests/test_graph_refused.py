@@ -29,6 +29,7 @@ from graph_documents import (
 )
 
 OP = '{"graph": [{"id": 0, "kind": "ReLU", %s}]}'
+OF_FAMILY = '{"graph": [{"kind": "BiasAdd", "attrs": {"x": %s}}]}'
 FINITE = "must be a finite number of at most 64 bits"
 
 # Texts that are no document: the path and words of the message.
@@ -79,7 +80,17 @@ TEXTS: list[tuple[str | bytes, str, str]] = [
     ('{"a": %s}' % ("1" * 5000), "$.a", f"{FINITE}; got 111"),
     ('{"a": 0.%s}' % ("1" * 5000), "$.a", f"{FINITE}; got 0.111"),
     (OP % '"attrs": {"x": {"type": "f32", "value": NaN}}', "$.graph[0].attrs.x.value", f"{FINITE}; got NaN"),
-    (OP % '"attrs": {"x": {"type": "f32[]", "value": [1e400]}}', "$.graph[0].attrs.x.value[0]", FINITE),
+    (OF_FAMILY % '{"type": "f32[]", "value": [1e400]}', "$.graph[0].attrs.x.value[0]", FINITE),
+    (OF_FAMILY % '{"type": "f32", "value": 1, "note": 1e400}', "$.graph[0].attrs.x.note", FINITE),
+    (OP % '"note": 1e400', "$.graph[0].note", FINITE),
+    (OP % '"attrs": {"x": {"type": "f32", "value": 1, "y": {"z": [-Infinity]}}}', "$.graph[0].attrs.x.y.z[0]", FINITE),
+    ('{"gr\\u0061ph": [{"kind": "ReLU"}, []]}', "$.graph[1]", "must be an object; got []"),
+    ('{"graph": [{"kind": "ReLU"}, ]}', "$", "must be JSON; Expecting value: line 1 column 30"),
+    ('{"graph": [{"kind":\n"ReLU"}, {"kind": }]}', "$", "must be JSON; Expecting value: line 2 column 19"),
+    ('{"graph": [{"kind":\n"ReLU"}], "é": }', "$", "must be JSON; Expecting value: line 2 column 16"),
+    ('{"é": 0, "graph": [{"kind": "ReLU"} {"kind": "ReLU"}]}', "$", "must be JSON; Extra data: line 1 column 37"),
+    ('{"graph": [{"kind": "ReLU"}', "$", "must be JSON; Expecting value: line 1 column 28"),
+    (b'{"graph": [{"kind": "ReLU"}, {"kind": "\xff"}]}', "$", "must be UTF-8; invalid start byte at byte 39"),
     (OP % '"inputs": [{"id": 0, "shape": [1e999]}]', "$.graph[0].inputs[0].shape[0]", FINITE),
     (OP % ('"inputs": [{"id": 1%s}]' % ("0" * 30)), "$.graph[0].inputs[0].id", FINITE),
     ('{"\\u001b[31m\\ud800": NaN}', "$.?[31m?", FINITE),
@@ -173,8 +184,11 @@ EDITS: list[tuple[str, Any, str, str]] = [
         for value in ("f64", "", "S64[]", "f32[] ", "\x1b")
     ),
     (f"{PADS}/type", ["s64"], f"{IN_PADS}.type", 'must be a string; got ["s64"]'),
-    (PADS, {"type": "bool", "value": 1}, f"{IN_PADS}.value", "must be true or false; got 1"),
-    (PADS, {"type": "bool", "value": "true"}, f"{IN_PADS}.value", 'must be true or false; got "true"'),
+    *((PADS, {"type": "bool", "value": v}, IN_CONV, "pads_begin must be a list of integers") for v in (True, 0, 1)),
+    *(
+        (PADS, {"type": "bool", "value": v}, f"{IN_PADS}.value", "must be 0 or 1, or false or true; got")
+        for v in (2, -1, 0.5, 1.0, "true", "0", None, [1])
+    ),
     *((PADS, {"type": "s64", "value": v}, f"{IN_PADS}.value", BITS) for v in (True, 1.0, "1", None, [1], 2**63)),
     *((PADS, {"type": "s64[]", "value": v}, f"{IN_PADS}.value", "must be a list; got") for v in (1, None, "1", {})),
     *((PADS, {"type": "s64[]", "value": [1, v]}, f"{IN_PADS}.value[1]", BITS) for v in (True, 1.5, "1", None, [])),
@@ -292,6 +306,7 @@ LIMITS: list[tuple[Json, str, str]] = [
     ({"file_bytes": 10}, "$", "the text must be at most 10 bytes (file_bytes); it is longer"),
     ({"nesting": 4}, "$", "must nest at most 4 deep (nesting); it is deeper at character"),
     ({"ops": 2}, "$.graph", "must hold at most 2 ops; got 3"),
+    ({"op_bytes": 300}, "$.graph[0]", "an op must be at most 300 bytes (op_bytes); got "),
 ]
 
 
@@ -299,7 +314,15 @@ LIMITS: list[tuple[Json, str, str]] = [
 def test_limits(limits: Json, path: str, words: str) -> None:
     refused(good(), path, words, Limits(**limits))
     refused(json.dumps(good()).encode(), path, words, Limits(**limits))
-    assert from_json(json.dumps(good()), Limits(file_bytes=10_000, nesting=7, ops=3))
+    assert from_json(json.dumps(good()), Limits(file_bytes=10_000, nesting=7, ops=3, op_bytes=1000))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": "%s", "graph": [{"kind": "x"}]}', '{"graph": [{"kind": "x"}], "a": "%s"}', '["%s"]']
+)
+def test_what_is_around_the_ops_is_limited_too(text: str) -> None:
+    words = "all but the ops must be at most 100 bytes (op_bytes); got 1"
+    refused(text % ("x" * 100), "$", words, Limits(op_bytes=100))
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"a":', '["]", {"}": '])
@@ -383,7 +406,7 @@ def test_ten_megabytes_of_anything_is_read_or_refused_in_few_words(name: str) ->
     text = document if isinstance(document, str) else json.dumps(document)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
-        graph = from_json(text)
+        graph = from_json(text, Limits(op_bytes=1 << 26))
     except GraphError as error:
         texts = [str(error)]
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,55 @@ def test_names_that_differ_stay_different() -> None:
     graph = load(one_op("ReLU", [], tensor(0), attributes))
     values = from_json(to_json(graph)).ops[0].attributes.values()
     assert sorted(values) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("path", [*GRAPHS, *EXAMPLES], ids=lambda path: path.stem)
+def test_no_boolean_attribute_is_written_as_a_word(path: Path) -> None:
+    """As what reads it after us takes 0 and 1 only; the header's is a string."""
+    text = to_json(read(path))
+    assert [line for line in text.splitlines() if re.search("true|false", line)] == [
+        line for line in text.splitlines() if '"fpmath_mode_apply_to_int": "' in line
+    ]
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_bool_is_written_as_a_number_and_read_as_a_bool(value: bool) -> None:
+    for given in (value, int(value)):
+        graph = load(one_op("MatMul", [], tensor(0), {"transpose_a": {"type": "bool", "value": given}}))
+        written = json.loads(to_json(graph))["graph"][0]["attrs"]["transpose_a"]
+        assert (written, type(written["value"])) == ({"type": "bool", "value": int(value)}, int)
+        assert from_json(to_json(graph)).ops[0].attributes["transpose_a"] is value
+
+
+# output_padding, the number of spatial axes, and what is left of it.
+ZEROS = [
+    ([0] * 12, 1, None),
+    ([0] * 12, 2, None),
+    ([0] * 12, 3, None),
+    ([0] * 12, 12, [0] * 12),
+    ([0] * 2, 2, [0] * 2),
+    ([0], 1, [0]),
+]
+
+
+@pytest.mark.parametrize(("zeros", "axes", "left"), ZEROS)
+@pytest.mark.parametrize("kind", ["ConvTranspose", "ConvolutionBackwardData"])
+def test_twelve_zeros_of_output_padding_are_absent_unless_they_fit(
+    kind: str, zeros: list[int], axes: int, left: list[int] | None
+) -> None:
+    src, weights, made = [1, *[2] * axes, 1], [*[1] * axes, 1, 1], [1, *[3] * axes, 1]
+    attributes = typed(strides=[2] * axes, dilations=[1] * axes, output_padding=zeros)
+    graph = load(one_op(kind, [tensor(0, src), tensor(1, weights)], tensor(2, made), attributes))
+    assert graph.inference.resolved[0].attributes.get("output_padding") == left
+    assert json.loads(to_json(graph))["graph"][0]["attrs"].get("output_padding", {}).get("value") == left
+    assert_round_trip(graph)
+
+
+@pytest.mark.parametrize("zeros", [[0] * 11, [0] * 13, [0] * 3, [0], [0] * 11 + [1]])
+def test_other_zeros_of_output_padding_are_one_per_axis(zeros: list[int]) -> None:
+    attributes = typed(strides=[2] * 2, dilations=[1] * 2, output_padding=zeros)
+    document = one_op("ConvTranspose", [tensor(0, [1, 2, 2, 1]), tensor(1, [1, 1, 1, 1])], tensor(2), attributes)
+    refused(document, "$.graph[0]", "output_padding must have one value per spatial axis, 2 here")
 
 
 CURRENT_KINDS = {

@@ -49,7 +49,21 @@ SPEC = (
     "ordered",
     "oracle",
 )
-GRAPH = ("limits", "model", "resolve", "given", "infer", "partition", "graph", "reader", "writer", "explain", "picture")
+GRAPH = (
+    "limits",
+    "model",
+    "resolve",
+    "given",
+    "infer",
+    "partition",
+    "graph",
+    "outline",
+    "document",
+    "reader",
+    "writer",
+    "explain",
+    "picture",
+)
 INNER = {"spec": SPEC, "graph": GRAPH}
 
 

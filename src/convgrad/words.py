@@ -9,4 +9,5 @@ def printable(text: str, length: int | None = 80) -> str:
     >>> printable("\x1b[2Jsrc")
     '?[2Jsrc'
     """
-    return "".join(character if character.isprintable() else "?" for character in text[:length])
+    start = text[:length]
+    return start if start.isprintable() else "".join(c if c.isprintable() else "?" for c in start)

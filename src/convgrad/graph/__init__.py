@@ -3,7 +3,7 @@
 from convgrad.graph.explain import explain
 from convgrad.graph.graph import Graph, Header, Outcome
 from convgrad.graph.limits import Limits
-from convgrad.graph.model import LogicalTensor, Op
+from convgrad.graph.model import LogicalTensor, Op, Verbatim
 from convgrad.graph.partition import CompiledPartition, Execution, Partition
 from convgrad.graph.picture import draw
 from convgrad.graph.reader import from_json, read
@@ -19,6 +19,7 @@ __all__ = [
     "Op",
     "Outcome",
     "Partition",
+    "Verbatim",
     "draw",
     "explain",
     "from_json",

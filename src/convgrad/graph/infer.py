@@ -61,7 +61,7 @@ def tensors_of(ops: Sequence[Op]) -> dict[int, LogicalTensor]:
             known = tensors.setdefault(tensor.id, tensor)
             if tensor.name and names.setdefault(tensor.name, tensor.id) != tensor.id:
                 raise op.refuse(f"a name must be of one tensor; {tensor.label} shares it with {names[tensor.name]}")
-            if known != tensor:
+            if known is not tensor and known != tensor:
                 differing = [
                     f"{name} {getattr(tensor, name)} and {getattr(known, name)}"
                     for name in tensor.__dataclass_fields__

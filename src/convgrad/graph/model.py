@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
-from typing import Any
+from itertools import accumulate
+from operator import mul
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,6 +25,10 @@ LAYOUT_TYPES = ("undef", "any", "strided", "opaque")
 PROPERTY_TYPES = ("undef", "variable", "constant", "host_scalar")
 LARGEST_ID = 2**64 - 1
 LONGEST_SENTENCE = 1000
+
+_ROWS: dict[str, list[Operator]] = {}
+for _row in OPERATORS:
+    _ROWS.setdefault(_row.name.removesuffix("-1"), []).append(_row)
 
 Shape = tuple[int, ...]
 Dims = tuple[int | None, ...]
@@ -74,8 +79,8 @@ class LogicalTensor:
             if self.dims is not None and len(strides) != len(self.dims):
                 raise GraphError(f"strides must be one per axis, {len(self.dims)} here; got {len(strides)}")
             object.__setattr__(self, "strides", strides)
-        elif self.layout_type == "strided" and self.shape is not None:
-            dense = dense_strides(self.shape)
+        elif self.layout_type == "strided" and (shape := self.shape) is not None:
+            dense = dense_strides(shape)
             if max(dense, default=0) > S64_MAX:
                 raise GraphError(f"dims must make dense strides below 2^63; got {self!s:.80}")
             object.__setattr__(self, "strides", dense)
@@ -83,9 +88,7 @@ class LogicalTensor:
     @property
     def shape(self) -> Shape | None:
         """The extents, if all are known."""
-        if self.dims is None or None in self.dims:
-            return None
-        return tuple(extent for extent in self.dims if extent is not None)
+        return None if self.dims is None or None in self.dims else cast(Shape, self.dims)
 
     @property
     def format(self) -> Format | None:
@@ -119,6 +122,17 @@ class LogicalTensor:
 
 
 @dataclass(frozen=True)
+class Verbatim:
+    """An attribute as JSON, kept as it came: one of none of the six types, as an op outside the family may have."""
+
+    json: str
+
+    def __str__(self) -> str:
+        """Return the JSON."""
+        return self.json
+
+
+@dataclass(frozen=True)
 class Op:
     """An operator of a graph: its kind, what it reads and makes, in the operator's order, and its attributes.
 
@@ -147,7 +161,11 @@ class Op:
         """Return an attribute as one of the six types that files have: bool, s64, f32, string, s64[], f32[]."""
         if isinstance(value, np.ndarray | np.generic):
             value = value.tolist()
-        if isinstance(value, bool | str) or _is_number(value):
+        if (
+            isinstance(value, bool | str)
+            or _is_number(value)
+            or (isinstance(value, Verbatim) and not rows_of(self.kind))
+        ):
             return value
         if isinstance(value, list | tuple) and all(map(_is_number, value)):
             integers = as_integers(value)
@@ -171,12 +189,18 @@ def operator_of(op: Op) -> Operator | None:
     A kind has no version: of the rows of that kind, the first that has all the attributes is meant. The older order of
     ConvolutionBackpropFilters is told by its second input, a tensor of integers.
     """
-    kind = op.kind.removesuffix("-1")
-    rows = [row for row in OPERATORS if row.name.removesuffix("-1") == kind]
+    rows = rows_of(op.kind)
+    if not rows:
+        return None
     second_is_shape = len(op.inputs) > 1 and op.inputs[1].dtype in INTEGER_DTYPES
     rows = [row for row in rows if second_is_shape == _second_is_shape(row)] or rows
-    fitting = [row for row in rows if set(op.attributes) <= {a.name for a in row.attributes}]
-    return next(iter(fitting or rows), None)
+    fitting = [row for row in rows if op.attributes.keys() <= {a.name for a in row.attributes}]
+    return (fitting or rows)[0]
+
+
+def rows_of(kind: str) -> Sequence[Operator]:
+    """Return the rows of the operator table that have a kind, with or without its version; none outside the family."""
+    return _ROWS.get(kind.removesuffix("-1"), ())
 
 
 def _second_is_shape(row: Operator) -> bool:
@@ -189,7 +213,8 @@ def dense_strides(shape: Shape) -> Shape:
     >>> dense_strides((2, 0, 4))
     (4, 4, 1)
     """
-    return tuple(prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape)))
+    steps = (extent or 1 for extent in shape[:0:-1])
+    return tuple(accumulate(steps, mul, initial=1))[::-1] if shape else ()
 
 
 def _is_number(value: object) -> bool:

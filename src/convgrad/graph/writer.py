@@ -11,13 +11,14 @@ from typing import Any
 
 from convgrad.graph.graph import Graph
 from convgrad.graph.infer import inputs_of
-from convgrad.graph.model import LogicalTensor, Op, operator_of
+from convgrad.graph.model import LogicalTensor, Op, Verbatim, operator_of
 from convgrad.graph.reader import UNKNOWN
 from convgrad.graph.resolve import SHAPE_MEANINGS
 from convgrad.spec.check import as_integers
 from convgrad.spec.operators import OPERATORS, Operator
 
 AUTO_PADS = {"none": "None", "same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
+_ESCAPES = re.compile(r"(?:\\u[0-9a-f]{4})+|\\.|\x7f")  # of JSON in ASCII, two to a character beyond 16 bits
 _OUTSIDE = re.compile(r"[^ !#-\[\]-~]")  # what needs an escape in JSON, or is not ASCII
 
 
@@ -43,7 +44,7 @@ def to_json(graph: Graph) -> str:
         "output_ports": list(graph.outputs),
         "graph": [_op(op) for op in ops],
     }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+    return _text(document) + "\n"
 
 
 def write(path: str | Path, graph: Graph) -> None:
@@ -108,8 +109,13 @@ def _current_attributes(op: Op, row: Operator, today: Operator, graph: Graph) ->
 
 
 def _ascii_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    plain = {name: _ascii(value) if isinstance(value, str) else value for name, value in attributes.items()}
-    return {_ascii(name): value for name, value in plain.items()}
+    return {_ascii(name): _ascii_value(value) for name, value in attributes.items()}
+
+
+def _ascii_value(value: Any) -> Any:
+    if isinstance(value, Verbatim):
+        return Verbatim(_ESCAPES.sub(lambda found: _ascii(json.loads(f'"{found.group()}"')), value.json))
+    return _ascii(value) if isinstance(value, str) else value
 
 
 def _current_tensor(tensor: LogicalTensor) -> LogicalTensor:
@@ -142,15 +148,34 @@ def _tensor(tensor: LogicalTensor) -> dict[str, Any]:
     }
 
 
-def _attribute(value: Any) -> Mapping[str, Any]:
-    """Return an attribute with its type in front, which the reader needs first."""
+def _attribute(value: Any) -> Mapping[str, Any] | Verbatim:
+    """Return an attribute with its type in front, which the reader needs first; a bool is 0 or 1, all that it reads."""
+    if isinstance(value, Verbatim):
+        return value
     integers = as_integers(value)
     if integers is not None:
         return {"type": "s64[]", "value": list(integers)}
     if isinstance(value, list | tuple):
         return {"type": "f32[]", "value": [float(item) for item in value]}
     name = {bool: "bool", int: "s64", float: "f32"}.get(type(value), "string")
-    return {"type": name, "value": str(value) if name == "string" else value}
+    return {"type": name, "value": {"string": str, "bool": int}.get(name, type(value))(value)}
+
+
+def _text(value: Any, line: str = "\n") -> str:
+    """Return values as JSON, indented by 2; what is verbatim as it stands."""
+    if isinstance(value, Verbatim):
+        return value.json
+    if not value or not isinstance(value, dict | list):
+        return json.dumps(value, allow_nan=False)
+    within = f"{line}  "
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ",".join(f"{within}{json.dumps(key)}: {_text(item, within)}" for key, item in value.items())
+            + line
+            + "}"
+        )
+    return "[" + ",".join(f"{within}{_text(item, within)}" for item in value) + line + "]"
 
 
 def _ascii(text: str) -> str:

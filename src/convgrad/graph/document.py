@@ -1,0 +1,180 @@
+"""A JSON text made plain values: what stands around the ops of a graph at once, the ops one at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from convgrad.errors import GraphError
+from convgrad.graph.limits import Limits
+from convgrad.graph.outline import outline
+from convgrad.words import printable
+
+LEAST_S64 = -(2**63)
+_LONGEST_INTEGER = len(str(LEAST_S64))
+_LONGEST_FLOAT = 400
+
+
+@dataclass(frozen=True)
+class Numeral:
+    """A number as its text: one a graph has no room for, or one of those that JSON has not."""
+
+    text: str
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is a number in JSON, as NaN and the infinities are not."""
+        return self.text[-1].isdecimal()
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it stands: pairs, which may repeat a key."""
+
+
+class _LookAgain(Exception):
+    """A key stands twice, or a number is a Numeral: a second reading, with paths, tells whether that may be."""
+
+
+Spared = Callable[[Mapping[str, Any]], bool]
+
+
+def read_document(text: str | bytes, limits: Limits, spared: Spared) -> tuple[Any, Iterator[Any] | None]:
+    """Return what stands around the ops, and the ops as they are read where a list of some was found under graph.
+
+    The first has an empty list there, then. Objects are dicts and have no key twice; numbers are finite and of at most
+    64 bits, but for Numerals in the attributes of an op that is ``spared``. Raises GraphError, with the path of what is
+    wrong, if need be while the ops are read.
+    """
+    if len(text) > limits.file_bytes:
+        raise GraphError(f"$: the text must be at most {limits.file_bytes} bytes (file_bytes); it is longer")
+    errors = "surrogatepass" if isinstance(text, str) else "strict"
+    data = text.encode(errors=errors) if isinstance(text, str) else text.removeprefix(b"\xef\xbb\xbf")
+    found = outline(data, limits)
+    around = len(data) - (found.end - found.begin)
+    if around > limits.op_bytes:
+        raise GraphError(f"$: all but the ops must be at most {limits.op_bytes} bytes (op_bytes); got {around}")
+    head, tail = _Part(data, 0, found.begin, errors), _Part(data, found.end, len(data), errors)
+    frame = _values((head, tail), "$")
+    if not found.ops:
+        return frame, None
+    parts = (_Part(data, first, last, errors) for first, last in found.ops)
+    return frame, (_values((part,), f"$.graph[{number}]", spared) for number, part in enumerate(parts))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some bytes of a text, and how they are to be decoded."""
+
+    data: bytes
+    first: int
+    last: int
+    errors: str
+
+    def text(self) -> str:
+        """Return the part as text."""
+        try:
+            return self.data[self.first : self.last].decode("utf-8", self.errors)
+        except UnicodeDecodeError as error:
+            raise GraphError(f"$: must be UTF-8; {error.reason} at byte {self.first + error.start}") from error
+
+    def refuse(self, error: json.JSONDecodeError, position: int) -> NoReturn:
+        """Say what is not JSON at a position of the part, with its place in the whole text."""
+        before = self.data[: self.first].decode("utf-8", "replace")
+        whole = json.JSONDecodeError(error.msg, before + self.text(), len(before) + position)
+        raise GraphError(f"$: must be JSON; {whole}") from error
+
+
+def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -> Any:
+    """Return the one value that the parts hold together, or raise GraphError."""
+    texts = [part.text() for part in parts]
+    try:
+        try:
+            return _QUICK.decode("".join(texts))
+        except _LookAgain:
+            value = _CAREFUL.decode("".join(texts))
+        keeps = spared is not None and isinstance(value, _Pairs) and spared(dict(value))
+        return _plain(value, path, f"{path}.attrs." if keeps else "-")
+    except json.JSONDecodeError as error:
+        position, number = error.pos, 0
+        while number < len(parts) - 1 and position >= len(texts[number]):
+            position, number = position - len(texts[number]), number + 1
+        parts[number].refuse(error, position)
+    except RecursionError as error:
+        raise GraphError("$: must nest no deeper than Python's own recursion limit") from error
+
+
+def _plain(value: Any, path: str, kept: str) -> Any:
+    """Return a value with objects as dicts, or raise where a key repeats, or a number cannot be one.
+
+    A Numeral stays one below the path that is ``kept``.
+    """
+    if isinstance(value, _Pairs):
+        found: dict[str, Any] = {}
+        for key, item in value:
+            if key in found:
+                raise GraphError(f"{path}: keys must differ; {words(key)} stands twice")
+            found[key] = _plain(item, f"{path}.{printable(key)}", kept)
+        return found
+    if isinstance(value, list):
+        return [_plain(item, f"{path}[{index}]", kept) for index, item in enumerate(value)]
+    if isinstance(value, Numeral) and not (value.is_json and path.startswith(kept)):
+        raise GraphError(f"{path}: must be a finite number of at most 64 bits; got {value.text:.40}")
+    return value
+
+
+def words(value: object) -> str:
+    """Return the start of a value as JSON, for a message."""
+    return f"{as_json(value):.60}"
+
+
+def as_json(value: Any) -> str:
+    """Return a value of a document as JSON, Numerals as they stood."""
+    try:
+        return json.dumps(value)
+    except TypeError:  # a Numeral is in it
+        if isinstance(value, Numeral):
+            return value.text
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{json.dumps(key)}: {as_json(item)}" for key, item in value.items()) + "}"
+        return "[" + ", ".join(map(as_json, value)) + "]"
+
+
+# -- what the decoders make of objects and numbers ---------------------------------------------------------------------
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _LookAgain
+    return found
+
+
+def _integer(text: str) -> int | Numeral:
+    return int(text) if len(text) <= _LONGEST_INTEGER else Numeral(text)
+
+
+def _float(text: str) -> float | Numeral:
+    number = float(text) if len(text) <= _LONGEST_FLOAT else math.inf
+    return number if math.isfinite(number) else Numeral(text)
+
+
+def _number(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    def converted(text: str) -> Any:
+        number = convert(text)
+        if isinstance(number, Numeral):
+            raise _LookAgain
+        return number
+
+    return converted
+
+
+_QUICK = json.JSONDecoder(
+    object_pairs_hook=_distinct,
+    parse_int=_number(_integer),
+    parse_float=_number(_float),
+    parse_constant=_number(Numeral),
+)
+_CAREFUL = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=_integer, parse_float=_float, parse_constant=Numeral)
