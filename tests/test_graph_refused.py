@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import resource
+import subprocess
+import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +15,9 @@ import numpy as np
 import pytest
 
 from convgrad.errors import GraphError
-from convgrad.graph import Limits, draw, explain, from_json
+from convgrad.functional.call import problem_of_row
+from convgrad.graph import Limits, draw, explain, from_json, resolve
+from convgrad.graph import document as documents
 from graph_documents import (
     BIG,
     DELETED,
@@ -26,6 +31,7 @@ from graph_documents import (
     one_op,
     refused,
     tensor,
+    typed,
 )
 
 OP = '{"graph": [{"id": 0, "kind": "ReLU", %s}]}'
@@ -247,6 +253,11 @@ DOCUMENTS: dict[str, tuple[Json, str, str]] = {
         "$.graph[0] ConvolutionBackwardData 0",
         "dst_shape must be a 1-D tensor of s32; got 2: f32 3",
     ),
+    "strides of more axes than there may be": (
+        one_op("ReLU", [tensor(0, stride=[1] * 65)], tensor(1)),
+        "$.graph[0].inputs[0]",
+        "strides must be one per axis, at most 64 here; got 65",
+    ),
     "op that reads itself": (
         one_op("ReLU", [tensor(0)], tensor(0)),
         "$.graph[0] ReLU 0",
@@ -315,6 +326,75 @@ def test_limits(limits: Json, path: str, words: str) -> None:
     refused(good(), path, words, Limits(**limits))
     refused(json.dumps(good()).encode(), path, words, Limits(**limits))
     assert from_json(json.dumps(good()), Limits(file_bytes=10_000, nesting=7, ops=3, op_bytes=1000))
+
+
+OPS = "must hold at most 1000 ops; got "
+AROUND = "all but the ops must be at most 10000 bytes (op_bytes); got "
+OF_OP = "an op must be at most 10000 bytes (op_bytes); got "
+
+# How a text begins, what it repeats and how it ends; the path and words of what its brackets and commas alone tell.
+HUGE: list[tuple[str, str, str, str, str]] = [
+    ('{"graph": [', "{},", "{}]}", "$.graph", OPS),
+    ('{"graph": [', "[],", "[]]}", "$.graph", OPS),
+    ('{"input_ports": [0], "gr": "[{", "graph" :\n[', "7,", '7], "b": []}', "$.graph", OPS),
+    ("[", "[[]],", "[]]", "$", AROUND),
+    ('{"a": [', "[[[[]]]],", '[]], "graph": [{}]}', "$", AROUND),
+    ('{"x\\"graph": [', "{},", "{}]}", "$", AROUND),
+    ('{"graph": [{}, {"a": [', '{"a":0},', "{}]}]}", "$.graph[1]", OF_OP),
+    ('{"graph": [{}, {"a": "', '\\"],', '"}]}', "$.graph[1]", OF_OP),
+    ('{"graph": [{}, ', "[" * 32, "]", "$", "must nest at most 32 deep (nesting); it is deeper at character 45"),
+]
+
+
+@pytest.mark.parametrize(("head", "item", "tail", "path", "words"), HUGE, ids=[row[0] + row[1] for row in HUGE])
+def test_what_is_too_large_is_refused_before_anything_is_built(
+    head: str, item: str, tail: str, path: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "_QUICK", None)
+    text = head + item * (4_000_000 // len(item)) + tail
+    tracemalloc.start()
+    refused(text, path, words, Limits(ops=1000, op_bytes=10_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * len(text), f"{peak / len(text):.1f} bytes a character"
+
+
+def test_documents_of_millions_of_objects_are_refused_in_little_memory() -> None:
+    """60 MB of them; built, they take gigabytes and most of a minute."""
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30,) * 2)\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))\n"
+        "from convgrad.graph import from_json; from_json(b'{\"graph\": [' + b'{},' * 20_000_000 + b'{}]}')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert "GraphError: $.graph: must hold at most 100000 ops; got 20000001" in done.stderr
+
+
+def test_ops_that_are_alike_pose_one_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    posed = []
+
+    def counted(*arguments: Any) -> Any:
+        posed.append(arguments)
+        return problem_of_row(*arguments)
+
+    monkeypatch.setattr(resolve, "problem_of_row", counted)
+    tensors = [tensor(n, [1, 5, 1]) for n in range(101)]
+    weights = tensor(200, [3, 1, 1])
+    layer = typed(strides=[1], dilations=[1], auto_pad="SAME_UPPER", groups=1)
+    ops = [
+        {
+            "id": n,
+            "kind": "Convolution",
+            "attrs": dict(layer),
+            "inputs": [tensors[n], weights],
+            "outputs": [tensors[n + 1]],
+        }
+        for n in range(100)
+    ]
+    assert len(load({"graph": ops}).inference.resolved) == 100
+    assert len(posed) == 1
+    ops[50]["attrs"]["groups"] = {"type": "bool", "value": 1}  # equal to 1, and no integer
+    refused({"graph": ops}, "$.graph[50]", "groups must be an integer")
 
 
 @pytest.mark.parametrize(

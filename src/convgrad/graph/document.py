@@ -18,11 +18,24 @@ _LONGEST_INTEGER = len(str(LEAST_S64))
 _LONGEST_FLOAT = 400
 
 
-@dataclass(frozen=True)
+class Refusal(Exception):
+    """What is wrong, and the path to it, which is put together on the way out; becomes a GraphError."""
+
+    def __init__(self, sentence: str, path: str = "") -> None:
+        self.sentence, self.path = sentence, path
+
+    def within(self, key: str) -> Refusal:
+        """Put a key or an index in front of the path."""
+        return Refusal(self.sentence, key + self.path)
+
+
 class Numeral:
     """A number as its text: one a graph has no room for, or one of those that JSON has not."""
 
-    text: str
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     @property
     def is_json(self) -> bool:
@@ -96,7 +109,9 @@ def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -
         except _LookAgain:
             value = _CAREFUL.decode("".join(texts))
         keeps = spared is not None and isinstance(value, _Pairs) and spared(dict(value))
-        return _plain(value, path, f"{path}.attrs." if keeps else "-")
+        return _plain(value, "attrs" if keeps else None)
+    except Refusal as refusal:
+        raise GraphError(f"{path}{refusal.path}: {refusal.sentence}") from None
     except json.JSONDecodeError as error:
         position, number = error.pos, 0
         while number < len(parts) - 1 and position >= len(texts[number]):
@@ -106,22 +121,30 @@ def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -
         raise GraphError("$: must nest no deeper than Python's own recursion limit") from error
 
 
-def _plain(value: Any, path: str, kept: str) -> Any:
-    """Return a value with objects as dicts, or raise where a key repeats, or a number cannot be one.
+def _plain(value: Any, kept: str | None = None, keeps: bool = False) -> Any:
+    """Return a value with objects as dicts, or refuse it where a key repeats, or a number cannot be one.
 
-    A Numeral stays one below the path that is ``kept``.
+    Numerals of JSON stay where it ``keeps`` them, below the key that is ``kept``.
     """
     if isinstance(value, _Pairs):
         found: dict[str, Any] = {}
         for key, item in value:
             if key in found:
-                raise GraphError(f"{path}: keys must differ; {words(key)} stands twice")
-            found[key] = _plain(item, f"{path}.{printable(key)}", kept)
+                raise Refusal(f"keys must differ; {words(key)} stands twice")
+            try:
+                found[key] = _plain(item, None, keeps or key == kept)
+            except Refusal as refusal:
+                raise refusal.within(f".{printable(key)}") from None
         return found
     if isinstance(value, list):
-        return [_plain(item, f"{path}[{index}]", kept) for index, item in enumerate(value)]
-    if isinstance(value, Numeral) and not (value.is_json and path.startswith(kept)):
-        raise GraphError(f"{path}: must be a finite number of at most 64 bits; got {value.text:.40}")
+        items: list[Any] = []
+        try:
+            items.extend(_plain(item, None, keeps) for item in value)
+        except Refusal as refusal:
+            raise refusal.within(f"[{len(items)}]") from None
+        return items
+    if isinstance(value, Numeral) and not (keeps and value.is_json):
+        raise Refusal(f"must be a finite number of at most 64 bits; got {value.text:.40}")
     return value
 
 
@@ -132,11 +155,11 @@ def words(value: object) -> str:
 
 def as_json(value: Any) -> str:
     """Return a value of a document as JSON, Numerals as they stood."""
+    if isinstance(value, Numeral):
+        return value.text
     try:
         return json.dumps(value)
     except TypeError:  # a Numeral is in it
-        if isinstance(value, Numeral):
-            return value.text
         if isinstance(value, dict):
             return "{" + ", ".join(f"{json.dumps(key)}: {as_json(item)}" for key, item in value.items()) + "}"
         return "[" + ", ".join(map(as_json, value)) + "]"
@@ -161,20 +184,24 @@ def _float(text: str) -> float | Numeral:
     return number if math.isfinite(number) else Numeral(text)
 
 
-def _number(convert: Callable[[str], Any]) -> Callable[[str], Any]:
-    def converted(text: str) -> Any:
-        number = convert(text)
-        if isinstance(number, Numeral):
-            raise _LookAgain
-        return number
+def _short_integer(text: str) -> int:
+    if len(text) > _LONGEST_INTEGER:
+        raise _LookAgain
+    return int(text)
 
-    return converted
+
+def _finite_float(text: str) -> float:
+    number = _float(text)
+    if isinstance(number, Numeral):
+        raise _LookAgain
+    return number
+
+
+def _no_number(text: str) -> NoReturn:
+    raise _LookAgain
 
 
 _QUICK = json.JSONDecoder(
-    object_pairs_hook=_distinct,
-    parse_int=_number(_integer),
-    parse_float=_number(_float),
-    parse_constant=_number(Numeral),
+    object_pairs_hook=_distinct, parse_int=_short_integer, parse_float=_finite_float, parse_constant=_no_number
 )
 _CAREFUL = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=_integer, parse_float=_float, parse_constant=Numeral)

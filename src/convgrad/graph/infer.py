@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from convgrad.errors import GraphError
 from convgrad.graph.given import given_to
 from convgrad.graph.model import LogicalTensor, Op, operator_of
-from convgrad.graph.resolve import Resolved, check_ports, resolve, unsupported
+from convgrad.graph.resolve import Posed, Resolved, check_ports, resolve, unsupported
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ def infer(ops: Sequence[Op], values: Mapping[int, object]) -> Inference:
     order = in_order(ops)
     resolved: dict[int, Resolved] = {}
     reasons: dict[int, str] = {}
+    posed: Posed = {}
     for op in order:
         row = operator_of(op)
         if row is not None:
@@ -44,7 +45,7 @@ def infer(ops: Sequence[Op], values: Mapping[int, object]) -> Inference:
             continue
         given = given_to(op, row, tensors, values)
         tensors |= given.tensors
-        found = resolve(op, row, tensors, given.shapes)
+        found = resolve(op, row, tensors, given.shapes, posed)
         if found is not None:
             resolved[op.id] = found
             tensors[op.outputs[0].id] = found.made(tensors[op.outputs[0].id])

@@ -67,17 +67,18 @@ class LogicalTensor:
         _check_choice("property_type", self.property_type, PROPERTY_TYPES)
         if self.dims is not None:
             given = tuple(-1 if extent is None else extent for extent in self.dims)
-            extents = as_integers(given)
+            extents = _integers(given)
             if extents is None or max(extents, default=0) > S64_MAX or len(extents) > LARGEST_RANK:
                 raise GraphError(f"dims must be at most {LARGEST_RANK} integers below 2^63; got {self.dims!r:.80}")
             dims = tuple(None if extent < 0 else extent for extent in extents)
             object.__setattr__(self, "dims", None if dims == (None,) else dims)
         if self.strides is not None:
-            strides = as_integers(self.strides)
+            strides = _integers(self.strides)
             if strides is None or min(strides, default=0) < 0 or max(strides, default=0) > S64_MAX:
                 raise GraphError(f"strides must be non-negative integers below 2^63; got {self.strides!r:.80}")
-            if self.dims is not None and len(strides) != len(self.dims):
-                raise GraphError(f"strides must be one per axis, {len(self.dims)} here; got {len(strides)}")
+            if len(strides) > LARGEST_RANK if self.dims is None else len(strides) != len(self.dims):
+                axes = f"at most {LARGEST_RANK}" if self.dims is None else len(self.dims)
+                raise GraphError(f"strides must be one per axis, {axes} here; got {len(strides)}")
             object.__setattr__(self, "strides", strides)
         elif self.layout_type == "strided" and (shape := self.shape) is not None:
             dense = dense_strides(shape)
@@ -108,7 +109,9 @@ class LogicalTensor:
             return None
         if len(dims) != len(shape) or any(d not in (None, s) for d, s in zip(dims, shape, strict=True)):
             return None
-        return replace(self, dims=shape, dtype=dtype) if self.dtype in ("undef", dtype) else None
+        if self.dtype not in ("undef", dtype):
+            return None
+        return self if (self.dims, self.dtype) == (shape, dtype) else replace(self, dims=shape, dtype=dtype)
 
     @property
     def label(self) -> str:
@@ -168,7 +171,7 @@ class Op:
         ):
             return value
         if isinstance(value, list | tuple) and all(map(_is_number, value)):
-            integers = as_integers(value)
+            integers = _integers(value)
             return [float(item) for item in value] if integers is None else list(integers)
         types = "a bool, a 64-bit integer, a finite float, a string, or a list of integers or floats"
         raise self.refuse(f"attribute {name} must be {types}; got {value!r:.80}")
@@ -215,6 +218,11 @@ def dense_strides(shape: Shape) -> Shape:
     """
     steps = (extent or 1 for extent in shape[:0:-1])
     return tuple(accumulate(steps, mul, initial=1))[::-1] if shape else ()
+
+
+def _integers(values: Sequence[Any]) -> tuple[int, ...] | None:
+    """Return integers as ``as_integers`` does, sooner where they are plain."""
+    return tuple(values) if set(map(type, values)) <= {int} else as_integers(values)
 
 
 def _is_number(value: object) -> bool:

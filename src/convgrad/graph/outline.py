@@ -25,7 +25,7 @@ _OPEN, _CLOSE, _COMMA, _QUOTE = 1, 2, 3, 4
 _KINDS = np.zeros(256, np.uint8)
 _KINDS[list(b'[{]},"')] = _OPEN, _OPEN, _CLOSE, _CLOSE, _COMMA, _QUOTE
 _STEPS = np.array([0, 1, -1, 0, 0], np.int64)  # what each kind adds to the depth
-_LIST_OF_OPS = re.compile(rb'(?<=[{,])\s*"graph"\s*:\s*\[')
+_LIST_OF_OPS = re.compile(rb'"graph"\s*:\s*\[')  # found by its first letters; behind a backslash it is of another key
 _BLOCK = 1 << 18
 
 _Block = tuple[Array, Array, Array]
@@ -64,7 +64,8 @@ def outline(data: bytes, limits: Limits) -> Outline:
 
 def _list_of_ops(data: bytes, blocks: Iterator[_Block]) -> tuple[int, Array]:
     """Return where the list of ops begins, behind its bracket, and where each op ends; 0 and none without a list."""
-    candidates = np.fromiter((found.end() - 1 for found in _LIST_OF_OPS.finditer(data)), np.int64)
+    found = (match for match in _LIST_OF_OPS.finditer(data) if data[match.start() - 1 : match.start()] != b"\\")
+    candidates = np.fromiter((match.end() - 1 for match in found), np.int64)
     begin, cuts = 0, [np.empty(0, np.int64)]
     for places, kinds, depths in blocks if len(candidates) else ():
         if not begin:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from convgrad.disk import read_bytes
 from convgrad.errors import FileError, GraphError
-from convgrad.graph.document import LEAST_S64, as_json, read_document, words
+from convgrad.graph.document import LEAST_S64, Refusal, as_json, read_document, words
 from convgrad.graph.graph import Graph, Header
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op, Verbatim, rows_of
@@ -18,17 +19,6 @@ from convgrad.words import printable
 UNKNOWN = LEAST_S64
 PORTS = ("input_ports", "output_ports")
 BOOKKEEPING = ("matched", "backend", "partition_id", "op_depth")  # attributes of a dump, not of an operator
-
-
-class _Refusal(Exception):
-    """What is wrong, and the path to it, which is put together on the way out; becomes a GraphError."""
-
-    def __init__(self, sentence: str, path: str = "") -> None:
-        self.sentence, self.path = sentence, path
-
-    def within(self, key: str) -> _Refusal:
-        """Put a key or an index in front of the path."""
-        return _Refusal(self.sentence, key + self.path)
 
 
 def read(path: str | Path, limits: Limits = DEFAULT_LIMITS) -> Graph:
@@ -57,11 +47,11 @@ def from_json(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> Graph:
         header, ports, listed = _frame(document)
         if entries is None and (not listed or len(listed) > limits.ops):
             wanted = f"must hold at most {limits.ops} ops" if listed else "must hold at least one op"
-            raise _Refusal(f"{wanted}; got {len(listed) or words(listed)}", ".graph")
+            raise Refusal(f"{wanted}; got {len(listed) or words(listed)}", ".graph")
         for number, entry in enumerate(listed if entries is None else entries):
             path = f"$.graph[{number}]"
             ops.append(_op(entry, path, number))
-    except _Refusal as refusal:
+    except Refusal as refusal:
         raise GraphError(f"{path}{refusal.path}: {refusal.sentence}") from None
     graph = Graph(ops, outputs=ports["output_ports"], header=header)
     _check_input_ports(graph, ports["input_ports"])
@@ -72,7 +62,7 @@ def from_json(text: str | bytes, limits: Limits = DEFAULT_LIMITS) -> Graph:
 def _frame(document: Any) -> tuple[Header, dict[str, list[int] | None], list[Any]]:
     """Return what stands around the ops, and the list of them, which may have been left empty."""
     if not isinstance(document, dict):
-        raise _Refusal(f"must be an object with a list of ops under graph; got {words(document)}")
+        raise Refusal(f"must be an object with a list of ops under graph; got {words(document)}")
     header = _value(
         Header,
         _field(document, "version", _string, Header.version),
@@ -117,7 +107,7 @@ def _tensor(entry: object) -> Any:
     dims = _field(entry, "shape", _integers, [UNKNOWN])
     strides = _field(entry, "stride", _integers, [UNKNOWN])
     return _value(
-        LogicalTensor,
+        _described,
         _field(entry, "id", _id, None),
         _field(entry, "dtype", _string, LogicalTensor.dtype),
         None if dims == [UNKNOWN] else tuple(dims),
@@ -127,11 +117,17 @@ def _tensor(entry: object) -> Any:
     )
 
 
+@lru_cache(maxsize=4096)
+def _described(*fields: Any) -> LogicalTensor:
+    """Return a tensor: what one op makes and the next one reads is made once."""
+    return LogicalTensor(*fields)
+
+
 def _attribute(entry: object) -> Any:
     entry = _dict(entry)
     kind = _field(entry, "type", _string, None)
     if kind not in ATTRIBUTE_TYPES:
-        raise _Refusal(f"must be one of {', '.join(ATTRIBUTE_TYPES)}; got {words(kind)}", ".type")
+        raise Refusal(f"must be one of {', '.join(ATTRIBUTE_TYPES)}; got {words(kind)}", ".type")
     return _field(entry, "value", ATTRIBUTE_TYPES[kind], None)
 
 
@@ -139,23 +135,19 @@ def _foreign_attribute(entry: object) -> Any:
     """Return an attribute of an op outside the family: what is none of the six types is kept as it came."""
     try:
         return _attribute(entry)
-    except _Refusal:
+    except Refusal:
         return Verbatim(as_json(entry))
 
 
 def _field(entry: Mapping[str, Any], key: str, convert: Callable[[Any], Any], default: Any) -> Any:
     """Return a field converted, or its default; one whose default is None is required."""
-    if key in entry:
-        return _named(entry, key, convert)
-    if default is None:
-        raise _Refusal(f"must have {key}; it has {printable(', '.join(entry)) or 'no keys'}")
-    return default
-
-
-def _named(entry: Mapping[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
+    if key not in entry:
+        if default is None:
+            raise Refusal(f"must have {key}; it has {printable(', '.join(entry)) or 'no keys'}")
+        return default
     try:
         return convert(entry[key])
-    except _Refusal as refusal:
+    except Refusal as refusal:
         raise refusal.within(f".{printable(key)}") from None
 
 
@@ -164,14 +156,14 @@ def _value(kind: Callable[..., Any], *fields: Any) -> Any:
     try:
         return kind(*fields)
     except GraphError as error:
-        raise _Refusal(str(error)) from None
+        raise Refusal(str(error)) from None
 
 
 # -- types -----------------------------------------------------------------------------------------------------------
 
 
-def _wrong(wanted: str, value: object) -> _Refusal:
-    return _Refusal(f"must be {wanted}; got {words(value)}")
+def _wrong(wanted: str, value: object) -> Refusal:
+    return Refusal(f"must be {wanted}; got {words(value)}")
 
 
 def _string(value: object) -> str:
@@ -229,7 +221,7 @@ def _list_of(convert: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
         found: list[Any] = []
         try:
             found.extend(map(convert, _list(value)))
-        except _Refusal as refusal:
+        except Refusal as refusal:
             raise (refusal.within(f"[{len(found)}]") if isinstance(value, list) else refusal) from None
         return found
 
@@ -244,7 +236,7 @@ _tensors = _list_of(_tensor)
 def _attributes_of(convert: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
     def converted(value: object) -> dict[str, Any]:
         entries = _dict(value)
-        return {name: _named(entries, name, convert) for name in entries if name not in BOOKKEEPING}
+        return {name: _field(entries, name, convert, None) for name in entries if name not in BOOKKEEPING}
 
     return converted
 

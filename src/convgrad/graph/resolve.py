@@ -40,7 +40,7 @@ def unsupported(op: Op, row: Operator | None) -> str | None:
     """Return why an op cannot run, by name; None where it can."""
     if row is None:
         kind = printable(op.kind) or "an op without a kind"
-        return f"{kind} is not an operator of the convolution family{_hint(op.kind)}"
+        return f"{kind} is not an operator of the convolution family{_hint(op.kind[:80])}"
     for tensor in (*op.inputs, *op.outputs):
         if tensor.layout_type == "opaque":
             return f"{op.kind} on tensor {tensor.label}, whose layout is opaque, is not supported"
@@ -52,7 +52,7 @@ def unsupported(op: Op, row: Operator | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def _hint(kind: str) -> str:
-    near = difflib.get_close_matches(kind[:80], [row.name for row in OPERATORS], n=1, cutoff=0.85)
+    near = difflib.get_close_matches(kind, [row.name for row in OPERATORS], n=1, cutoff=0.85)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -71,13 +71,16 @@ def check_ports(op: Op, row: Operator) -> None:
         raise op.refuse(str(error)) from error
 
 
+Posed = dict[object, tuple[Attributes, Problem]]
+
+
 def resolve(
-    op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], shapes: Mapping[int, Shape]
+    op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], shapes: Mapping[int, Shape], posed: Posed | None = None
 ) -> Resolved | None:
     """Return the problem of an op, or None as long as an extent, a type or the values of a shape input are unknown.
 
-    ``shapes`` are the values of shape inputs, by tensor id. Raises GraphError where the operator refuses the call, and
-    where the result disagrees with what is known of the output.
+    ``shapes`` are the values of shape inputs, by tensor id; ``posed`` gathers problems, for ops that are alike. Raises
+    GraphError where the operator refuses the call, and where the result disagrees with what is known of the output.
     """
     inputs = [tensors[tensor.id] for tensor in op.inputs]
     output = tensors[op.outputs[0].id]
@@ -95,10 +98,15 @@ def resolve(
         return None
     attributes = _attributes(op, row, output, len(operands[0]) - 2)
     cropped = _cropped(attributes)
+    attributes_given = {**attributes, **cropped}
+    posed = {} if posed is None else posed
+    alike = (row, fmt, *operands, repr(attributes_given))  # as text: True is 1, and is no integer
     try:
-        checked, problem = problem_of_row(row, tuple(operands), {**attributes, **cropped}, fmt)
+        if alike not in posed:
+            posed[alike] = problem_of_row(row, tuple(operands), attributes_given, fmt)
     except ConvgradError as error:
         raise op.refuse(str(error)) from error
+    checked, problem = posed[alike]
     if cropped:
         _check_cropped(op, row, problem, attributes)
     if output.known(problem.output_shape, fmt.name) is None:
@@ -106,7 +114,7 @@ def resolve(
         raise op.refuse(f"its inputs and attributes make {row.output.name} {made}; the graph has {output}")
     if output.strides and overlaps_itself(problem.output_shape, output.strides, 1):
         raise op.refuse(f"the output must not overlap itself; tensor {output} has strides {list(output.strides)}")
-    return Resolved({**attributes, **cropped}, checked, problem)
+    return Resolved(attributes_given, checked, problem)
 
 
 def _arrays(row: Operator, inputs: Sequence[LogicalTensor]) -> list[LogicalTensor]:
