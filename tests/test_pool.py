@@ -22,8 +22,9 @@ several_cores = pytest.mark.skipif(len(usable_cores()) < 2 or not AFFINITY, reas
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> pool._Pool:
-    """A pool of no threads yet."""
+    """A pool of no threads yet, all of whose calls are helped."""
     made = pool._Pool()
+    monkeypatch.setattr(made.patience, "alone", lambda: False)
     monkeypatch.setattr(pool, "_pool", made)
     return made
 

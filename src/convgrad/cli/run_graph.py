@@ -21,7 +21,7 @@ from convgrad.cli.exits import UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import report
 from convgrad.engines.threads import threads
-from convgrad.errors import FileError
+from convgrad.errors import FileError, GraphError
 from convgrad.formats import of_dtype
 from convgrad.functional.call import Prepared, bind, check_options
 from convgrad.graph.given import by_id
@@ -58,9 +58,15 @@ def run_graph(options: argparse.Namespace) -> bool:
     limit = nullcontext() if options.threads is None else threads(options.threads)
     with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit:
         given = {**tensors.given, **tensors.made_up}
-        outcome = graph.run(
-            given, observe=watch.ran, observe_skipped=watch.skipped, limits=replace(limits, memory_bytes=left)
-        )
+        try:
+            outcome = graph.run(
+                given, observe=watch.ran, observe_skipped=watch.skipped, limits=replace(limits, memory_bytes=left)
+            )
+        except GraphError as error:
+            if not (watch.left_out == len(graph.ops) and (tensors.expected or options.check)):
+                raise
+            complain(f"convgrad: {error}; nothing was compared, which is no success")
+            return False
     summary: dict[str, Any] = {"ops": len(graph.ops), "ran": len(graph.ops) - len(outcome.skipped)}
     right = True
     if tensors.expected or options.check:
@@ -109,6 +115,7 @@ class _Watch:
     tensors: _Tensors
     held: bool = True
     compared: int = 0
+    left_out: int = 0
 
     def ran(self, step: Execution) -> None:
         """Report an op that ran, and judge what it made, and what is said that it makes."""
@@ -130,6 +137,7 @@ class _Watch:
 
     def skipped(self, op: Op, reason: str) -> None:
         """Report an op that did not run; a recorded result of it, which nothing can judge, is no success."""
+        self.left_out += 1
         absent = [self._place(t.id) for t in op.outputs if t.id in self.tensors.expected]
         self.held = self.held and not absent
         line = {"op": op.label, "skipped": reason} | ({"not_compared": absent} if absent else {})

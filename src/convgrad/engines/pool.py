@@ -32,6 +32,7 @@ class _Helper:
         self.mail = self.memory.ctypes.data + -self.memory.ctypes.data % 64
         self.words = self.memory[(self.mail - self.memory.ctypes.data) // 8 :]
         self.cores: frozenset[int] = frozenset()
+        waiting()  # compiled by who calls, not by each helper
         self.thread = start(self._serve, f"convgrad-{number}", STACK_BYTES)
 
     def stay_on(self, cores: frozenset[int]) -> None:

@@ -26,7 +26,8 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
         try:
             thread.start()
         finally:
-            threading.stack_size(before)
+            if threading.stack_size() == stack_bytes:  # nobody has set another meanwhile
+                threading.stack_size(before)
     return thread
 
 
