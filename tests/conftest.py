@@ -18,3 +18,4 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let eight threads run a driver, however many cores there are, and whatever calls have learnt."""
     monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(8)))
     monkeypatch.setattr(pool.Patience, "alone", lambda _: False)
+    monkeypatch.setattr(pool, "WAKE_MS", 0.0)

@@ -25,6 +25,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> pool._Pool:
     """A pool of no threads yet, all of whose calls are helped."""
     made = pool._Pool()
     monkeypatch.setattr(made.patience, "alone", lambda: False)
+    monkeypatch.setattr(pool, "WAKE_MS", 0.0)
     monkeypatch.setattr(pool, "_pool", made)
     return made
 
@@ -86,19 +87,22 @@ def test_all_but_one_core_are_looked_from(threads: int, fresh: pool._Pool, monke
 
 
 @several_cores
-def test_helpers_keep_off_the_callers_core(fresh: pool._Pool) -> None:
+def test_helpers_keep_off_the_callers_core(fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """They run on all others that the caller may use; of a long call, whose caller only waits, on all."""
     cores = set(usable_cores())
+    monkeypatch.setattr(pool, "usable_cores", lambda: tuple(cores))
     try:
         for core in (*sorted(cores)[:2], *sorted(cores)[:1]):
             os.sched_setaffinity(0, {core})
             team = pool.Team(lambda *_: None, np.zeros(3, np.int64), 64, None)
-            fresh.invite(team, 1, tuple(cores), all_needed=False)
+            fresh.place(core)
+            fresh.invite(team, 1, all_needed=False)
             assert [os.sched_getaffinity(helper.thread.native_id) for helper in fresh.helpers] == [cores - {core}]
             assert os.sched_getaffinity(0) == {core}
             team.settle()
         team = pool.Team(lambda *_: None, np.zeros(3, np.int64), 64, None)
-        fresh.invite(team, 2, tuple(cores), all_needed=True)
+        fresh.place(None)
+        fresh.invite(team, 2, all_needed=True)
         assert all(os.sched_getaffinity(helper.thread.native_id) == cores for helper in fresh.helpers)
         team.settle()
     finally:
@@ -132,12 +136,19 @@ def test_without_masks(fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(fresh.helpers) == 1
 
 
-def test_calls_go_alone_after_one_that_waited() -> None:
-    """Each in a row doubles how many, up to a limit; one that was not kept waiting halves it."""
-    patience, alone = pool.Patience(), []
-    for waited_ms in (0.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.1, 2.0, 0.1, 0.1, 0.1, 0.1, 0.1, 2.0):
+def test_calls_go_alone_where_helpers_keep_them_waiting() -> None:
+    """One that waits is chance; where a third do, most go alone; where none does any more, soon none."""
+    patience = pool.Patience()
+
+    def alone(waited_ms: float) -> int:
         patience.learn(waited_ms, 1.0)
-        alone.append(0)
-        while patience.alone():
-            alone[-1] += 1
-    assert alone == [0, 1, 2, 4, 8, 16, 16, 0, 16, 0, 0, 0, 0, 0, 1]
+        return sum(patience.alone() for _ in range(100))
+
+    assert [alone(0.9) for _ in range(20)] == [0] * 20
+    assert alone(1.1) == 0
+    assert [alone(0.1) for _ in range(20)] == [0] * 20
+    busy = [alone(3.0 if call % 3 == 0 else 0.1) for call in range(60)][30:]
+    assert 2 <= min(busy) <= max(busy) <= 8
+    assert max([alone(3.0) for _ in range(60)]) == pool.MOST_ALONE - 1
+    assert sum(alone(0.1) for _ in range(20)) < 120
+    assert alone(0.1) == 0

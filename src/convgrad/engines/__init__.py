@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
+from convgrad.engines.pool import helped
 from convgrad.engines.starting import apart
 from convgrad.engines.threads import count
 from convgrad.plan.machine import Isa, Machine
@@ -110,7 +111,11 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: in
     isas, prepare = _generated()
     if problem.solves_for == "bias":
         problem, operands, out = _bias_as_weights(problem, operands, out)
-    prepare(problem, operands, out, isas.machine(choice.isa), count(threads)).execute(operands, out)
+    machine, wanted = isas.machine(choice.isa), count(threads)
+    call = prepare(problem, operands, out, machine, wanted)
+    if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
+        call = prepare(problem, operands, out, machine, 1)  # the same bits, and nothing is shared
+    call.execute(operands, out)
     return choice
 
 

@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 
 from convgrad.engines import workspace
 from convgrad.engines.starting import start
-from convgrad.engines.team import PENDING, SPIN, Team, waiting, work
+from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
 
-SCRATCH = slice(3, 5)  # of a mailbox: address and bytes, as engines/llvm/wait.py has them
+STATE, SCRATCH = 0, slice(3, 5)  # of a mailbox, as engines/llvm/wait.py has them: scratch is address and bytes
+READY = 1  # the state of one whose thread looks into it
+SPIN = 20_000  # looks at a mailbox: about half a millisecond, after which a thread without work sleeps
+WAKE_MS = 0.4  # a shorter call wakes nobody who sleeps, as that takes 0.05 to 0.15 ms,
+SUCCESSION_S = 1e-3  # but where another began so shortly before: the next finds them looking
 LONG_MS = 50.0  # from here on the caller waits, so that Ctrl-C ends the call at the next chunk
 STACK_BYTES = 1 << 20  # of a thread of the pool
-MOST_ALONE = 16  # calls without help, in a row
+REMEMBERED, MOST_ALONE = 8, 32  # calls, as weights fall off; calls without help for one that has it, if all waited
 
 
 class _Helper:
@@ -40,6 +44,11 @@ class _Helper:
         if self.cores != cores:
             self.cores = cores
             move_thread(self.thread, cores)
+
+    @property
+    def looks(self) -> bool:
+        """Whether it looks for work at present."""
+        return bool(self.words[STATE] == READY)
 
     def post(self, team: Team) -> int:
         """Have it run a team's driver if it is looking for work: return 1 if so, else 0."""
@@ -85,53 +94,50 @@ class _Pool:
         self.helpers: list[_Helper] = []
         self.idle = 0
         self.looking = 0  # of those: less than there are cores, as a caller needs one
-        self.cores = 1
+        self.cores, self.others = 1, frozenset[int]()  # that the last caller might use, and without its own
         self.patience = Patience()
+        self.asked = 0.0  # when the last call was that could have help
 
-    def place(self, cores: tuple[int, ...], caller: int | None) -> None:
+    def place(self, caller: int | None) -> None:
         """Have the helpers on all cores but the caller's: a thread that wakes up there displaces the caller."""
-        self.cores = len(cores)
-        others = frozenset(cores) - {caller}
+        cores = frozenset(usable_cores())
+        self.cores, self.others = len(cores), cores - {caller}
         for helper in self.helpers:
-            helper.stay_on(others)
+            helper.stay_on(self.others)
 
-    def invite(self, team: Team, wanted: int, cores: tuple[int, ...], all_needed: bool) -> int:
-        """Ask threads to join a team, and return how many are there: the system may have no more.
-
-        Those that look into their mailbox begin at once. Of a call whose caller does not work itself all are needed:
-        threads that are at work elsewhere do not count.
-        """
-        caller = None if all_needed else present_core()
-        self.place(cores, caller)
+    def post(self, team: Team, wanted: int) -> int:
+        """Have helpers that look into their mailbox run a team's driver, at once; return how many do."""
         posted = 0
-        if not all_needed:
-            for helper in self.helpers:
-                if posted == wanted:
-                    return posted
+        for helper in self.helpers:
+            if posted < wanted:
                 posted += helper.post(team)
-            wanted -= posted
+        return posted
+
+    def invite(self, team: Team, wanted: int, all_needed: bool) -> int:
+        """Ask threads to join a team, who may be asleep, and return how many are there: the system may have no more.
+
+        Of a call whose caller does not work itself all are needed: threads that are at work elsewhere do not count.
+        """
         with self.lock:
             try:
                 while len(self.helpers) < wanted or (all_needed and self.idle - self.queue.qsize() < wanted):
                     self.helpers.append(_Helper(self, len(self.helpers)))
+                    self.helpers[-1].stay_on(self.others)
                     self.idle += 1
             except RuntimeError:  # can't start new thread
                 wanted = min(wanted, len(self.helpers))
-        self.place(cores, caller)
         team.expected = wanted
         for _ in range(wanted):
             self.queue.put(team)
-        return posted + wanted
+        return wanted
 
 
 class Patience:
-    """What calls do on a machine that others use too: after one whose helpers kept it waiting, some have none.
-
-    The more calls were kept waiting, the more; a call that was not halves their number.
-    """
+    """What calls do on a machine that others use too: the more of them their helpers kept waiting, the more go alone."""
 
     def __init__(self) -> None:
-        self.left = self.last = 0
+        self.left = 0  # calls that go alone
+        self.waited = 0.0  # the share of the last calls that waited
 
     def alone(self) -> bool:
         """Return whether the next call goes without help."""
@@ -142,9 +148,8 @@ class Patience:
 
     def learn(self, waited_ms: float, time_ms: float) -> None:
         """Take how long a call waited for its helpers when there was nothing left to do, and what it was to take."""
-        slow = waited_ms > time_ms
-        self.last = min(max(2 * self.last, 1), MOST_ALONE) if slow else self.last // 2
-        self.left = self.last if slow else 0
+        self.waited += ((waited_ms > time_ms) - self.waited) / REMEMBERED
+        self.left = int(MOST_ALONE * self.waited**2)  # one call that waited among many that did not is chance
 
 
 _pool = _Pool()
@@ -162,6 +167,22 @@ def size() -> int:
     return len(_current().helpers)
 
 
+def helped(threads: int, time_ms: float) -> bool:
+    """Return whether a call that takes ``time_ms`` on some threads should be cut for any but the caller's.
+
+    A short one is, where somebody looks for work, where it is worth waking those who sleep, or where calls follow one
+    another at once: the next will find them looking.
+    """
+    pool, there = _current(), _there(threads)
+    if _long(threads, there, time_ms):
+        return True
+    if there == 1 or pool.patience.alone():
+        return False
+    before, pool.asked = pool.asked, time.perf_counter()
+    worth = time_ms >= WAKE_MS or pool.asked - before < SUCCESSION_S
+    return worth or any(helper.looks for helper in pool.helpers)
+
+
 def run(
     kernel: Any,
     arguments: NDArray[np.int64],
@@ -175,25 +196,22 @@ def run(
     On one of them the caller, unless the call is long and must hear Ctrl-C. ``keep`` is what the arguments point into:
     it lives as long as any thread may look at it. Where the interpreter is ending there is no thread but the caller.
     """
-    if threads == 1 and time_ms < LONG_MS:
+    there = _there(threads) if threads > 1 else 1
+    long = _long(threads, there, time_ms)
+    if there == 1 and not long:
         work(kernel, arguments.ctypes.data, scratch_bytes)
         return
-    cores = usable_cores()
-    there = 1 if sys.is_finalizing() else min(threads, len(cores))
-    time_ms *= threads / there
-    long = time_ms >= LONG_MS and not sys.is_finalizing()
-    pool = _current()
-    if not long and (there == 1 or pool.patience.alone()):
-        work(kernel, arguments.ctypes.data, scratch_bytes)
-        return
-    team = Team(kernel, arguments, scratch_bytes, keep)
-    begin = 0.0
+    pool, team = _current(), Team(kernel, arguments, scratch_bytes, keep)
+    pool.place(None if long else present_core())
+    worked = 0.0
     try:
         if not long:
-            pool.invite(team, there - 1, cores, all_needed=False)
+            asleep = there - 1 - pool.post(team, there - 1)
+            if asleep:
+                pool.invite(team, asleep, all_needed=False)
             team.work()
-            begin = time.perf_counter()
-        elif pool.invite(team, there, cores, all_needed=True):
+            worked = time.perf_counter()
+        elif pool.invite(team, there, all_needed=True):
             team.wait()
         else:  # no thread but this one: Ctrl-C is heard at the end
             team.work()
@@ -206,4 +224,13 @@ def run(
     if team.error is not None:
         raise team.error
     if not long:
-        pool.patience.learn(1e3 * (time.perf_counter() - begin), time_ms)
+        pool.patience.learn(1e3 * (time.perf_counter() - worked), time_ms * threads / there)
+
+
+def _there(threads: int) -> int:
+    """Return how many of the threads asked for there are."""
+    return 1 if sys.is_finalizing() else min(threads, len(usable_cores()))
+
+
+def _long(threads: int, there: int, time_ms: float) -> bool:
+    return time_ms * threads / there >= LONG_MS and not sys.is_finalizing()

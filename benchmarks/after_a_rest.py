@@ -1,0 +1,132 @@
+"""Measure what threads are worth after a rest: calls on one thread and on two, some time without calls before each.
+
+python benchmarks/after_a_rest.py -o after_a_rest.csv
+
+A cell is a layer, a gap, and how many other processes are busy. Its calls come in blocks, one thread and two in turns,
+and a call on two threads is held against the median of the blocks on one thread beside its own, so that a slow second
+hurts both. Where there is no gap, the first call of a block does not count. Calls on one thread held against the same
+median tell what the machine does by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+import convgrad
+from convgrad.host import cpu_model, usable_cores
+
+LAYERS = {  # batch, extent, channels of src and dst; 3x3, f32, channels last
+    "1x28x28x64-96": (1, 28, 64, 96),
+    "1x56x56x64": (1, 56, 64, 64),
+    "2x56x56x64": (2, 56, 64, 64),
+    "4x56x56x64": (4, 56, 64, 64),
+    "5x56x56x64": (5, 56, 64, 64),
+}
+GAPS_MS = (0, 1, 3, 20, 100)
+BLOCK, BLOCKS = 10, 20
+SLOW, FAST = 1.4, 0.8  # times as long as one thread
+
+
+class Call:
+    """A weight gradient into an array of the caller's, ready to be timed."""
+
+    def __init__(self, batch: int, extent: int, inner: int, outer: int) -> None:
+        rng = np.random.default_rng(0)
+        self.src = rng.standard_normal((batch, extent, extent, inner), np.float32)
+        self.diff_dst = rng.standard_normal((batch, extent, extent, outer), np.float32)
+        self.out = np.empty((3, 3, inner, outer), np.float32)
+
+    def milliseconds(self, threads: int) -> float:
+        """Return how long a call takes."""
+        begin = time.perf_counter()
+        convgrad.convolution_backward_weights(
+            self.src, self.diff_dst, self.out.shape, auto_pad="same_upper", out=self.out, threads=threads
+        )
+        return 1e3 * (time.perf_counter() - begin)
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Keep other processes busy."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        time.sleep(0.3 * bool(count))
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def block(call: Call, threads: int, gap_ms: float) -> list[float]:
+    """Return the times of a block of calls."""
+    if not gap_ms:
+        call.milliseconds(threads)
+    times = []
+    for _ in range(BLOCK):
+        time.sleep(gap_ms / 1e3)
+        times.append(call.milliseconds(threads))
+    return times
+
+
+def cell(call: Call, gap_ms: float, blocks: int) -> dict[str, float]:
+    """Return the figures of one cell."""
+    found = [block(call, 1 + at % 2, gap_ms) for at in range(2 * blocks + 1)]
+    ones, twos = found[::2], found[1::2]
+    beside = [np.median(before + after) for before, after in pairwise(ones)]
+    ratios, alike = (
+        np.array([t / median for one, median in zip(times, beside, strict=False) for t in one])
+        for times in (twos, ones)
+    )
+    return {
+        "samples": len(ratios),
+        "one_ms": float(np.median(ones)),
+        "two_ms": float(np.median(twos)),
+        "ratio": float(np.median(ratios)),
+        "worst": float(ratios.max()),
+        "slow": float(np.mean(ratios > SLOW)),
+        "fast": float(np.mean(ratios < FAST)),
+        "slow_one": float(np.mean(alike > SLOW)),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print each cell; write them as CSV where asked."""
+    parser = argparse.ArgumentParser(description="Measure what threads are worth after a rest.")
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--busy", type=int, nargs="+", default=[0, 2], help="numbers of other busy processes")
+    options, rows = parser.parse_args(arguments), []
+    print(f"{cpu_model()}, {len(usable_cores())} cores; {SLOW} and {FAST} are times one thread")
+    for others in options.busy:
+        for name, sizes in LAYERS.items():
+            call = Call(*sizes)
+            for gap_ms in GAPS_MS:
+                with busy(others):
+                    found = cell(call, gap_ms, max(5, min(BLOCKS, 2000 // (BLOCK * max(gap_ms, 1)))))
+                rows.append({"busy": others, "layer": name, "gap_ms": gap_ms, **found, "processor": cpu_model()})
+                print(
+                    f"busy {others}  {name:14} gap {gap_ms:3} ms"
+                    f"  one {found['one_ms']:6.3f}  two {found['two_ms']:6.3f}"
+                    f"  ratio {found['ratio']:.2f} (worst {found['worst']:.2f})"
+                    f"  slow {found['slow']:6.1%} (one thread {found['slow_one']:.1%})  fast {found['fast']:6.1%}",
+                    flush=True,
+                )
+    if options.output:
+        with options.output.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
