@@ -17,10 +17,10 @@ from convgrad.spec.layouts import from_canonical
 from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import HOST, Array, empty, plans_for, prepared_weights, run_plan
 from helpers import assert_same_bits
+from tiers import tiers
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("seed", range(130))
+@tiers("seed, isa", range(130), HOST, every=3)
 def test_random_problems(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one, operands = prepared.problem, prepared.operands
@@ -115,8 +115,7 @@ def odd_views(array: Array, seed: int) -> Array:
     return seen
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("seed", range(24))
+@tiers("seed, isa", range(24), HOST, every=5)
 def test_any_strides(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed + 200)
     one = prepared.problem
@@ -142,9 +141,7 @@ def test_zero_strides() -> None:
 SIZES = [1, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 49, 63, 65]
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
+@tiers("fmt, data_format, isa", ["f32", "bf16", "f16"], ["NXC", "NCX"], HOST, every=5)
 def test_sizes_around_the_lanes(fmt: str, data_format: str, isa: str) -> None:
     rng = np.random.default_rng(3)
     for channels, others in zip(SIZES, rng.permutation(SIZES), strict=True):

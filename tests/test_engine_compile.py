@@ -18,6 +18,7 @@ from convgrad.engines.llvm.tile import tile
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import CHANNELS, GROUPS, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Tile
 from engine_helpers import HOST
+from tiers import tiers
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -60,8 +61,7 @@ OURS = re.compile(
 )
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
+@tiers("isa, fmt", list(ISAS), ["f32", "bf16", "f16"], every=4)
 def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
     packed = (
         KernelSpec(ISAS[isa], fmt, fmt, shape, lies, lies, lanes, (5, 3) if lanes == GROUPS else (0, 0))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
@@ -15,6 +14,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, ISAS, Array, plans_for, run_plan
 from helpers import assert_same_bits
+from tiers import tiers
 
 LINES = (
     "BWD_W f32 NXC mb2ic17ih5oc33oh5kh3ph1",
@@ -49,10 +49,9 @@ def different(plans: list[Plan]) -> list[Plan]:
     return list({(p.strategy, p.rows, p.spec.tile.vectors, p.spec.tile.taps > 1): p for p in reversed(plans)}.values())
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize(("form", "accumulate"), OUTPUTS)
-@pytest.mark.parametrize("line", LINES)
-def test_wherever_the_output_lies(line: str, form: str, accumulate: bool, isa: str) -> None:
+@tiers("line, kind, isa", LINES, OUTPUTS, HOST, every=3)
+def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -> None:
+    form, accumulate = kind
     one = replace(problem(line), output_format=FORMATS[form], accumulate=accumulate)
     conv, rng = one.geometry, np.random.default_rng(len(line))
     assert isinstance(conv, Conv)

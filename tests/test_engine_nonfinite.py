@@ -20,6 +20,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty, plans_for, run_plan
 from helpers import assert_same_bits
+from tiers import tiers
 
 SHAPES = [
     "mb2ic3iw5oc2ow5kw3pw1",
@@ -190,9 +191,7 @@ def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list
     return list(by_kind.values())
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
-@pytest.mark.parametrize("line", LARGER)
+@tiers("line, data_format, isa", LARGER, ["NXC", "NCX"], HOST, every=3)
 def test_poison_under_tiles_of_several_taps(line: str, data_format: str, isa: str) -> None:
     one, operands = larger(line, data_format, "f32", 1.0)
     plans = plans_of_several_taps(one, operands, isa)
@@ -209,8 +208,7 @@ def test_poison_under_tiles_of_several_taps(line: str, data_format: str, isa: st
         array[index] = before
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("line", LARGER)
+@tiers("line, isa", LARGER, HOST, every=3)
 def test_sums_beyond_the_largest_number(line: str, isa: str) -> None:
     """Operands are finite, sums are not: infinity, or NaN where two meet, and nothing of it beside."""
     for fmt, scale in (("f32", 1e19), ("bf16", 1e19)):

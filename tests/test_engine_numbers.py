@@ -18,6 +18,7 @@ from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import HOST, empty, plans_for, prepared_weights, run_plan
 from helpers import assert_same_bits
+from tiers import tiers
 
 
 @pytest.mark.parametrize("isa", HOST)
@@ -49,9 +50,7 @@ def test_rounding_to_every_output(output: str, isa: str) -> None:
             assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, plan)
 
 
-@pytest.mark.parametrize("fmt", ["bf16", "f16"])
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
+@tiers("fmt, isa, data_format", ["bf16", "f16"], HOST, ["NXC", "NCX"], every=3)
 def test_every_16_bit_value_is_widened_exactly(fmt: str, isa: str, data_format: str) -> None:
     one = problem(f"BWD_W {fmt} {data_format} mb1ic4096iw16oc1ow1kw16pw0")
     one = replace(one, output_format=FORMATS["f32"])

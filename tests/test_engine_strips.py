@@ -22,6 +22,7 @@ from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty, made, plans_for, run_plan
 from guarded import Placed, run_guarded
 from helpers import assert_same_bits
+from tiers import tiers
 
 PARTS = (1, 2, 3, 8)  # of the batch
 LINES = [
@@ -54,8 +55,7 @@ def in_parts(plan: Plan, parts: int) -> Plan:
     return replace(plan, parts=(groups, 1, 1, 1, parts), threads=2)
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("line", LINES)
+@tiers("line, isa", LINES, HOST, every=3)
 def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
     one, operands = made(line)
     expected = evaluate_in_order(one, operands)
@@ -160,9 +160,8 @@ def test_why_not_strips(line: str, reason: str) -> None:
     assert reason in {r.reason for r in engines.plan_of(one, machine, 1).rejected if r.strategy == "strips"}
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize(
-    "line",
+@tiers(
+    "line, isa",
     [
         "BWD_W f32 NXC mb8ic20ih13oc33oh13kh3ph1",
         "BWD_W f32 NCX mb40ic5ih5oc40oh5kh3ph1",
@@ -170,6 +169,8 @@ def test_why_not_strips(line: str, reason: str) -> None:
         "BWD_W f16 NCX g4mb3ic16ih9oc24oh9kh3ph1",
         "BWD_W f32 NXC mb300ic2iw1oc18ow1kw1pw0",  # two levels of units
     ],
+    HOST,
+    every=3,
 )
 def test_tasks_that_share_weights_join_in_order(line: str, isa: str) -> None:
     """Every kernel, its batch in parts: each image's sum waits for the others', whoever comes last joins them."""

@@ -87,7 +87,7 @@ def test_command_line_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "BWD_W"]) == 2
     assert "problem line in quotes" in capsys.readouterr().err
     assert main(["explain", "BWD_W f32 NXC mb8", "--plot", "a.png"]) == 2
-    assert main(["explain", "BWD_W f32 NXC mb8"]) == 1
+    assert main(["explain", "BWD_W f32 NXC mb8"]) == 2
 
 
 def test_plans_of_every_layout_and_type_are_of_dense_arrays() -> None:

@@ -26,13 +26,14 @@ from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case, withi
 LARGEST = 10**6  # elements of an output that is worth computing here
 SECONDS = 3.0  # of processor time, that of idle BLAS threads included: far more than any of these calls takes
 
-quick = settings(
-    max_examples=2000,
+searching = settings(
     derandomize=True,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+
+tiers = pytest.mark.parametrize("examples", [700, pytest.param(10_000, marks=pytest.mark.long)])
 
 OPTIONS = {"dtype": None, "out": None, "accumulate": False, "threads": None}
 
@@ -169,7 +170,7 @@ def test_an_older_row_gives_what_the_current_one_gives(op: Operator) -> None:
     assert_same_bits(run(current.name, *ordered, **renamed), run(op.name, *operands, **attributes), op.name)
 
 
-@settings(quick, max_examples=500)
+@settings(searching, max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(sorted(FUNCTIONS)))
 def test_functions_and_run_agree(seed: int, name: str) -> None:
     """Whatever the shapes and attributes: equal values on all axes may be one int, defaults may be left out."""
@@ -323,10 +324,11 @@ def attempt(seen: Counter[str], what: str, call: Callable[[], Any]) -> Any:
     return None
 
 
-def test_run_gives_a_result_or_a_convgrad_error() -> None:
+@tiers
+def test_run_gives_a_result_or_a_convgrad_error(examples: int) -> None:
     seen: Counter[str] = Counter()
 
-    @quick
+    @settings(searching, max_examples=examples)
     @given(ROWS, SEEDS, ATTRIBUTES, EDITS, REPLACED, CHOSEN)
     def check(row_id: str, seed: int, attributes: Any, edits: Any, changes: dict[int, Any], options: Any) -> None:
         op = row_of(row_id)
@@ -349,10 +351,11 @@ def test_run_gives_a_result_or_a_convgrad_error() -> None:
     assert len(seen) > len(RULES) // 2, seen
 
 
-def test_functions_give_a_result_or_a_convgrad_error() -> None:
+@tiers
+def test_functions_give_a_result_or_a_convgrad_error(examples: int) -> None:
     seen: Counter[str] = Counter()
 
-    @quick
+    @settings(searching, max_examples=examples)
     @given(st.sampled_from(sorted(FUNCTIONS)), SEEDS, ATTRIBUTES, EDITS, REPLACED)
     def check(name: str, seed: int, attributes: Any, edits: Any, changes: dict[int, Any]) -> None:
         op = row(name)
@@ -382,11 +385,12 @@ def _per_axis(op: Operator, name: str, value: Any, operands: tuple[Any, ...]) ->
     return [value] * max(np.ndim(operands[0]) - 2, 0) if single and isinstance(operands[0], np.ndarray) else value
 
 
-def test_infer_shapes_gives_a_shape_or_a_convgrad_error() -> None:
+@tiers
+def test_infer_shapes_gives_a_shape_or_a_convgrad_error(examples: int) -> None:
     """A shape is a tuple of non-negative Python ints; of huge extents too, as nothing is allocated."""
     seen: Counter[str] = Counter()
 
-    @quick
+    @settings(searching, max_examples=examples)
     @given(ROWS, SEEDS, ATTRIBUTES, EDITS, st.dictionaries(st.integers(0, 3), VALUES, max_size=1), SHAPE_EDITS)
     def check(row_id: str, seed: int, attributes: Any, edits: Any, changes: dict[int, Any], extents: Any) -> None:
         op = row_of(row_id)

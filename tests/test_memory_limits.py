@@ -24,7 +24,7 @@ from limited import COUNTED, MIB, PERHAPS, TOO_LARGE
 PLAIN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}  # the allocator keeps nothing back
 COMPILING = 256  # MiB in which kernels can be compiled for sure
 CLEAR = {"MemoryError", "ConvgradError"}
-QUICK = [("AS", 512), ("AS", 64)]  # MiB
+QUICK = [("AS", 512), ("AS", 160)]  # MiB
 LONG = [
     (limit, room)
     for limit in COUNTED

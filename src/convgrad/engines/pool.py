@@ -133,7 +133,7 @@ class _Pool:
 
 
 class Patience:
-    """What calls do on a machine that others use too: the more of them their helpers kept waiting, the more go alone."""
+    """What calls do on a machine that others use too: the more of them helpers kept waiting, the more go alone."""
 
     def __init__(self) -> None:
         self.left = 0  # calls that go alone

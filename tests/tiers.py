@@ -1,0 +1,18 @@
+"""Which of many cases the quick tier runs: the long tier runs the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+
+
+def tiers(names: str, *axes: Sequence[Any], every: int) -> pytest.MarkDecorator:
+    """Parametrize by all combinations: of them every so many in the quick tier, the others in the long one.
+
+    So each value of each axis is met in the quick tier, where ``every`` shares no factor with an axis's length.
+    """
+    cases = [pytest.param(*case, marks=[pytest.mark.long] * bool(at % every)) for at, case in enumerate(product(*axes))]
+    return pytest.mark.parametrize(names, cases)
