@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import GraphError, InvalidAttributeError, InvalidDataTypeError, InvalidShapeError
+from convgrad import GraphError, InvalidAttributeError, InvalidDataTypeError, InvalidShapeError, engines
 from convgrad.graph import Execution, Graph, Limits, LogicalTensor, Op, from_json, read, to_json
 from roles import BF16, F32, Array, same
 
@@ -398,8 +398,26 @@ MEMORY = {"chain": (*long(5), 2 * BYTES), "gaps": (APART, GIVEN, 2 * 4 * 250_004
 
 @pytest.mark.parametrize(("graph", "given", "least"), MEMORY.values(), ids=MEMORY)
 def test_memory_bytes_is_the_most_that_results_take_at_one_time(
-    graph: Graph, given: dict[int, Array], least: int
+    graph: Graph, given: dict[int, Array], least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Beside what computing them takes."""
+    monkeypatch.setattr(engines, "memory_bytes", lambda *_: 0)
     assert graph.run(given, limits=Limits(memory_bytes=least)).results
     with pytest.raises(GraphError, match=r"tensors must fit the memory_bytes that are left, \d+; got \d+: f32 .*bytes"):
         graph.run(given, limits=Limits(memory_bytes=least - 1))
+
+
+@pytest.mark.parametrize("kind", ["Convolution", "ConvolutionBackwardWeights"])
+def test_memory_bytes_counts_what_computing_takes(kind: str) -> None:
+    """Scratch, tables and sums of the plan that runs, by the generated engine; blocks of the NumPy engine."""
+    second = lt(1, 3, 3, 16, 16) if kind == "Convolution" else lt(1, 2, 20, 20, 16)
+    layer = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper"}
+    layer |= {"weights_shape": [3, 3, 16, 16]} if kind != "Convolution" else {}
+    graph = graph_of(Op(0, kind, (lt(0, 2, 20, 20, 16), second), (lt(2),), layer))
+    given = {t.id: np.ones(t.shape, np.float32) for t in graph.ops[0].inputs if t.shape}
+    least: list[int] = []
+    graph.run(given, observe=lambda step: least.append(step.result.nbytes + step.prepared.memory_bytes(step.result)))
+    assert least[0] > 1.5 * graph.run(given).results[2].nbytes
+    assert graph.run(given, limits=Limits(memory_bytes=least[0])).results
+    with pytest.raises(GraphError, match=r"computing it must fit the memory_bytes that are left, \d+; it takes \d+"):
+        graph.run(given, limits=Limits(memory_bytes=least[0] - 1))

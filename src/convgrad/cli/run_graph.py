@@ -54,7 +54,8 @@ def run_graph(options: argparse.Namespace) -> bool:
     if options.output:
         files.check_target_of_all(options.output, [_dtype(graph, t) for t in graph.computed], options.force)
     watch = _Watch(options, tensors)
-    left = limits.memory_bytes - sum(map(memory_of, tensors.made_up.values()))
+    held = (*tensors.made_up.values(), *tensors.given.values(), *tensors.expected.values())
+    left = limits.memory_bytes - sum(map(memory_of, held))
     limit = nullcontext() if options.threads is None else threads(options.threads)
     with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit:
         given = {**tensors.given, **tensors.made_up}

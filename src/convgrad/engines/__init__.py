@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -108,15 +108,31 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: in
     if choice.isa is None:
         by_numpy.execute(problem, operands, out)
         return choice
+    prepare, operands, out = _call(choice.isa, problem, operands, out)
+    call = prepare(count(threads))
+    if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
+        call = prepare(1)  # the same bits, and nothing is shared
+    call.execute(operands, out)
+    return choice
+
+
+def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> int:
+    """Return what ``execute`` takes beside these arrays: scratch of all threads, sums they share, and tables."""
+    choice = choose(problem)
+    if choice.isa is None:
+        return by_numpy.memory_bytes(problem)
+    prepare, _, _ = _call(choice.isa, problem, operands, out)
+    return prepare(count(threads)).memory_bytes
+
+
+def _call(
+    isa: Isa, problem: Problem, operands: Sequence[Array], out: Array
+) -> tuple[Callable[[int], Prepared], Sequence[Array], Array]:
+    """Return what prepares a call for some threads, made once for each, and the arrays it takes."""
     isas, prepare = _generated()
     if problem.solves_for == "bias":
         problem, operands, out = _bias_as_weights(problem, operands, out)
-    machine, wanted = isas.machine(choice.isa), count(threads)
-    call = prepare(problem, operands, out, machine, wanted)
-    if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
-        call = prepare(problem, operands, out, machine, 1)  # the same bits, and nothing is shared
-    call.execute(operands, out)
-    return choice
+    return partial(prepare, problem, operands, out, isas.machine(isa)), operands, out
 
 
 def _bias_as_weights(problem: Problem, operands: Sequence[Array], out: Array) -> tuple[Problem, list[Array], Array]:

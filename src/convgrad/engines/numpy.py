@@ -33,6 +33,14 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
         _SOLVERS[problem.solves_for](problem, given, out)
 
 
+def memory_bytes(problem: Problem) -> int:
+    """Return about what ``execute`` takes: blocks of both operands and of their products, and the weights' sums."""
+    geometry = problem.geometry
+    channels = geometry.channels if isinstance(geometry, Channels) else geometry.src_channels + geometry.dst_channels
+    sums = 0 if isinstance(geometry, Channels) else prod(geometry.weights_shape)
+    return (2 * prod(_box_steps(problem)) * channels + sums) * _dtype(problem).itemsize
+
+
 def height(problem: Problem) -> int:
     """Return the height h of this engine's sums: the terms of one BLAS product, in whatever order, and the joins.
 

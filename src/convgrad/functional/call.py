@@ -41,6 +41,10 @@ class Prepared:
         """Return the canonical view of an output in the caller's layout."""
         return out.transpose(self.problem.output_order)
 
+    def memory_bytes(self, out: Array) -> int:
+        """Return what ``execute`` takes beside its arrays."""
+        return engines.memory_bytes(self.problem, self.operands, self.canonical_output(out))
+
     def execute(self, out: object = None, threads: int | None = None) -> Array:
         """Compute the result into ``out``, or a new array, and return it."""
         problem = self.problem

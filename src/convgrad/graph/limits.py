@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """The most of everything: bytes and nesting of a file, ops, bytes of one op and of all that is around the ops.
 
-    ``memory_bytes`` are those that tensors may take at one time, and what a file of tensors may expand to: what it
-    announces is held against that.
+    ``memory_bytes`` are those that tensors, and computing an op, may take at one time, and what a file of tensors may
+    expand to: what it announces is held against that.
     """
 
     file_bytes: int = 64 << 20

@@ -159,6 +159,9 @@ def execute(
     problem = resolved.problem
     prepared = bind(row, resolved.checked, problem, taken)
     out = allocate(op, tensors[op.outputs[0].id], problem.output_shape, problem.output_format, memory_bytes)
+    wanted, left = prepared.memory_bytes(out), memory_bytes - memory_of(out)
+    if wanted > left:
+        raise op.refuse(f"computing it must fit the memory_bytes that are left, {left}; it takes {wanted}")
     if problem.note:
         warnings.warn(f"{op.label}: {problem.note}", UserWarning, stacklevel=4)
     started = time.perf_counter()

@@ -41,6 +41,12 @@ class Prepared:
     row_operand: int  # which operand the tile's rows come from
     lane_operand: int
 
+    @property
+    def memory_bytes(self) -> int:
+        """What running it takes: scratch of all threads, sums they share, and tables."""
+        tables = self.schedule
+        return self.plan.threads * tables.scratch_bytes + tables.kept_bytes + tables.table_bytes
+
     def bound(self, operands: Sequence[Array], out: Array, kept: Array | None) -> NDArray[np.int64]:
         """Return the driver's arguments for these arrays; the last of them is the flag that stops it.
 
