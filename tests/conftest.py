@@ -19,4 +19,4 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(8)))
     monkeypatch.setattr(pool.Patience, "alone", lambda _: False)
     monkeypatch.setattr(pool, "WAKE_MS", 0.0)
-    monkeypatch.setattr(pool, "SPIN", 200)  # there are fewer cores than threads that look
+    monkeypatch.setattr(pool, "LOOKS", 200)  # there are fewer cores than threads that look

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import convgrad
 from convgrad import bias_add_backward, conv_transpose_backward_weights, convolution_backward_weights, explain
 from convgrad.formats import FORMATS
+from convgrad.verify import exact
 from engine_helpers import Array
 from helpers import assert_same_bits
 
@@ -213,3 +215,16 @@ def test_two_to_the_31_elements_summed() -> None:
     src, dst = (np.broadcast_to(np.float32(1), (1, 512, 512, 256, c)) for c in (32, 1))
     got = convolution_backward_weights(src, dst, (1, 1, 1, 32, 1))
     assert (got == 2.0**26).all()
+
+
+@pytest.mark.parametrize("kernel", [2, 3, 5, 9])
+@pytest.mark.parametrize("extent", [1, 7])
+@pytest.mark.parametrize("dilation", [2**62, 2**63 - 1])
+def test_taps_beyond_64_bits_meet_nothing(dilation: int, extent: int, kernel: int) -> None:
+    """Under auto_pad they are as far from the first one as their number: only the middle one may meet anything."""
+    layer = {"strides": [1], "dilations": [dilation], "auto_pad": "same_upper", "weights_shape": [kernel, 2, 3]}
+    src = np.arange(2 * extent, dtype=np.float32).reshape(1, extent, 2)
+    diff_dst = np.ones((1, extent, 3), np.float32)
+    got = convgrad.run("ConvolutionBackwardWeights", src, diff_dst, **layer)
+    assert np.array_equal(got, exact("ConvolutionBackwardWeights", src, diff_dst, **layer))
+    assert np.count_nonzero(got.any(axis=(1, 2))) == kernel % 2

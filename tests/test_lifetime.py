@@ -33,6 +33,14 @@ gradient({batch}, 128, 2)
 threading.Thread(target=again, daemon=True).start()
 time.sleep({wait})
 """
+COMPILING = """
+def again():
+    for channels in range(1, 100):
+        gradient(1, channels, 1)
+
+threading.Thread(target=again, daemon=True).start()
+time.sleep({wait})
+"""
 LATE = """
 def late():
     print(sys.is_finalizing(), gradient({batch}, 64, 2)[1, 1, 0, 0] == {batch} * 56 * 56)
@@ -65,6 +73,13 @@ def test_the_interpreter_ends_while_a_daemon_computes(count: int) -> None:
     for at in range(count):
         batch, wait = 4 << at % 3, 0.02 * (at % 5)
         ends.append(python(AT_WORK.format(batch=batch, wait=wait)))
+    assert ends == [(0, "", "")] * count
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(200, marks=pytest.mark.long)])
+def test_the_interpreter_ends_while_a_daemon_compiles(count: int) -> None:
+    """LLVM is not taken down while it is at work: the end waits for the kernel."""
+    ends = [python(COMPILING.format(wait=0.2 + 0.3 * (at % 17) / 17)) for at in range(count)]
     assert ends == [(0, "", "")] * count
 
 

@@ -73,7 +73,7 @@ def test_all_but_one_core_are_looked_from(threads: int, fresh: pool._Pool, monke
     pool.run(lambda *_: None, np.zeros(3, np.int64), 64, threads, 1000.0)
     monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
     assert eventually(lambda: fresh.looking == 0)
-    monkeypatch.setattr(pool, "SPIN", 10**12)  # until it is told to leave
+    monkeypatch.setattr(pool, "LOOKS", 10**12)  # until it is told to leave
     try:
         LAYER(2)
         assert eventually(lambda: fresh.looking == 1)
@@ -82,7 +82,7 @@ def test_all_but_one_core_are_looked_from(threads: int, fresh: pool._Pool, monke
         assert fresh.looking == 1
     finally:
         for helper in fresh.helpers:
-            helper.words[0] = LEAVE
+            helper.words[pool.STATE] = LEAVE
     assert eventually(lambda: fresh.looking == 0)
 
 
@@ -134,6 +134,42 @@ def test_without_masks(fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> No
     expected = LAYER(1)
     assert all(np.array_equal(LAYER(2), expected) for _ in range(20))
     assert len(fresh.helpers) == 1
+
+
+def test_a_long_call_has_threads_beside_others_that_keep_the_pool_busy(
+    fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks into a mailbox may be kept there by another caller for as long as that one likes."""
+    monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
+    monkeypatch.setattr(pool, "LOOKS", 10**12)
+    try:
+        LAYER(2)
+        assert eventually(lambda: fresh.looking == 1)
+        served = threading.Event()
+        long = threading.Thread(
+            target=lambda: pool.run(lambda *_: served.set(), np.zeros(3, np.int64), 64, 1, 1000.0), daemon=True
+        )
+        long.start()
+        assert served.wait(10)
+        long.join()
+    finally:
+        for helper in fresh.helpers:
+            helper.words[pool.STATE] = LEAVE
+
+
+def test_invitations_do_not_pile_up(fresh: pool._Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Teams that are over may wait in the queue of busy threads: no more than there are threads, and without arrays."""
+    monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
+    go = threading.Event()
+    busy = pool.Team(lambda *_: bool(go.wait(10)), np.zeros(3, np.int64), 64, None)
+    fresh.invite(busy, 1, all_needed=False)
+    assert eventually(lambda: fresh.idle == 0)
+    for _ in range(20):
+        pool.run(lambda *_: None, np.zeros(3, np.int64), 64, 2, 1.0, keep=np.zeros(9))
+    assert fresh.queue.qsize() <= len(fresh.helpers) == 1
+    assert fresh.queue.get().keep is None
+    go.set()
+    busy.settle()
 
 
 def test_calls_go_alone_where_helpers_keep_them_waiting() -> None:

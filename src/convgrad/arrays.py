@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -88,7 +89,7 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
 
 def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mapping[str, Array], operator: str) -> Array:
     """Return ``out`` if the result can be written there: type, shape, writable, no overlap; else raise."""
-    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):  # T5
+    if not isinstance(out, np.ndarray) or _is_masked(out):  # T5
         refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {type(out).__name__}")
     if out.dtype != fmt.dtype or not out.dtype.isnative:  # T5
         refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {_dtype_words(out)}")
@@ -106,8 +107,14 @@ def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mappin
     return out
 
 
+def _is_masked(value: object) -> bool:
+    """Tell whether it is a masked array, without loading what makes them."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(value, masked.MaskedArray)
+
+
 def _as_array(value: object, operator: str, name: str) -> Array:
-    if isinstance(value, np.ma.MaskedArray):  # T1
+    if _is_masked(value):  # T1
         refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)  # a subclass may have its own ideas of axes

@@ -119,7 +119,9 @@ def explain_parser() -> argparse.ArgumentParser:
 
 
 def _add_limit(parser: argparse.ArgumentParser) -> None:
-    limit = "a limit: file_bytes, nesting, ops of graph files; memory_bytes of tensors, those that files expand to too"
+    limit = (
+        "a limit: file_bytes, nesting, ops, op_bytes of graph files; memory_bytes of tensors and what files expand to"
+    )
     parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)
 
 

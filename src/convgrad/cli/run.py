@@ -48,6 +48,8 @@ def main(options: argparse.Namespace) -> int:
         else:
             if options.tensors:
                 raise UsageError("--tensors goes with GRAPH.json")
+            if options.limit and not (options.inputs or options.expect):
+                raise UsageError("--limit goes with files to read")
             if options.height is not None and options.expect is None:
                 raise UsageError("--height tells of the sums of a result in a file; it goes with --expect FILE")
             verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]

@@ -19,7 +19,8 @@ from convgrad.host import move_thread, present_core, usable_cores
 
 STATE, SCRATCH = 0, slice(3, 5)  # of a mailbox, as engines/llvm/wait.py has them: scratch is address and bytes
 READY = 1  # the state of one whose thread looks into it
-SPIN = 20_000  # looks at a mailbox: about half a millisecond, after which a thread without work sleeps
+LOOKS = 20_000  # at a mailbox: about half a millisecond, after which a thread without work sleeps. 4,000 lost the calls
+# of 0.3 ms that follow one another; more would take time from other processes
 WAKE_MS = 0.4  # a shorter call wakes nobody who sleeps, as that takes 0.05 to 0.15 ms,
 SUCCESSION_S = 1e-3  # but where another began so shortly before: the next finds them looking
 LONG_MS = 50.0  # from here on the caller waits, so that Ctrl-C ends the call at the next chunk
@@ -42,8 +43,8 @@ class _Helper:
     def stay_on(self, cores: frozenset[int]) -> None:
         """Move it to these cores, where the system can."""
         if self.cores != cores:
-            self.cores = cores
             move_thread(self.thread, cores)
+            self.cores = cores
 
     @property
     def looks(self) -> bool:
@@ -80,7 +81,7 @@ class _Helper:
             workspace.scratch.held
         )  # this frame keeps it: the interpreter's end clears what is a thread's while kernels run
         self.words[SCRATCH] = (0, 0) if held is None else (held[0], held[1].size - 64)
-        waiting().serve(self.mail, SPIN)
+        waiting().serve(self.mail, LOOKS)
         del held
 
 
@@ -101,9 +102,10 @@ class _Pool:
     def place(self, caller: int | None) -> None:
         """Have the helpers on all cores but the caller's: a thread that wakes up there displaces the caller."""
         cores = frozenset(usable_cores())
-        self.cores, self.others = len(cores), cores - {caller}
-        for helper in self.helpers:
-            helper.stay_on(self.others)
+        with self.lock:
+            self.cores, self.others = len(cores), cores - {caller}
+            for helper in self.helpers:
+                helper.stay_on(self.others)
 
     def post(self, team: Team, wanted: int) -> int:
         """Have helpers that look into their mailbox run a team's driver, at once; return how many do."""
@@ -120,16 +122,22 @@ class _Pool:
         """
         with self.lock:
             try:
-                while len(self.helpers) < wanted or (all_needed and self.idle - self.queue.qsize() < wanted):
+                while len(self.helpers) < wanted or (all_needed and self._free() < wanted):
                     self.helpers.append(_Helper(self, len(self.helpers)))
                     self.helpers[-1].stay_on(self.others)
                     self.idle += 1
             except RuntimeError:  # can't start new thread
                 wanted = min(wanted, len(self.helpers))
+            if not all_needed:  # teams wait in the queue that are over by now: no more than there are threads
+                wanted = max(0, min(wanted, len(self.helpers) - self.queue.qsize()))
         team.expected = wanted
         for _ in range(wanted):
             self.queue.put(team)
         return wanted
+
+    def _free(self) -> int:
+        """Return how many threads will come to the queue: those that look may be kept busy by others' calls."""
+        return self.idle - self.looking - self.queue.qsize()
 
 
 class Patience:

@@ -11,6 +11,8 @@ from typing import TypeVar
 LARGE_STACK_BYTES = 8 << 20  # what LLVM is used to
 Made = TypeVar("Made")
 
+ending: list[bool] = []  # true once the interpreter is about to end: callers then work on their own threads
+
 _lock = threading.RLock()  # a signal handler may compute
 if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread it does not have is holding
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -18,7 +20,7 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a th
 
 def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Thread:
     """Start a daemon thread and return it; RuntimeError where the system has no more or the interpreter is ending."""
-    if sys.is_finalizing():  # some interpreters start it all the same, and wait for ever for its first sign
+    if ending or sys.is_finalizing():  # some interpreters start it all the same, and wait for ever for its first sign
         raise RuntimeError("can't start new thread at interpreter shutdown")
     thread = threading.Thread(target=work, name=name, daemon=True)
     with _lock:

@@ -109,3 +109,5 @@ class Team:
             time.sleep(0)  # lets the others have the interpreter
         while self.working and not self.done:
             self.left.wait(LOOK_S)
+        if not self.working:
+            self.keep = None  # a thread may find the team in the queue later on

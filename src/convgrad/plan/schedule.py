@@ -259,7 +259,8 @@ def _slices(
     )
     step = plan.slice_blocks or cutting.blocks
     begins = [0]
-    if not view.pointwise and view.conv.axes[-1].dst > BLOCK:  # an end and a beginning together span whole rows
+    row = 1 if view.pointwise else -(-view.conv.axes[-1].dst // BLOCK)
+    if row > 1 and (step < row or step % row):  # an end of a row and a beginning together span whole rows
         begins = [int(block) for block in cutting.block[cutting.first == 0]]
     stretches = pairwise([*begins, cutting.blocks])
     ranges = [(b, min(b + step, end)) for start, end in stretches for b in range(start, end, step)]
@@ -308,7 +309,7 @@ def _slice(
     else:
         src = np.stack([at[0][present] + i0 * src_step, np.full(len(present), width)], 1)
         dst = np.stack([at[1][row] + p0 * dst_step, p1 - p0], 1)
-    x = (slot * (left + width + right) + left - i0 - inner.pad_begin) * steps["src"]
+    x = slot * ((left + width + right) * steps["src"]) + wrapped((left - i0 - inner.pad_begin) * steps["src"])
     y = (np.cumsum(p1 - p0) - p1) * steps["dst"]
     if "src" in in_place:
         x = at[0][present][slot] - wrapped(inner.pad_begin * src_step)

@@ -17,7 +17,7 @@ from convgrad.plan.schedule import inner_step
 from convgrad.plan.taps import SHORTEST_LINE, starts
 from convgrad.plan.view import View, blocks_of, collapsed, per_group
 from convgrad.spec.geometry import Axis
-from convgrad.spec.order import height_of
+from convgrad.spec.order import BLOCK, height_of
 from convgrad.spec.problem import Problem
 
 FEW = 1 << 16  # multiply-adds: below, a kernel that other layers use too is as good, and need not be compiled
@@ -140,7 +140,7 @@ def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
 
 
 def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
-    """Return cycles for all positions and taps of a tile of several taps: FMAs or loads, runs, segments, joins."""
+    """Return cycles for all positions and taps of a tile of several taps: FMAs or loads, lines, segments, joins."""
     conv, tile = view.conv, spec.tile
     inner = conv.axes[-1]
     sums = tile.taps * tile.rows * vectors
@@ -148,13 +148,13 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     position = max(sums / 2, 0.52 * loads, 4.0) + 0.3
     if sums > FEW_SUMS * spec.isa.registers and spec.groups_in_lanes:
         position *= 1.1
-    runs = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
+    lines = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
     tiles = len(starts(inner.kernel, tile.inner_taps))
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
     begin = RUN_CYCLES + SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
     blocks, together = blocks_of(conv)
     joins = conv.batch * blocks / together * len(starts(_outer_taps(conv.axes[:-1]), tile.outer_taps))
-    return tiles * (runs * (position * inner.dst + begin) + joins * JOIN_CYCLES * sums)
+    return tiles * (lines * (position * inner.dst + begin) + joins * JOIN_CYCLES * sums)
 
 
 def _outer_taps(axes: tuple[Axis, ...]) -> int:
@@ -320,7 +320,11 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: tupl
         images = min(images, units * together)
         return _Chunk(0, images, int(packed * images * conv.positions) + sums)
     block = conv.positions / blocks
-    taken = max(1, min(int(room / block), blocks), int(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN))
+    taken = max(1, min(int(room / block), blocks))
+    least = ceil(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN)
+    if least > taken:  # whole rows, where those are longer than a block
+        a_row = ceil(conv.axes[-1].dst / BLOCK)
+        taken = ceil(least / a_row) * a_row
     return _Chunk(taken, 1, int(packed * taken * block) + sums)
 
 

@@ -1,4 +1,4 @@
-"""A convolution as its loops see it: axes simplified, each array's strides in bytes, terms cut into runs and blocks."""
+"""A convolution as its loops see it: axes simplified, array strides in bytes, terms cut into pieces and blocks."""
 
 from __future__ import annotations
 

@@ -75,6 +75,8 @@ def check_names(op: Operator, given: Mapping[str, Any]) -> None:
 
 def as_integer(value: object) -> int | None:
     """Return an int for a Python or NumPy integer; None for anything else, bool included."""
+    if type(value) is int:  # as nearly all are
+        return value
     if isinstance(value, bool | np.bool_):
         return None
     try:
@@ -87,7 +89,7 @@ def as_integers(value: object) -> tuple[int, ...] | None:
     """Return a tuple of ints for a list, tuple or 1-D integer array; None for anything else."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist() if value.dtype.kind in "iu" else None
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+    if not isinstance(value, list | tuple) and (not isinstance(value, Sequence) or isinstance(value, str | bytes)):
         return None
     integers = [as_integer(item) for item in value]
     return None if None in integers else tuple(i for i in integers if i is not None)

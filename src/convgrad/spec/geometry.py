@@ -38,7 +38,7 @@ class Axis:
         range(1, 6)
         """
         offset = tap * self.dilation - self.pad_begin
-        first = max(dst.start, -((offset - src.start) // self.stride))
+        first = min(max(dst.start, -((offset - src.start) // self.stride)), dst.stop)
         last = min(dst.stop, -((offset - src.stop) // self.stride))
         return range(first, max(first, last))
 

@@ -114,8 +114,10 @@ def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, 
 
 
 def _meetings(axis: Axis, k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    p = np.arange(axis.dst)
-    i = p * axis.stride + k * axis.dilation - axis.pad_begin
+    p, from_first = np.arange(axis.dst), k * axis.dilation - axis.pad_begin
+    if from_first >= axis.src or from_first < -(axis.dst - 1) * axis.stride:  # none; and it may be beyond 64 bits
+        p, from_first = p[:0], 0
+    i = p * axis.stride + from_first
     existing = (i >= 0) & (i < axis.src)
     return i[existing], p[existing]
 

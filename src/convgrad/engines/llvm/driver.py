@@ -20,7 +20,7 @@ from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, climb, gather, keep, when_all_ended
 from convgrad.engines.llvm.pack import clear, pack, pack_groups
-from convgrad.engines.llvm.tile import LINE_BYTES, tile
+from convgrad.engines.llvm.tile import LINE_ROW_BYTES, tile
 from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
 from convgrad.plan.schedule import CHUNK
@@ -304,7 +304,7 @@ def _blocks(
     x, y = f.at(x, k["x"]), f.at(y, k["y"])
     whole, segments = (f.at(a.segments, k[name] * SEGMENT_BYTES) for name in ("whole", "segment"))
     with f.loop(c["blocks"], entry=index, joins=joins, x=x, y=y, images=c["images"]) as block:
-        lines = f.at(a.lines, f.load("i64", block.entry) * LINE_BYTES)
+        lines = f.at(a.lines, f.load("i64", block.entry) * LINE_ROW_BYTES)
         line_count = f.load("i64", block.entry, 8)
         j = columns(f, block.joins, JOIN)
         firsts, carries = j["firsts"], j["carries"]

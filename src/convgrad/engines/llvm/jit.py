@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import mmap
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from convgrad.engines import starting
 from convgrad.engines.starting import apart
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from convgrad.plan.recipe import KernelSpec
 
 CAPACITY = 256  # kernels kept
+LONGEST_S = 10.0  # that the process's end waits for a kernel that is being compiled
 LOADING_MIB, COMPILING_MIB = 192, 32  # what LLVM takes: where it cannot have that, it ends the process
 Kernel = Callable[[int, int], None]
 
@@ -76,8 +79,8 @@ def refusal() -> str:
 class _Linker:
     """The process's compiler: kernels by specification, the longest unused leave first.
 
-    One lock is held while a kernel is made, so that each is made once. Its holder may take it again, as a signal
-    handler does that computes. A kernel that is known is had without the lock.
+    One lock is held while a kernel is made, by the thread of ours that makes it, so that each is made once. A kernel
+    that is known is had without the lock.
 
     Code that nobody may call any more is unloaded when the next is made, by the thread that makes it: were it
     unloaded where the last reference goes, that could be in a finalizer, and Python drops an interrupt raised there.
@@ -93,6 +96,11 @@ class _Linker:
     def kernel(self, spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
         known = self._known(spec)
         return apart(lambda: self._make(spec, generate)) if known is None else known
+
+    def end(self) -> None:
+        """Let no other thread compile any more: LLVM must not be at work while the process takes it down."""
+        starting.ending.append(True)
+        self.lock.acquire(timeout=LONGEST_S)
 
     def _known(self, spec: KernelSpec) -> Kernel | None:
         known = self.kernels.pop(spec, None)
@@ -142,6 +150,7 @@ class _Linker:
 
 _DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p)
 _linker = _Linker()
+atexit.register(_linker.end)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the interpreter: threads may still be running it
 if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread it does not have is holding
     os.register_at_fork(

@@ -23,7 +23,7 @@ from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, climb, gather, keep, when_all_ended
-from convgrad.engines.llvm.tile import LINE_BYTES, Met, outer_taps
+from convgrad.engines.llvm.tile import LINE_ROW_BYTES, Met, outer_taps
 from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.schedule import CHUNK
@@ -81,7 +81,7 @@ def _block(
     pieces = f.select(one_tile, f.value(1), (t["groups"] + (PANELS - 1)) >> (PANELS.bit_length() - 1))
     with f.loop(images) as image:
         x, y = (f.at(start, (first + image.index) * n) for start, n in ((a.rows, a.row_n), (a.lanes, a.lane_n)))
-        with f.loop(lines, line=f.at(a.lines, first_line * LINE_BYTES)) as line:
+        with f.loop(lines, line=f.at(a.lines, first_line * LINE_ROW_BYTES)) as line:
             begins = f.compare("eq", image.index + line.index, 0)
             with f.loop(pieces) as piece:
                 begin = piece.index * together
@@ -93,7 +93,7 @@ def _block(
                     f.call("strip", f.arguments, tap.sums, panel_sums, begins, f.at(x, k["x"]), y,
                            line.line, shifts, segments, t["group"] + begin, panels)  # fmt: skip
                     tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
-            line.next(line=f.at(line.line, LINE_BYTES))
+            line.next(line=f.at(line.line, LINE_ROW_BYTES))
     j = columns(f, joins, JOIN)
     with f.loop(t["groups"] * t["taps"], sums=sums, kept=f.at(a.kept, t["kept"])) as each:
         keep(f, spec, j["unit"], climb(f, spec, each.sums, j["firsts"], j["carries"] + 1), each.kept)

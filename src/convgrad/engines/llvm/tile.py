@@ -11,7 +11,7 @@ from convgrad.plan.lines import LINE, NOWHERE
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
 from convgrad.plan.taps import SEGMENT
 
-LINE_BYTES = 8 * len(LINE)
+LINE_ROW_BYTES = 8 * len(LINE)
 AHEAD = 8  # positions that the vector stream is asked for ahead: worth 0.80 to 0.87 of peak
 
 
@@ -96,7 +96,7 @@ def _images(
                     done = _stretch(f, spec, vectors, image, met, absent, words, _of(segment, names))
                     segment.next(segment=f.at(segment.segment, 8 * len(SEGMENT)), **done)
                 after = _of(segment, names)
-            line.next(line=f.at(line.line, LINE_BYTES), **after)
+            line.next(line=f.at(line.line, LINE_ROW_BYTES), **after)
         image.next(x=f.at(image.x, f.x_image), y=f.at(image.y, f.y_image), **_of(line, names))
     return _of(image, names)
 
