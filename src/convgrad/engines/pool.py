@@ -77,9 +77,8 @@ class _Helper:
 
     def _look(self) -> None:
         """Look into the mailbox for a while, and do what is posted."""
-        held = (
-            workspace.scratch.held
-        )  # this frame keeps it: the interpreter's end clears what is a thread's while kernels run
+        # The interpreter's end clears what is a thread's while kernels run: this frame keeps the memory they write to.
+        held = workspace.scratch.held
         self.words[SCRATCH] = (0, 0) if held is None else (held[0], held[1].size - 64)
         waiting().serve(self.mail, LOOKS)
         del held
