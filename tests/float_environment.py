@@ -12,6 +12,7 @@ import hashlib
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -144,17 +145,21 @@ THREADS = 2
 
 def on_the_pool(act: Callable[[], None]) -> None:
     """Do something once on each of the pool's threads."""
-    together = threading.Barrier(THREADS)
+    current = pool._current()
+    while current.looking or current.idle < len(current.helpers):
+        time.sleep(1e-3)
+    together = threading.Barrier(max(THREADS, pool.size()))
 
     def kernel(_arguments: int, _scratch: int) -> None:
         together.wait(20)
         act()
 
-    pool.run(kernel, np.zeros(4, np.int64), 64, THREADS, 1e6)  # so long that the caller only waits
+    pool.run(kernel, np.zeros(4, np.int64), 64, together.parties, 1e6)  # so long that the caller only waits
 
 
 def main(words: Sequence[int]) -> None:
     faulthandler.enable()
+    pool.usable_cores = lambda: tuple(range(64))
     register = ControlRegister()
     told: dict[str, Any] = {"here": {}, "pool": {}, "numpy": {}, "changed": []}
 

@@ -18,7 +18,8 @@ from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
 
 STATE, SCRATCH = 0, slice(3, 5)  # of a mailbox, as engines/llvm/wait.py has them: scratch is address and bytes
-READY = 1  # the state of one whose thread looks into it
+READY, LEAVE = 1, 4  # the states of one whose thread looks into it, and is to come to the queue
+MORE_THAN_ANY = 1 << 62  # bytes
 LOOKS = 20_000  # at a mailbox: about half a millisecond, after which a thread without work sleeps. 4,000 lost the calls
 # of 0.3 ms that follow one another; more would take time from other processes
 WAKE_MS = 0.4  # a shorter call wakes nobody who sleeps, as that takes 0.05 to 0.15 ms,
@@ -57,6 +58,11 @@ class _Helper:
         if address is None:
             return 0
         return waiting().post(self.mail, address, team.address, team.scratch_bytes, team.flag(PENDING))
+
+    def leave(self) -> bool:
+        """Have it come to the queue, if it is looking for work; return whether it does."""
+        waiting().post(self.mail, 0, 0, MORE_THAN_ANY, 0)  # as for work that needs more scratch than it has
+        return bool(self.words[STATE] == LEAVE)
 
     def _serve(self) -> None:
         pool, queue = self.pool, self.pool.queue
@@ -121,7 +127,8 @@ class _Pool:
         """
         with self.lock:
             try:
-                while len(self.helpers) < wanted or (all_needed and self._free() < wanted):
+                left = sum(helper.leave() for helper in self.helpers) if all_needed else 0
+                while len(self.helpers) < wanted or (all_needed and self._free() + left < wanted):
                     self.helpers.append(_Helper(self, len(self.helpers)))
                     self.helpers[-1].stay_on(self.others)
                     self.idle += 1
