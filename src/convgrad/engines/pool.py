@@ -127,7 +127,10 @@ class _Pool:
         """
         with self.lock:
             try:
-                left = sum(helper.leave() for helper in self.helpers) if all_needed else 0
+                left = 0
+                for helper in self.helpers if all_needed else ():
+                    if self._free() + left < wanted:
+                        left += helper.leave()
                 while len(self.helpers) < wanted or (all_needed and self._free() + left < wanted):
                     self.helpers.append(_Helper(self, len(self.helpers)))
                     self.helpers[-1].stay_on(self.others)
