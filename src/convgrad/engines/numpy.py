@@ -36,9 +36,8 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
 def memory_bytes(problem: Problem) -> int:
     """Return about what ``execute`` takes: blocks of both operands and of their products, and the weights' sums."""
     geometry = problem.geometry
-    channels = geometry.channels if isinstance(geometry, Channels) else geometry.src_channels + geometry.dst_channels
     sums = 0 if isinstance(geometry, Channels) else prod(geometry.weights_shape)
-    return (2 * prod(_box_steps(problem)) * channels + sums) * _dtype(problem).itemsize
+    return (2 * prod(_box_steps(problem)) * _channels(problem) + sums) * _dtype(problem).itemsize
 
 
 def height(problem: Problem) -> int:
@@ -101,11 +100,15 @@ def _grid(problem: Problem) -> tuple[int, ...]:
     return (geometry.batch, *(a.src if problem.solves_for == "src" else a.dst for a in geometry.axes))
 
 
+def _channels(problem: Problem) -> int:
+    """Return the channels of both operands together, or of the one tensor of a bias operator."""
+    geometry = problem.geometry
+    return geometry.channels if isinstance(geometry, Channels) else geometry.src_channels + geometry.dst_channels
+
+
 def _box_steps(problem: Problem) -> tuple[int, ...]:
     """Return the extents of a block: its channels fit the block size, and sums over positions stay short."""
-    geometry = problem.geometry
-    channels = geometry.channels if isinstance(geometry, Channels) else geometry.src_channels + geometry.dst_channels
-    points = BLOCK_BYTES // (max(1, channels) * _dtype(problem).itemsize)
+    points = BLOCK_BYTES // (max(1, _channels(problem)) * _dtype(problem).itemsize)
     if problem.solves_for in ("weights", "bias"):
         points = min(points, SUMMED_POINTS)
     return steps_of(_grid(problem), points)
