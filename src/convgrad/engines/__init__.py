@@ -22,7 +22,7 @@ from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Plan
 from convgrad.plan.schedule import schedule
 from convgrad.plan.strategies import as_weights, plan, why_none
-from convgrad.plan.view import view
+from convgrad.plan.view import View, view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.order import height_of
@@ -81,17 +81,21 @@ def machine_of(problem: Problem) -> Machine | None:
     return None if isa is None else isas.machine(isa)
 
 
-def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Plan:
-    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays; scratch exact."""
+def dense_view(problem: Problem) -> View:
+    """Return the view of a weight or bias gradient on dense row-major arrays."""
     weights = as_weights(problem)
     assert isinstance(weights.geometry, Conv)
     sizes = [problem.operand_format.dtype.itemsize] * len(weights.operands) + [problem.output_format.dtype.itemsize]
     tensors = (*weights.operands, weights.output)
     layouts = problem.layouts if weights is problem else (problem.layouts[0],) * 2 + ("OIX",)
     shapes = (canonical_shape(weights.geometry, tensor) for tensor in tensors)
-    strides = [_dense(*each) for each in zip(shapes, layouts, sizes, strict=True)]
-    seen = view(weights.geometry, *strides)
-    chosen = plan(weights, seen, machine, count(threads))
+    return view(weights.geometry, *(_dense(*each) for each in zip(shapes, layouts, sizes, strict=True)))
+
+
+def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Plan:
+    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays; scratch exact."""
+    seen = dense_view(problem)
+    chosen = plan(as_weights(problem), seen, machine, count(threads))
     return replace(chosen, scratch_bytes=schedule(seen, chosen, problem.accumulate).scratch_bytes)
 
 

@@ -1,0 +1,108 @@
+"""The net under a change of the engine: what 200 problems become on three instruction sets, in names of its own.
+
+``python tests/net.py`` writes ``tests/golden/net.txt`` anew, for the problem lines that stand in it. A line of the file
+is a problem; each line under it is one instruction set's plan as values, then hashes of its tables, its numbers and its
+kernel's IR. A change that is to change nothing leaves the file as it is; another's commit says which lines changed, and
+why. Wording is not in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from convgrad import engines, notation
+from convgrad.engines.llvm.driver import weights_module
+from convgrad.plan.machine import ISAS, Isa, Machine
+from convgrad.plan.recipe import KernelSpec, Plan
+from convgrad.plan.schedule import Schedule, schedule
+from convgrad.spec.check import check_attributes
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem, problem_of
+
+FILE = Path(__file__).parent / "golden" / "net.txt"
+THREADS = 2
+READ = {"channels": "items", "positions": "terms", "strided": "neither", "in place": "place"}
+
+
+def problems_of(line: str) -> list[Problem]:
+    """The weight gradient of a line, and its bias gradient where it has one."""
+    made = []
+    for call in notation.calls(notation.read(line)):
+        op = find(call.operator)
+        attributes = check_attributes(op, call.attributes, len(call.shapes[0]) - 2)
+        made.append(problem_of(op, call.shapes, attributes, call.format, call.format))
+    return made
+
+
+def lines_of(text: str) -> list[str]:
+    """The problem lines of a file."""
+    return [line for line in text.splitlines() if line and line[0] not in " #"]
+
+
+def written(lines: Iterable[str]) -> str:
+    """The file of some problem lines."""
+    rows = []
+    for line in lines:
+        rows.append(line)
+        for isa in ISAS.values():
+            rows += [f"  {isa} {caught(problem, isa)}" for problem in problems_of(line)]
+    return "\n".join([*rows, ""])
+
+
+def caught(problem: Problem, isa: Isa) -> str:
+    """What a problem becomes on an instruction set."""
+    plan = engines.plan_of(problem, Machine(isa), THREADS)
+    made = schedule(engines.dense_view(problem), plan, problem.accumulate)
+    return f"{_values(plan, made)} tables {_tables(made)} numbers {_numbers(made)} ir {_ir(plan.spec)}"
+
+
+def _values(plan: Plan, made: Schedule) -> str:
+    spec, tile = plan.spec, plan.spec.tile
+    sides = (("rows", plan.rows, spec.row_layout), ("lanes", plan.lanes, spec.lane_layout))
+    words = {
+        "by": plan.strategy.replace(" ", "_"),
+        "tile": f"{tile.rows}x{tile.vectors}x{tile.outer_taps}x{tile.inner_taps}",
+        **{side: f"{tensor}:{READ[lies]}" for side, tensor, lies in sides},
+        "lanes_hold": spec.lanes_hold,
+        "held": spec.slide,
+        "parts": ",".join(map(str, plan.parts)),
+        "chunk": f"{plan.slice_blocks}b{plan.chunk_images}n",
+        "threads": plan.threads,
+        "height": plan.error_height,
+        "scratch": made.scratch_bytes,
+        "kept": made.kept_bytes,
+    }
+    return " ".join(f"{name}={value}" for name, value in words.items())
+
+
+def _tables(made: Schedule) -> str:
+    return _hash(f"{name} {table.dtype} {table.shape}".encode() + table.tobytes() for name, table in _named(made))
+
+
+def _named(made: Schedule) -> list[tuple[str, np.ndarray]]:  # type: ignore[type-arg]
+    names: Mapping[str, str] = {}
+    return sorted((names.get(name, name), np.ascontiguousarray(table)) for name, table in made.tables.items())
+
+
+def _numbers(made: Schedule) -> str:
+    offsets = {"row_offset": made.row_offset, "lane_offset": made.lane_offset}
+    return _hash(f"{name} {number}".encode() for name, number in sorted({**made.numbers, **offsets}.items()))
+
+
+@cache
+def _ir(spec: KernelSpec) -> str:
+    return _hash([weights_module(spec).encode()])
+
+
+def _hash(parts: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    HEAD = "# Written by tests/net.py, which says what this is.\n"
+    FILE.write_text(HEAD + written(lines_of(FILE.read_text())))
