@@ -15,9 +15,9 @@ from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem as problem_of
+from convgrad.plan.choose import plans
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import Plan
-from convgrad.plan.strategies import plans
 from convgrad.plan.view import view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import OPERATORS

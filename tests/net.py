@@ -19,6 +19,7 @@ from convgrad import engines, notation
 from convgrad.engines.llvm.driver import weights_module
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import KernelSpec, Plan
+from convgrad.plan.roles import dense_view
 from convgrad.plan.schedule import Schedule, schedule
 from convgrad.spec.check import check_attributes
 from convgrad.spec.operators import find
@@ -57,7 +58,7 @@ def written(lines: Iterable[str]) -> str:
 def caught(problem: Problem, isa: Isa) -> str:
     """What a problem becomes on an instruction set."""
     plan = engines.plan_of(problem, Machine(isa), THREADS)
-    made = schedule(engines.dense_view(problem), plan, problem.accumulate)
+    made = schedule(dense_view(problem), plan, problem.accumulate)
     return f"{_values(plan, made)} tables {_tables(made)} numbers {_numbers(made)} ir {_ir(plan.spec)}"
 
 

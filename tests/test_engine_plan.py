@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
+from convgrad.plan.choose import plan
 from convgrad.plan.joins import joins, joins_apart, levels_of
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.recipe import IN_PLACE, Plan
 from convgrad.plan.schedule import schedule
-from convgrad.plan.strategies import plan
 from convgrad.plan.view import View, blocks_of, pieces, view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import Order, height_of, over_positions
@@ -117,7 +117,7 @@ def test_pieces_are_cut_as_the_order_says(extents: tuple[int, ...], kernel: int)
 
 def test_plans_load_no_compiler() -> None:
     code = (
-        "import sys, convgrad.plan.strategies, convgrad.plan.schedule, convgrad.engines;"
+        "import sys, convgrad.plan.choose, convgrad.plan.schedule, convgrad.engines;"
         "assert not any(m.startswith('llvmlite') for m in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

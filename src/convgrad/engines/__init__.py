@@ -5,28 +5,23 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
-from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.pool import helped
 from convgrad.engines.starting import apart
 from convgrad.engines.threads import count
+from convgrad.plan.choose import plan
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Plan
-from convgrad.plan.schedule import schedule
-from convgrad.plan.strategies import as_weights, plan, why_none
-from convgrad.plan.view import View, view
-from convgrad.spec.geometry import Conv
-from convgrad.spec.layouts import axis_order, from_canonical
+from convgrad.plan.roles import dense_view, why_no_kernel
 from convgrad.spec.order import height_of
-from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.problem import Problem
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Prepared
@@ -67,7 +62,7 @@ def _load() -> tuple[ModuleType, Callable[..., Prepared]]:
 
 def choose(problem: Problem) -> Choice:
     """Return the engine for a problem on this machine."""
-    if reason := why_none(problem):
+    if reason := why_no_kernel(problem):
         return Choice("numpy", reason, None)
     isas, _ = _generated()
     isa = isas.isa()
@@ -81,29 +76,9 @@ def machine_of(problem: Problem) -> Machine | None:
     return None if isa is None else isas.machine(isa)
 
 
-def dense_view(problem: Problem) -> View:
-    """Return the view of a weight or bias gradient on dense row-major arrays."""
-    weights = as_weights(problem)
-    assert isinstance(weights.geometry, Conv)
-    sizes = [problem.operand_format.dtype.itemsize] * len(weights.operands) + [problem.output_format.dtype.itemsize]
-    tensors = (*weights.operands, weights.output)
-    layouts = problem.layouts if weights is problem else (problem.layouts[0],) * 2 + ("OIX",)
-    shapes = (canonical_shape(weights.geometry, tensor) for tensor in tensors)
-    return view(weights.geometry, *(_dense(*each) for each in zip(shapes, layouts, sizes, strict=True)))
-
-
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Plan:
-    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays; scratch exact."""
-    seen = dense_view(problem)
-    chosen = plan(as_weights(problem), seen, machine, count(threads))
-    return replace(chosen, scratch_bytes=schedule(seen, chosen, problem.accumulate).scratch_bytes)
-
-
-def _dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:
-    """Return the strides in bytes of the canonical view of a dense array in a layout."""
-    lies = from_canonical(shape, layout)
-    steps = [size * prod(lies[axis + 1 :]) for axis in range(len(lies))]
-    return tuple(steps[axis] for axis in axis_order(layout, len(lies)))
+    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
+    return plan(problem, dense_view(problem), machine, count(threads))
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
@@ -112,7 +87,7 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: in
     if choice.isa is None:
         by_numpy.execute(problem, operands, out)
         return choice
-    prepare, operands, out = _call(choice.isa, problem, operands, out)
+    prepare = _call(choice.isa, problem, operands, out)
     call = prepare(count(threads))
     if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
         call = prepare(1)  # the same bits, and nothing is shared
@@ -125,27 +100,14 @@ def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, thread
     choice = choose(problem)
     if choice.isa is None:
         return by_numpy.memory_bytes(problem)
-    prepare, _, _ = _call(choice.isa, problem, operands, out)
+    prepare = _call(choice.isa, problem, operands, out)
     return prepare(count(threads)).memory_bytes
 
 
-def _call(
-    isa: Isa, problem: Problem, operands: Sequence[Array], out: Array
-) -> tuple[Callable[[int], Prepared], Sequence[Array], Array]:
-    """Return what prepares a call for some threads, made once for each, and the arrays it takes."""
+def _call(isa: Isa, problem: Problem, operands: Sequence[Array], out: Array) -> Callable[[int], Prepared]:
+    """Return what prepares a call for some threads, made once for each."""
     isas, prepare = _generated()
-    if problem.solves_for == "bias":
-        problem, operands, out = _bias_as_weights(problem, operands, out)
-    return partial(prepare, problem, operands, out, isas.machine(isa)), operands, out
-
-
-def _bias_as_weights(problem: Problem, operands: Sequence[Array], out: Array) -> tuple[Problem, list[Array], Array]:
-    """Return a bias gradient as a weight gradient: src is a single one, seen everywhere."""
-    weights = as_weights(problem)
-    assert isinstance(weights.geometry, Conv)
-    (dst,) = operands
-    one = np.broadcast_to(np.ones(1, dst.dtype), weights.geometry.src_shape)
-    return weights, [one, dst.reshape(dst.shape + (1,) * (one.ndim - dst.ndim))], out.reshape(-1, *[1] * (one.ndim - 1))
+    return partial(prepare, problem, operands, out, isas.machine(isa))
 
 
 def height(problem: Problem) -> int:

@@ -9,6 +9,8 @@ from convgrad import engines, formats
 from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.plan.recipe import Plan
+from convgrad.plan.roles import dense_view
+from convgrad.plan.schedule import schedule
 from convgrad.spec.bound import gamma
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.problem import Problem, canonical_shape
@@ -23,17 +25,14 @@ class Explanation:
     """A call on dense row-major arrays: its problem, the engine, and the generated engine's plan; printable.
 
     ``height`` is the most roundings a term of a sum goes through: the error is at most gamma_h sum |x||y|.
+    ``scratch_bytes`` is the scratch memory of all threads; 0 where NumPy computes, in blocks of its own.
     """
 
     problem: Problem
     choice: Choice
     plan: Plan | None
     height: int
-
-    @property
-    def scratch_bytes(self) -> int:
-        """The scratch memory of all threads of the generated engine; 0 where NumPy computes, in blocks of its own."""
-        return 0 if self.plan is None else self.plan.scratch_bytes * self.plan.threads
+    scratch_bytes: int
 
     def __str__(self) -> str:
         problem = self.problem
@@ -53,6 +52,8 @@ class Explanation:
         if self.plan is not None:
             rows += [("plan", line) for line in str(self.plan).splitlines()[:1]]
             rows += [("", line) for line in str(self.plan).splitlines()[1:]]
+            threads = f"{self.plan.threads} thread{'s' * (self.plan.threads > 1)}"
+            rows.append(("scratch", f"{self.scratch_bytes / 1024:.0f} KiB of {threads}"))
         return "\n".join([f"{problem.operator} {' to '.join(kinds)}", *(f"  {n:{WIDTH}}  {text}" for n, text in rows)])
 
 
@@ -82,4 +83,7 @@ def explain(
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
-    return Explanation(problem, engines.choose(problem), plan, engines.height(problem))
+    scratch_bytes = 0
+    if plan is not None:
+        scratch_bytes = schedule(dense_view(problem), plan, False).scratch_bytes * plan.threads
+    return Explanation(problem, engines.choose(problem), plan, engines.height(problem), scratch_bytes)

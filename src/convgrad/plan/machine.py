@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from convgrad.plan.rates import BYTES_PER_NS
+
 LINE_BYTES = 64  # of caches
 
 
@@ -63,4 +65,4 @@ class Machine:
     l2_bytes: int = 1 << 20
     cores: int = 1
     fma_per_ns: float = 64.0  # of one core
-    bytes_per_ns: float = 20.0  # where operands usually lie, in a shared cache or memory, of one core
+    bytes_per_ns: float = BYTES_PER_NS  # where operands usually lie, in a shared cache or memory, of one core

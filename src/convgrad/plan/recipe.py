@@ -132,7 +132,6 @@ class Plan:
     chunk_images: int
     parts: Parts  # of the groups, of a group's rows, lanes and taps, of the batch: a task is one of each
     threads: int
-    scratch_bytes: int  # of one thread
     kept_bytes: int  # of all together: sums of images that tasks share
     error_height: int
     time_ms: float
@@ -160,13 +159,12 @@ class Plan:
     def __str__(self) -> str:
         packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
         read = "read in place" if self.spec.groups_in_place else f"{packed} packed at a time"
-        kept = f" and {self.kept_bytes / 1024:.0f} KiB shared" if self.kept_bytes else ""
+        kept = f", {self.kept_bytes / 1024:.0f} KiB of sums shared" if self.kept_bytes else ""
         lines = [
             self.words,
             f"  {self.tasks} tasks on {self.threads} threads: {' x '.join(map(str, self.parts))} parts of groups, "
             f"rows, lanes, taps, images; {read}",
-            f"  scratch {self.scratch_bytes / 1024:.0f} KiB a thread{kept}, error height {self.error_height}, "
-            f"about {self.time_ms:.3g} ms",
+            f"  error height {self.error_height}, about {self.time_ms:.3g} ms{kept}",
         ]
         lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]
         return "\n".join(lines)

@@ -9,10 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from convgrad.formats import FORMATS
+from convgrad.plan.cuts import panels_of
 from convgrad.plan.joins import joins, joins_apart
 from convgrad.plan.lines import NOWHERE, Lines, lines
 from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.rates import STRIP, STRIP_AHEAD_BYTES
 from convgrad.plan.recipe import KernelSpec, Plan
+from convgrad.plan.sides import inner_step
 from convgrad.plan.taps import Table, margins, starts, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.view import (
@@ -20,7 +23,6 @@ from convgrad.plan.view import (
     Pieces,
     RowOffsets,
     View,
-    collapsed,
     merged,
     per_group,
     pieces,
@@ -36,7 +38,6 @@ TABLES = (
     "tasks", "chunks", "row_entries", "lane_entries", "taps", "outs", "segments", "masks", "line_index", "lines",
     "places", "shifts", "joins", "unit_joins",
 )  # fmt: skip
-STRIP, AHEAD_BYTES = 64, 4096  # positions read in place at a time; what is asked for ahead
 FLAGS = ("counter", "pending", "active", "stop")  # words behind the fields that fields point to; the pool's last three
 ARRAYS = ("rows", "lanes", "out", "kept")
 ADDRESSES = (*FLAGS, *ARRAYS, *TABLES)
@@ -94,9 +95,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     chunk_tables = [_chunks(part, cutting, slices, plan, not apart) for part in pairwise([0, *image_ends])]
     join_table, levels = (joins_apart if apart else joins)(cutting.blocks, units)
     unit_table, unit_levels = joins(units if apart else 1, 1)
-    cut = tasks(
-        _panels(view, plan, len(taps["taps"])), plan.parts, list(map(len, chunk_tables)), units * spec.tile_bytes
-    )
+    cut = tasks(panels_of(view, spec, plan.rows)[:4], plan.parts, list(map(len, chunk_tables)), units * spec.tile_bytes)
     operands = {
         side: _operand(view, plan, t, steps[t], packed[t], slices.positions[t], t in in_place)
         for side, t in sides.items()
@@ -143,13 +142,6 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     return Schedule(
         frozen, numbers, offset[plan.rows], offset[plan.lanes], scratch_bytes, cut.kept_bytes, cut.counters, table_bytes
     )
-
-
-def _panels(view: View, plan: Plan, taps: int) -> tuple[int, int, int, int]:
-    """Return how many panels of groups, rows and lanes there are, and tiles of taps."""
-    spec, channels = plan.spec, per_group(view)
-    groups = -(-view.conv.groups // spec.groups_a_panel)
-    return groups, -(-channels[plan.rows] // spec.tile.rows), -(-channels[plan.lanes] // spec.lane_channels), taps
 
 
 def _operand(
@@ -212,21 +204,13 @@ def _ahead(view: View, tensor: str, step: int) -> int:
     strides = [axis.stride if tensor == "src" else 1 for axis in axes]
     if view.pointwise or len(axes) == 1 or axes[-1].dst > STRIP:
         return STRIP * step * strides[-1]
-    rows = -(-AHEAD_BYTES // max(1, abs(axes[-1].dst * step * strides[-1])))
+    rows = -(-STRIP_AHEAD_BYTES // max(1, abs(axes[-1].dst * step * strides[-1])))
     return rows * view.strides(tensor)[-2] * strides[-2]
 
 
 def _advance(entries: tuple[Ints, ...], images: int) -> int:
     """Return the bytes from a chunk's data to the next one's: a slice's, or, of whole images, theirs."""
     return int(entries[1][0, 0] - entries[0][0, 0]) if len(entries) > 1 and all(map(len, entries[:2])) else images
-
-
-def inner_step(view: View, tensor: str) -> int:
-    """Return the step from a position to the next: of all positions where they are one row and lie so."""
-    extents = tuple(a.dst for a in view.conv.axes)
-    strides = view.strides(tensor)[2:]
-    together = collapsed(extents, strides) if view.pointwise else None
-    return strides[-1] if together is None else together
 
 
 def _chunks(stretch: tuple[int, int], cutting: Pieces, slices: _Slices, plan: Plan, finishes: bool) -> Ints:

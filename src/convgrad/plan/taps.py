@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.plan.rates import SHORTEST_LINE
 from convgrad.plan.recipe import IN_PLACE, KernelSpec
 from convgrad.plan.view import Strides, View, offsets, wrapped
 
 TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
 SEGMENT = ("low", "high", "absent")  # positions, masks; read in place: where all exist, then, for each, where it does
-SHORTEST_LINE = 4  # of outputs that lie together: fewer are written as fast one by one
 NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
 Table = NDArray[np.int64] | NDArray[np.int32]
 

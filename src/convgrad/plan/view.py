@@ -8,13 +8,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.plan.rates import FAR, FOLDED_CHANNELS
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import BLOCK, cut
 
 Ints = NDArray[np.int64]
 Strides = tuple[int, ...]
-FOLDED_CHANNELS = 8
-FAR = 8  # source positions in a row for each that is met
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,31 @@ class View:
         return self.src_strides if tensor == "src" else self.dst_strides
 
 
-def view(conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides: Strides) -> View:
-    """Return the view of a convolution; an axis with one tap becomes one of stride 1 over the positions that exist.
+def view(
+    conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides: Strides, solves_for: str = "weights"
+) -> View:
+    """Return the view of a convolution on arrays of these strides, simplified as is legal for what is solved for."""
+    seen = View(conv, src_strides, dst_strides, weights_strides)
+    for simpler, legal in SIMPLIFICATIONS:
+        if solves_for in legal:
+            seen = simpler(seen)
+    return seen
+
+
+def per_group(view: View) -> dict[str, int]:
+    """Return the channels of a group of src and dst."""
+    conv = view.conv
+    return {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
+
+
+def _met(view: View) -> View:
+    """Return a view in which an axis with one tap is one of stride 1 over the positions that exist.
 
     The stride of one position is as good as any: it becomes one whose bytes can be counted.
     """
-    axes, offset = [], 0
-    strides = list(src_strides)
-    for at, axis in enumerate(conv.axes):
+    axes, offset = [], view.src_offset
+    strides = list(view.src_strides)
+    for at, axis in enumerate(view.conv.axes):
         if axis.kernel > 1:
             axes.append(replace(axis, stride=min(axis.stride, axis.effective_kernel)) if axis.dst == 1 else axis)
             continue
@@ -55,13 +71,7 @@ def view(conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides
         offset += (met.start * axis.stride - axis.pad_begin) * strides[2 + at]
         strides[2 + at] *= axis.stride if len(met) > 1 else 1
         axes.append(Axis(len(met), axis.dst, 1, pad_begin=met.start))
-    return _spread(_folded(View(replace(conv, axes=tuple(axes)), tuple(strides), dst_strides, weights_strides, offset)))
-
-
-def per_group(view: View) -> dict[str, int]:
-    """Return the channels of a group of src and dst."""
-    conv = view.conv
-    return {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
+    return replace(view, conv=replace(view.conv, axes=tuple(axes)), src_strides=tuple(strides), src_offset=offset)
 
 
 def _spread(view: View) -> View:
@@ -107,6 +117,15 @@ def _folded(view: View) -> View:
         src_strides=(view.src_strides[0], first, *view.src_strides[2:-1], view.src_strides[-1] * axis.stride),
         weights_strides=(view.weights_strides[0], out_first, *view.weights_strides[2:]),
     )
+
+
+# A role that writes src must write the positions that no tap meets, and sums in blocks of the channels that there are:
+# none of these is legal there, nor the last for a forward.
+SIMPLIFICATIONS = (
+    (_met, ("weights", "bias")),
+    (_folded, ("weights", "bias")),
+    (_spread, ("weights", "bias")),
+)
 
 
 def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:

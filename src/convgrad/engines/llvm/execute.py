@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from convgrad.engines import pool, workspace
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import weights_module
+from convgrad.plan.choose import plan
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Plan
+from convgrad.plan.roles import ONES, ROLES, view_of
 from convgrad.plan.schedule import ARRAYS, FIELDS, FLAGS, Schedule, schedule
-from convgrad.plan.strategies import plan
-from convgrad.plan.view import View, view, wrapped
-from convgrad.spec.geometry import Conv
+from convgrad.plan.view import View, wrapped
 from convgrad.spec.problem import Problem
 
 CAPACITY = 256  # prepared calls kept,
@@ -38,7 +38,8 @@ class Prepared:
     schedule: Schedule
     kernel: jit.Kernel
     arguments: NDArray[np.int64]
-    row_operand: int  # which operand the tile's rows come from
+    ones: Array  # what stands in the place of an operand that is one everywhere
+    row_operand: int  # which operand the tile's rows come from: one behind all of them is ``ones``
     lane_operand: int
 
     @property
@@ -53,12 +54,12 @@ class Prepared:
         ``kept`` is what all threads share, where tasks share parts of the weights: ``schedule.kept_bytes``.
         """
         assert (kept is None) == (self.schedule.kept_bytes == 0)
-        arguments = self.arguments.copy()
+        arguments, given = self.arguments.copy(), (*operands, self.ones)
         end = arguments.ctypes.data + arguments.nbytes
         arguments[_CALL] = (
             *(end + offset for offset in _FLAG_OFFSETS),
-            operands[self.row_operand].ctypes.data + self.schedule.row_offset,
-            operands[self.lane_operand].ctypes.data + self.schedule.lane_offset,
+            given[self.row_operand].ctypes.data + self.schedule.row_offset,
+            given[self.lane_operand].ctypes.data + self.schedule.lane_offset,
             out.ctypes.data,
             0 if kept is None else kept.ctypes.data,
         )
@@ -114,9 +115,7 @@ def prepare_plan(chosen: Plan, problem: Problem, operands: Sequence[Array], out:
 
 
 def _view(problem: Problem, operands: Sequence[Array], out: Array) -> View:
-    assert isinstance(problem.geometry, Conv)
-    src, dst = (operands[problem.operands.index(tensor)].strides for tensor in ("src", "dst"))
-    return view(problem.geometry, src, dst, out.strides)
+    return view_of(problem, [array.strides for array in operands], out.strides)
 
 
 def _tabled(chosen: Plan, problem: Problem, seen: View) -> Prepared:
@@ -127,6 +126,6 @@ def _tabled(chosen: Plan, problem: Problem, seen: View) -> Prepared:
     for name, table in tables.tables.items():
         arguments[_AT[name]] = table.ctypes.data
     kernel = jit.compile(chosen.spec, weights_module)
-    exact = replace(chosen, scratch_bytes=tables.scratch_bytes)
-    rows, lanes = (problem.operands.index(tensor) for tensor in (exact.rows, exact.lanes))
-    return Prepared(exact, tables, kernel, arguments, rows, lanes)
+    tensors = (*problem.operands, ONES)
+    rows, lanes = (tensors.index(ROLES[problem.solves_for].operands[side]) for side in (chosen.rows, chosen.lanes))
+    return Prepared(chosen, tables, kernel, arguments, np.ones(1, problem.operand_format.dtype), rows, lanes)

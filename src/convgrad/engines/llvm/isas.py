@@ -10,8 +10,8 @@ from functools import cache
 from convgrad.engines.llvm import jit
 from convgrad.errors import InvalidAttributeError
 from convgrad.plan.machine import ISAS, Isa, Machine
+from convgrad.plan.rates import GHZ
 
-TYPICAL_GHZ = 3.3  # times are only compared with one another, and with what is worth waking threads for
 CAPS = ("avx512", "avx2", "neon", "numpy")
 
 
@@ -58,7 +58,7 @@ def isa() -> Isa | None:
 @cache
 def machine(isa: Isa) -> Machine:
     """Return this machine under an instruction set."""
-    fma_per_ns = 2 * isa.lanes * TYPICAL_GHZ
+    fma_per_ns = 2 * isa.lanes * GHZ
     return Machine(isa, _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20), os.cpu_count() or 1, fma_per_ns)
 
 

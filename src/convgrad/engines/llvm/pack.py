@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
+from convgrad.plan.rates import PACK_AHEAD, PACK_AHEAD_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, POSITIONS, STRIDED, KernelSpec
-
-AHEAD = 16  # positions asked for ahead where they lie apart,
-AHEAD_BYTES = 8192  # and what lies together
 
 
 def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
@@ -65,7 +63,7 @@ def _from_groups(f: Function, spec: KernelSpec, channels: int) -> None:
             values = [widen(f, spec.operand, value) for value in raw]
             _apart(f, spec, values, panel.to)
             for line in range(0, channels * lanes * size, 64):
-                f.prefetch(f.at(panel.source, AHEAD_BYTES + line))
+                f.prefetch(f.at(panel.source, PACK_AHEAD_BYTES + line))
             panel.next(source=f.at(panel.source, f.panel_from), to=f.at(panel.to, f.panel_to))
         with f.when(f.compare("ne", rest, 0)):
             masks = [f.mask(rest * channels - v * lanes, lanes) for v in range(channels)]
@@ -133,7 +131,7 @@ def _from_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> Non
         for c in starts:
             raw = f.load(stored(spec.operand, piece), position.source, c * BYTES[spec.operand])
             f.store(widen(f, spec.operand, raw), position.to, c * F32_BYTES)
-        f.prefetch(f.at(position.source, f.step * AHEAD))
+        f.prefetch(f.at(position.source, f.step * PACK_AHEAD))
         position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
     with f.when(f.channels < width):
         _some_channels(f, spec, width, pitch)
@@ -145,7 +143,7 @@ def _all_values(f: Function, spec: KernelSpec, count: Value) -> None:
     kind = stored(spec.operand, lanes)
     with f.loop(count >> (lanes.bit_length() - 1), source=f.source, to=f.to) as many:
         f.store(widen(f, spec.operand, f.load(kind, many.source)), many.to)
-        f.prefetch(f.at(many.source, AHEAD_BYTES))
+        f.prefetch(f.at(many.source, PACK_AHEAD_BYTES))
         many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
     mask = f.mask(count - (count >> (lanes.bit_length() - 1)) * lanes, lanes)
     f.masked_store(widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask)), many.to, mask)

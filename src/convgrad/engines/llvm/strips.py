@@ -25,12 +25,12 @@ from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, climb, gather, keep, when_all_ended
 from convgrad.engines.llvm.tile import LINE_ROW_BYTES, Met, outer_taps
 from convgrad.plan.joins import JOIN
+from convgrad.plan.rates import STRIP_PANELS
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.schedule import CHUNK
 from convgrad.plan.taps import SEGMENT, TAP
 from convgrad.plan.tasks import TASK
 
-PANELS = 2  # a power of two
 SCALES = 3  # an address adds an index times 1, 2, 4 or 8
 Values = dict[str, Value]
 
@@ -77,8 +77,8 @@ def _block(
     first_line, lines = f.load("i64", entry), f.load("i64", entry, 8)
     panel_sums = t["taps"] * a.sums_step
     one_tile = f.compare("eq", t["taps"], 1)
-    together = f.select(one_tile, t["groups"], f.value(PANELS))
-    pieces = f.select(one_tile, f.value(1), (t["groups"] + (PANELS - 1)) >> (PANELS.bit_length() - 1))
+    together = f.select(one_tile, t["groups"], f.value(STRIP_PANELS))
+    pieces = f.select(one_tile, f.value(1), (t["groups"] + (STRIP_PANELS - 1)) >> (STRIP_PANELS.bit_length() - 1))
     with f.loop(images) as image:
         x, y = (f.at(start, (first + image.index) * n) for start, n in ((a.rows, a.row_n), (a.lanes, a.lane_n)))
         with f.loop(lines, line=f.at(a.lines, first_line * LINE_ROW_BYTES)) as line:

@@ -8,11 +8,11 @@ from itertools import product
 
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.plan.lines import LINE, NOWHERE
+from convgrad.plan.rates import TILE_AHEAD
 from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
 from convgrad.plan.taps import SEGMENT
 
 LINE_ROW_BYTES = 8 * len(LINE)
-AHEAD = 8  # positions that the vector stream is asked for ahead: worth 0.80 to 0.87 of peak
 
 
 def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
@@ -200,9 +200,9 @@ def _columns(f: Function, spec: KernelSpec, lanes: Value, vectors: int, shift: V
 
 def _prefetch(f: Function, spec: KernelSpec, x: Value, y: Value, vectors: int) -> None:
     for line in range(0, vectors * spec.isa.lanes * F32_BYTES, 64):
-        f.prefetch(f.at(y, f.y_step * AHEAD + line))
+        f.prefetch(f.at(y, f.y_step * TILE_AHEAD + line))
     if spec.row_layout == IN_PLACE:
-        f.prefetch(f.at(x, f.x_step * AHEAD))
+        f.prefetch(f.at(x, f.x_step * TILE_AHEAD))
         f.prefetch(f.at(x, f.x_next), locality=2)  # what the next chunk will read here
 
 

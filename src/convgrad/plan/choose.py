@@ -1,0 +1,48 @@
+"""The cheapest plan of all strategies that apply, and why not the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from convgrad.plan.cost import Kernel, kernel, time_ns
+from convgrad.plan.cuts import cuts
+from convgrad.plan.machine import Machine
+from convgrad.plan.rates import KERNELS
+from convgrad.plan.recipe import Plan, Rejected
+from convgrad.plan.strategies import STRATEGIES
+from convgrad.plan.view import View
+from convgrad.spec.order import height_of
+from convgrad.spec.problem import Problem
+
+
+def plans(problem: Problem, view: View, machine: Machine, threads: int, most: int | None = None) -> list[Plan]:
+    """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
+    proposed = [
+        (kernel(problem, view, machine, spec, rows), strategy.name)
+        for strategy in STRATEGIES
+        if not strategy.why_not(problem, view)
+        for spec, rows in strategy.kernels(problem, view, machine.isa)
+    ]
+    proposed.sort(key=lambda one: one[0].alone_ns)
+    found = [_planned(name, one, problem, view, machine, threads) for one, name in proposed[:most]]
+    return sorted(found, key=lambda plan: plan.time_ms)
+
+
+def plan(problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
+    """Return the cheapest plan of all strategies that apply; it keeps the others' reasons."""
+    best, *others = plans(problem, view, machine, threads, KERNELS)
+    rejected = [Rejected(other.words, f"{other.time_ms:.3g} ms") for other in others]
+    rejected += [Rejected(s.name, reason) for s in STRATEGIES if (reason := s.why_not(problem, view))]
+    return replace(best, rejected=tuple(rejected))
+
+
+def _planned(name: str, one: Kernel, problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
+    """Return the plan of one kernel, cut in the cheapest way."""
+    size = problem.operand_format.dtype.itemsize
+    ways = cuts(view, machine, one.spec, one.rows, threads, size)
+    time, cut = min(((time_ns(one, problem, view, machine, cut), cut) for cut in ways), key=lambda each: each[0])
+    used = min(cut.threads, cut.tasks)
+    return Plan(
+        name, one.spec, one.rows, cut.chunk.blocks, cut.chunk.images, cut.parts, used, cut.kept_bytes,
+        height_of(problem), time / 1e6,
+    )  # fmt: skip

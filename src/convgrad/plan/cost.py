@@ -1,0 +1,208 @@
+"""What a kernel costs on a problem, and under a cut of it, in terms of ``rates.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, prod
+
+import numpy as np
+
+from convgrad.plan import rates
+from convgrad.plan.cuts import Cut, lines_held
+from convgrad.plan.lines import meetings
+from convgrad.plan.machine import LINE_BYTES, Machine
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec
+from convgrad.plan.taps import starts
+from convgrad.plan.view import View, blocks_of, per_group
+from convgrad.spec.geometry import Axis
+from convgrad.spec.problem import Problem
+
+PACK_NS = {
+    CHANNELS: rates.PACK_ITEMS_NS, POSITIONS: rates.PACK_TERMS_NS, STRIDED: rates.PACK_NEITHER_NS, IN_PLACE: 0.0
+}  # fmt: skip
+# By what lies next to each other in the output: the first that does, as engines/llvm/finish.py has it; or nothing.
+FINISH_NS = {
+    "lanes": rates.FINISH_LANES_NS, "rows": rates.FINISH_ROWS_NS, "taps": rates.FINISH_TAPS_NS,
+    "": rates.FINISH_NONE_NS,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel on a problem: which operand its rows are from, time of its arithmetic, of its output, of its packs."""
+
+    spec: KernelSpec
+    rows: str
+    compute_ns: float
+    finish_ns: float
+    row_pack_ns: float
+    lane_pack_ns: float
+
+    @property
+    def alone_ns(self) -> float:
+        """One thread's time where nothing is cut."""
+        return self.compute_ns + self.finish_ns + (self.row_pack_ns + self.lane_pack_ns)
+
+
+def kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec, rows: str) -> Kernel:
+    """Return a kernel with what it costs on a problem."""
+    finish = _finish_ns(problem, view, spec, rows)
+    if spec.groups_in_place:
+        return Kernel(spec, rows, _strip_ns(problem, view, machine, spec), finish, 0.0, 0.0)
+    conv, lanes = view.conv, "dst" if rows == "src" else "src"
+    elements = {
+        "src": conv.batch * conv.src_channels * prod(min(axis.src, _span(axis)) for axis in conv.axes),
+        "dst": conv.batch * conv.positions * conv.dst_channels,
+    }
+    read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
+    row_pack, lane_pack = (
+        PACK_NS[lies] + (rates.SPREAD_NS * spread if lies == CHANNELS else 0.0) + read_ns
+        for lies, spread in zip((spec.row_layout, spec.lane_layout), spec.group_channels, strict=True)
+    )
+    compute = _tile_ns(view, machine, spec, rows)
+    return Kernel(spec, rows, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
+
+
+def time_ns(kernel: Kernel, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
+    """Return the time under a cut: each part of the rows packs all lanes again, and chunks overlap in src."""
+    spec, largest, size = kernel.spec, cut.largest, problem.operand_format.dtype.itemsize
+    in_order = POSITIONS in (spec.row_layout, spec.lane_layout) or (spec.groups_in_place and cut.parts[0] == 1)
+    piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
+    apart = 1.0 if view.conv.groups == 1 or in_order else 1 + rates.APART_BYTES / piece
+    pack = {"rows": kernel.row_pack_ns, "lanes": kernel.lane_pack_ns}
+    pack["rows" if kernel.rows == "src" else "lanes"] *= _halo(view, cut.chunk.blocks)
+    _, rows, lanes, taps, _ = cut.parts
+    compute = kernel.compute_ns * apart if spec.groups_in_place else kernel.compute_ns
+    alone = compute + kernel.finish_ns + apart * taps * (pack["rows"] * lanes + pack["lanes"] * rows)
+    images = min(1.0, largest[4] * blocks_of(view.conv)[1] / view.conv.batch)
+    share = prod(largest[:4]) / prod(cut.panels[:4]) * images
+    time = alone * ceil(cut.tasks / cut.threads) * share
+    if cut.threads > 1:
+        time = time * (1 + rates.UNEVEN * cut.threads / cut.tasks) + rates.WAKE_NS
+    time += cut.kept_bytes * (1 / cut.threads + rates.REMOTE) / machine.bytes_per_ns
+    if cut.chunk.about_bytes * cut.threads + cut.kept_bytes > rates.SCRATCH_BYTES:
+        time *= rates.SCRATCH_SLOWER
+    return time + rates.CALL_NS
+
+
+# -- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def _cycle_ns(machine: Machine) -> float:
+    return 2 * machine.isa.lanes / machine.fma_per_ns
+
+
+def _tile_ns(view: View, machine: Machine, spec: KernelSpec, rows: str) -> float:
+    conv, isa, tile = view.conv, spec.isa, spec.tile
+    channels, lanes = per_group(view), "dst" if rows == "src" else "src"
+    if spec.groups_in_lanes:
+        widths = [(ceil(channels[lanes] / tile.vectors), tile.vectors)]
+    else:
+        full, rest = divmod(channels[lanes], spec.width)
+        widths = [(full, tile.vectors)]
+        if rest:
+            widths.append((1, min(1 << (ceil(rest / isa.lanes) - 1).bit_length(), tile.vectors)))
+    if tile.taps == 1 and not spec.groups_in_lanes:
+        terms = conv.batch * conv.positions * conv.taps
+        cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps) for n, v in widths)
+        if spec.row_layout == IN_PLACE and conv.taps > 1 and channels[rows] > rates.CROWDING_CHANNELS:
+            cycles *= rates.IN_PLACE_CROWDED
+    else:
+        cycles = sum(n * _taps_cycles(view, spec, v) for n, v in widths)
+    return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * _cycle_ns(machine)
+
+
+def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
+    """Return cycles a position: two FMAs or loads each cycle, a sum's own latency, and lines from L2.
+
+    A single tap reads each line once, more taps find it in L1 again.
+    """
+    lines = (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
+    busy = max(rows * vectors / 2, rates.LOADS_CYCLES * (rows + 2 * vectors), rates.LEAST_CYCLES)
+    return busy + rates.TERM_CYCLES + rates.LINE_CYCLES * lines / min(taps, rates.AGAIN_TAPS)
+
+
+def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
+    """Return cycles for all positions and taps of a tile of several taps: FMAs or loads, lines, segments, joins."""
+    conv, tile = view.conv, spec.tile
+    inner = conv.axes[-1]
+    sums = tile.taps * tile.rows * vectors
+    loads = tile.rows * (tile.taps if spec.taps_on_rows else 1) + vectors * (1 if spec.taps_on_rows else tile.taps)
+    position = max(sums / 2, rates.TAPS_LOAD_CYCLES * loads, rates.LEAST_CYCLES) + rates.TERM_CYCLES
+    if sums > rates.GROUPS_FULL * spec.isa.registers and spec.groups_in_lanes:
+        position *= rates.GROUPS_SLOWER
+    lines = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
+    tiles = len(starts(inner.kernel, tile.inner_taps))
+    padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
+    begin = rates.RUN_CYCLES + rates.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
+    blocks, together = blocks_of(conv)
+    joins = conv.batch * blocks / together * len(starts(prod(a.kernel for a in conv.axes[:-1]), tile.outer_taps))
+    return tiles * (lines * (position * inner.dst + begin) + joins * rates.JOIN_CYCLES * sums)
+
+
+@lru_cache(maxsize=256)
+def _outer_meetings(axes: tuple[Axis, ...], together: int) -> int:
+    """Return how many pairs there are of a row of dst and a tile of outer taps, of which the one that most meet."""
+    met = meetings(axes)
+    return int(met[np.add.outer(starts(len(met), together), np.arange(together))].max(1).sum())
+
+
+def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) -> float:
+    """Return the time of strips: positions, edges, strips to begin; what is read where it lies comes from memory."""
+    conv, tile, inner = view.conv, spec.tile, view.conv.axes[-1]
+    loads = tile.outer_taps * (spec.slide or tile.inner_taps) + 1
+    position = max(tile.taps / 2, rates.STRIP_LOAD_CYCLES * loads, rates.LEAST_CYCLES) + rates.STRIP_TERM_CYCLES
+    outer = len(starts(prod(axis.kernel for axis in conv.axes[:-1]), tile.outer_taps))
+    tiles = outer * len(starts(inner.kernel, tile.inner_taps))
+    rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
+    edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
+    strip = (rates.STRIP_CYCLES + tile.taps) * ceil(inner.dst / rates.STRIP)
+    edge = rates.EDGE_CYCLES + rates.EDGE_TAP_CYCLES * tile.taps
+    cycles = rows * (inner.dst * position + edges * edge + strip)
+    compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * _cycle_ns(machine)
+    met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
+    read = met * conv.groups * problem.operand_format.dtype.itemsize / machine.bytes_per_ns
+    held = lines_held(machine.l1_bytes, rates.L1_WAYS, view.dst_strides[-1])
+    if min(inner.dst, rates.STRIP) * (tile.outer_taps + 1) > held:
+        compute *= rates.STRIP_CROWDED
+    if tiles > 1:
+        compute *= rates.STRIP_AGAIN
+    return compute + read
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _span(axis: Axis) -> int:
+    """Return how many source positions lie from the first that an axis may meet to the last."""
+    return (axis.dst - 1) * axis.stride + axis.effective_kernel
+
+
+def _finish_ns(problem: Problem, view: View, spec: KernelSpec, rows: str) -> float:
+    """Return what rounding and writing the weights takes."""
+    conv, channels, (dst, src, *taps) = view.conv, per_group(view), view.weights_strides
+    next_lane, next_row = (dst, src) if rows == "src" else (src, dst)
+    if spec.groups_in_lanes:
+        next_lane = channels["dst"] * dst
+    line = conv.taps if spec.tile.taps == 1 else spec.tile.taps
+    next_tap = next((step for step in reversed(taps) if step), 0) if line >= rates.SHORTEST_LINE else 0
+    size, ways = problem.output_format.dtype.itemsize, {"lanes": next_lane, "rows": next_row, "taps": next_tap}
+    way = next((name for name, step in ways.items() if step == size), "")
+    return FINISH_NS[way] * conv.dst_channels * channels["src"] * conv.taps
+
+
+def _halo(view: View, slice_blocks: int) -> float:
+    """Return how often chunks of an image read a value of src: their rows overlap by the kernel's extent."""
+    outer = view.conv.axes[:-1]
+    if not slice_blocks or not outer:
+        return 1.0
+    blocks, _ = blocks_of(view.conv)
+    rows = max(1, round(slice_blocks * prod(a.dst for a in outer) / blocks))  # of dst, at a time
+    chunks = prod(a.dst for a in outer) / rows
+    read = 1.0
+    for axis in reversed(outer):
+        extent = min(axis.dst, rows)
+        read *= min(axis.src, (extent - 1) * axis.stride + axis.effective_kernel)
+        rows = max(1, rows // axis.dst)
+    return max(1.0, chunks * read / max(1, prod(a.src for a in outer)))

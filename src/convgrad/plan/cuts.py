@@ -1,0 +1,161 @@
+"""How the loops around a tile are cut: parts of the weights and of the batch for threads, chunks for caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, gcd, prod
+from operator import le
+
+from convgrad.plan.joins import levels_of
+from convgrad.plan.lines import tap_share
+from convgrad.plan.machine import LINE_BYTES, Machine
+from convgrad.plan.rates import ALL_BYTES, L2_WAYS, MOST_AGAIN
+from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec, Parts
+from convgrad.plan.taps import starts
+from convgrad.plan.view import View, blocks_of, per_group
+from convgrad.spec.order import BLOCK
+
+MOST_PARTS = 64  # of rows, lanes or taps
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What a task packs at a time: blocks of one image, or, where ``blocks`` is 0, whole images.
+
+    It is cut by about what it takes in scratch; ``schedule.py`` counts what it takes.
+    """
+
+    blocks: int
+    images: int
+    about_bytes: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Parts of all panels and of the batch, a task each, for so many threads; a task's chunk."""
+
+    panels: Parts  # of groups, of a group's rows and lanes, tiles of taps; units of the batch
+    parts: Parts
+    threads: int
+    chunk: Chunk
+    kept_bytes: int  # of sums that tasks share: written by all, read by one
+
+    @property
+    def tasks(self) -> int:
+        """One for each part of the weights and of the batch."""
+        return prod(self.parts)
+
+    @property
+    def largest(self) -> Parts:
+        """The panels and units of the largest task."""
+        groups, rows, lanes, taps, units = map(ceil, (n / p for n, p in zip(self.panels, self.parts, strict=True)))
+        return groups, rows, lanes, taps, units
+
+
+def cuts(view: View, machine: Machine, spec: KernelSpec, rows: str, threads: int, size: int) -> Iterator[Cut]:
+    """Yield the ways to cut a problem of ``size`` bytes a value for one thread and for all."""
+    panels = panels_of(view, spec, rows)
+    several = (panels[0], *(min(n, MOST_PARTS) for n in panels[1:4]), panels[4])
+    for used in sorted({1, threads}):
+        for parts in _parts(several, used):
+            kept = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
+            whole = Cut(panels, parts, used, Chunk(0, 0, 0), kept)
+            yield Cut(panels, parts, used, _chunk(view, machine, rows, spec, whole.largest, size), kept)
+
+
+def panels_of(view: View, spec: KernelSpec, rows: str) -> Parts:
+    """Return how many panels of groups, rows and lanes there are, tiles of taps, and units of the batch."""
+    conv, channels, lanes = view.conv, per_group(view), "dst" if rows == "src" else "src"
+    *outer, inner = conv.axes
+    return (
+        ceil(conv.groups / spec.groups_a_panel),
+        ceil(channels[rows] / spec.tile.rows),
+        ceil(channels[lanes] / spec.lane_channels),
+        len(starts(prod(axis.kernel for axis in outer), spec.tile.outer_taps))
+        * len(starts(inner.kernel, spec.tile.inner_taps)),
+        ceil(conv.batch / blocks_of(conv)[1]),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _parts(panels: Parts, threads: int) -> list[Parts]:
+    """Return the ways to cut the weights: groups first, the rest where that is not enough for the threads; or images.
+
+    Groups that lie next to each other stay together where they can: what is read then lies together too.
+    """
+    groups = panels[0]
+    enough = 4 * threads if threads > 1 else 1
+    found = [(min(groups, n * threads), 1, 1, 1) for n in (1, 2, 4, 8, 16, 64)] + [(groups, 1, 1, 1)]
+    counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n * groups <= enough]
+    found += [(groups, r, c, k) for r in counts for c in counts for k in counts if groups * r * c * k <= enough]
+    found += [(groups, 16, 16, 1), (groups, 64, 64, 1)]
+    weights = [(*c, 1) for c in dict.fromkeys(found) if c[1:] == (1, 1, 1) or all(map(le, c, panels))]
+    images = (threads, 2 * threads, 4 * threads) if threads > 1 else ()
+    return weights + [(1, 1, 1, 1, n) for n in images if n <= panels[-1]]
+
+
+def lines_held(cache_bytes: int, ways: int, pitch: int) -> int:
+    """Return how many lines a pitch apart a cache holds: those a power of two apart share few of its sets.
+
+    >>> lines_held(32 << 10, 8, 4), lines_held(32 << 10, 8, 4096)
+    (512, 8)
+    """
+    sets = cache_bytes // (ways * LINE_BYTES)
+    return ways * sets // gcd(sets, max(1, abs(pitch) // LINE_BYTES))
+
+
+def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: Parts, size: int) -> Chunk:
+    """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums.
+
+    Several groups are packed one after the other out of what lies together: ``size`` bytes a value, which fits L2 too.
+    Groups in lanes are all packed at once.
+    """
+    conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
+    blocks, together = blocks_of(conv)
+    batch = min(conv.batch, units * together)
+    levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
+    tile_bytes = levels * spec.tile_bytes
+    if spec.groups_in_place:  # nothing is packed; chains wait beside the sums
+        return Chunk(0, batch if blocks == 1 else 1, (levels + 1) * spec.tile_bytes * groups * taps)
+    sources = prod(axis.src for axis in conv.axes)
+    stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
+    row_bytes = spec.row_bytes * stretch[rows]  # a position of a panel
+    lane_bytes = spec.lane_bytes * stretch["dst" if rows == "src" else "src"]
+    channels = per_group(view)
+    read = 0.0
+    if spec.groups_in_lanes:
+        row_panels_packed, lane_panels_packed = groups, groups
+    else:
+        row_panels_packed, lane_panels_packed = row_panels, lane_panels
+        read = sum(channels[t] * stretch[t] for t in channels) * size * groups if groups > 1 else 0.0
+    row_packed = 0.0 if spec.row_layout == IN_PLACE else row_bytes * row_panels_packed
+    lane_read = lane_bytes * lane_panels_packed
+    packed = row_packed + (0.0 if spec.lane_layout == IN_PLACE else lane_read)
+    everything = batch * conv.positions
+    fits = (
+        packed if spec.groups_in_lanes else row_bytes + lane_bytes
+    ) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
+    if spec.row_layout == IN_PLACE:
+        fits = fits and everything <= 2 * lines_held(machine.l2_bytes, L2_WAYS, view.strides(rows)[-1])
+    fits = fits and read * everything <= machine.l2_bytes // 2
+    if blocks == 1 and fits:
+        return Chunk(0, batch, int(packed * everything) + tile_bytes * taps)
+    sums = tile_bytes * groups * row_panels * lane_panels * taps
+    budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
+    held = row_packed
+    if spec.row_layout == IN_PLACE:  # other channels lie between, and crowd the sets of a cache
+        held = channels[rows] * stretch[rows] * F32_BYTES
+    room = budget / max(1.0, held + lane_read + read)  # positions
+    if blocks == 1:
+        images = max(1, int(room / conv.positions) // together) * together
+        images = min(images, units * together)
+        return Chunk(0, images, int(packed * images * conv.positions) + sums)
+    block = conv.positions / blocks
+    taken = max(1, min(int(room / block), blocks))
+    least = ceil(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN)
+    if least > taken:  # whole rows, where those are longer than a block
+        a_row = ceil(conv.axes[-1].dst / BLOCK)
+        taken = ceil(least / a_row) * a_row
+    return Chunk(taken, 1, int(packed * taken * block) + sums)

@@ -1,0 +1,134 @@
+"""Every number that was fitted rather than derived, once: its value, its unit, the run that gave it, what it is.
+
+On another machine these are what to measure again. A run is a file of ``benchmarks/results``; most were found by trying
+values by hand, and say so. ``docs/performance.md`` has what the choices made with them are worth.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+BY_HAND = "by hand"
+
+
+class Rate(float):
+    """A fitted number. It counts and compares as a number does."""
+
+    unit: str
+    run: str
+    about: str
+
+    def __new__(cls, value: float, unit: str, run: str, about: str) -> Self:
+        """Return the number with what is known of it."""
+        made = super().__new__(cls, value)
+        made.unit, made.run, made.about = unit, run, about
+        return made
+
+
+class Count(int):
+    """A fitted whole number."""
+
+    unit: str
+    run: str
+    about: str
+
+    def __new__(cls, value: int, unit: str, run: str, about: str) -> Self:
+        """Return the number with what is known of it."""
+        made = super().__new__(cls, value)
+        made.unit, made.run, made.about = unit, run, about
+        return made
+
+
+def fitted() -> dict[str, Rate | Count]:
+    """Return all of them by name, in the order they stand here.
+
+    >>> call = fitted()["CALL_NS"]
+    >>> float(call), call.unit, call.run
+    (20000.0, 'ns', 'fixed_costs.csv')
+    """
+    return {name: value for name, value in globals().items() if isinstance(value, Rate | Count)}
+
+
+# -- a machine -------------------------------------------------------------------------------------------------------
+
+GHZ = Rate(3.3, "cycles/ns", BY_HAND, "times are compared with one another, and with what is worth waking threads for")
+BYTES_PER_NS = Rate(20.0, "bytes/ns", BY_HAND, "a core's, where operands usually lie: a shared cache or memory")
+L1_WAYS = Count(8, "ways", BY_HAND, "the fewest of the first caches in use")
+L2_WAYS = Count(16, "ways", BY_HAND, "of the second cache")
+
+# -- a call ----------------------------------------------------------------------------------------------------------
+
+CALL_NS = Rate(20_000.0, "ns", "fixed_costs.csv", "checks, and the way into compiled code")
+WAKE_NS = Rate(15_000.0, "ns", "after_a_rest.csv", "a thread that looks is there in 3 microseconds, one asleep in 50")
+UNEVEN = Rate(0.1, "of a task", BY_HAND, "threads seldom run alike")
+REMOTE = Rate(5.0, "times", BY_HAND, "longer, to read what another core has written")
+FEW = Count(1 << 16, "multiply-adds", BY_HAND, "below, a kernel that other layers use too is as good, and compiled")
+KERNELS = Count(4, "kernels", BY_HAND, "the most promising ones are planned in full")
+
+# -- a tile ----------------------------------------------------------------------------------------------------------
+
+LEAST_CYCLES = Rate(4.0, "cycles", BY_HAND, "a term, as a sum waits for its last multiply-add")
+TERM_CYCLES = Rate(0.3, "cycles", BY_HAND, "a term, for its loop")
+LOADS_CYCLES = Rate(0.58, "cycles", BY_HAND, "a load of a row's item; a vector of lanes counts twice")
+LINE_CYCLES = Rate(1.2, "cycles", BY_HAND, "a line that comes from the second cache,")
+AGAIN_TAPS = Count(8, "taps", BY_HAND, "at most, find it in the first again")
+IN_PLACE_CROWDED = Rate(1.15, "times", BY_HAND, "longer, where rows in place lie apart and taps meet them again")
+CROWDING_CHANNELS = Count(64, "channels", BY_HAND, "or fewer of the rows do not crowd the sets of a cache")
+TAPS_LOAD_CYCLES = Rate(0.52, "cycles", BY_HAND, "a load of a tile of several taps")
+GROUPS_FULL = Rate(0.65, "of the registers", BY_HAND, "with more sums, tiles of groups are slower,")
+GROUPS_SLOWER = Rate(1.1, "times", BY_HAND, "so much")
+RUN_CYCLES = Rate(12.0, "cycles", BY_HAND, "to begin a line")
+SEGMENT_CYCLES = Rate(8.0, "cycles", BY_HAND, "to begin a segment")
+JOIN_CYCLES = Rate(1.5, "cycles", BY_HAND, "to join a vector of sums")
+
+# -- strips ----------------------------------------------------------------------------------------------------------
+
+STRIP = Count(64, "positions", BY_HAND, "of a row that strips read at a time")
+STRIP_CYCLES = Rate(12.0, "cycles", BY_HAND, "to begin a strip of a panel")
+STRIP_TERM_CYCLES = Rate(0.5, "cycles", BY_HAND, "a position, for its loop")
+STRIP_LOAD_CYCLES = Rate(2.0, "cycles", BY_HAND, "a load: most lie across two lines of a cache")
+EDGE_CYCLES = Rate(15.0, "cycles", BY_HAND, "more, a position where taps are absent,")
+EDGE_TAP_CYCLES = Rate(3.0, "cycles", BY_HAND, "and for each of its taps")
+STRIP_CROWDED = Rate(1.7, "times", BY_HAND, "longer, where lines of a row share few sets of the first cache")
+STRIP_AGAIN = Rate(1.4, "times", BY_HAND, "longer, where several tiles of taps read the same rows")
+
+# -- packs and output ------------------------------------------------------------------------------------------------
+
+PACK_ITEMS_NS = Rate(0.08, "ns", BY_HAND, "an element in cache, where a position's channels are neighbours")
+PACK_TERMS_NS = Rate(0.2, "ns", BY_HAND, "an element in cache, where a channel's positions are")
+PACK_NEITHER_NS = Rate(1.5, "ns", BY_HAND, "an element, one by one")
+SPREAD_NS = Rate(0.015, "ns", BY_HAND, "more, an element, for each channel of a group that lanes are picked from")
+APART_BYTES = Rate(96.0, "bytes", BY_HAND, "what a piece of memory of its own costs, as bytes of a longer one")
+FINISH_LANES_NS = Rate(0.3, "ns", BY_HAND, "an output, where those of a vector's lanes lie together,")
+FINISH_ROWS_NS = Rate(0.65, "ns", BY_HAND, "those of a tile's rows,")
+FINISH_TAPS_NS = Rate(0.4, "ns", BY_HAND, "those of its taps,")
+FINISH_NONE_NS = Rate(1.0, "ns", BY_HAND, "or none of them")
+SHORTEST_LINE = Count(4, "outputs", BY_HAND, "that lie together: fewer are written as fast one by one")
+
+# -- cuts ------------------------------------------------------------------------------------------------------------
+
+SCRATCH_BYTES = Count(64 << 20, "bytes", BY_HAND, "of all threads; a plan that takes more counts")
+SCRATCH_SLOWER = Rate(10.0, "times", BY_HAND, "as long")
+ALL_BYTES = Count(8 << 20, "bytes", BY_HAND, "of packed operands, where all are packed at once")
+MOST_AGAIN = Count(16, "times", BY_HAND, "that tables of places have what an image meets")
+MOST_APART_BYTES = Count(256, "bytes", BY_HAND, "from a position to the next where lanes are read in place")
+
+# -- views -----------------------------------------------------------------------------------------------------------
+
+FOLDED_CHANNELS = Count(8, "channels", BY_HAND, "or fewer are packed with their taps, which then are channels")
+FAR = Count(8, "positions", BY_HAND, "of a row for each that is met: beyond, only those are packed")
+
+# -- what a strategy takes -------------------------------------------------------------------------------------------
+
+GROUP_CHANNELS = Count(16, "channels", BY_HAND, "a group, at most, of groups in lanes")
+THIN_CHANNELS = Count(12, "channels", BY_HAND, "a group, at most, of a thin operand")
+MOST_ADDRESSES = Count(7, "taps", BY_HAND, "of a tile under dilation: each has an address of its own")
+STRIP_OUTER = Count(5, "taps", BY_HAND, "of the outer axes in a strip: each has a pointer")
+
+# -- what is asked for ahead -----------------------------------------------------------------------------------------
+
+TILE_AHEAD = Count(8, "positions", BY_HAND, "of a tile's lanes: worth 0.80 to 0.87 of peak")
+PACK_AHEAD = Count(16, "positions", BY_HAND, "of a pack, where they lie apart,")
+PACK_AHEAD_BYTES = Count(8192, "bytes", BY_HAND, "where they lie together")
+STRIP_AHEAD_BYTES = Count(4096, "bytes", BY_HAND, "of a strip")
+STRIP_PANELS = Count(2, "panels", BY_HAND, "of groups at a time under several tiles of taps; a power of two")

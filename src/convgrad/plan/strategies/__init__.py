@@ -1,0 +1,31 @@
+"""The strategies there are, a file each: what it does not apply to and why, and the kernels that it proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from convgrad.plan.machine import Isa
+from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.strategies import dense, grouped, strips, thin
+from convgrad.plan.view import View
+from convgrad.spec.problem import Problem
+
+Proposed = tuple[KernelSpec, str]  # and the tensor whose items are its rows
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to compute some problems: why not this one, or the empty string; and the kernels that it proposes."""
+
+    name: str
+    why_not: Callable[[Problem, View], str]
+    kernels: Callable[[Problem, View, Isa], Iterator[Proposed]]
+
+
+STRATEGIES = (
+    Strategy("dense", dense.why_not, dense.kernels),
+    Strategy("taps in the tile", thin.why_not, thin.kernels),
+    Strategy("groups in the lanes", grouped.why_not, grouped.kernels),
+    Strategy("strips", strips.why_not, strips.kernels),
+)

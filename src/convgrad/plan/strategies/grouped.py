@@ -1,0 +1,38 @@
+"""Weight gradients of many groups with few channels, depthwise ones among them: a lane is a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from convgrad.plan.machine import Isa
+from convgrad.plan.rates import FEW, GROUP_CHANNELS, MOST_ADDRESSES
+from convgrad.plan.recipe import GROUPS, KernelSpec
+from convgrad.plan.sides import layout
+from convgrad.plan.tiling import balanced, under_taps
+from convgrad.plan.view import View, per_group
+from convgrad.spec.problem import Problem
+
+
+def why_not(problem: Problem, view: View) -> str:
+    """Return why not; nothing where it applies."""
+    if view.conv.groups == 1:
+        return "there is one group"
+    if view.conv.multiply_adds < FEW:
+        return "there is too little to do for a kernel of its own"
+    most = max(per_group(view).values())
+    return "" if most <= GROUP_CHANNELS else f"a group has {most} channels"
+
+
+def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, str]]:
+    """Yield the kernels whose tile is some channels of src times some of dst, of as many groups as there are lanes."""
+    axes, channels = view.conv.axes, per_group(view)
+    size = problem.operand_format.dtype.itemsize
+    names = (problem.operand_format.name, problem.output_format.name)
+    lies = (layout(view, "src", size), layout(view, "dst", size))
+    each = (channels["src"], channels["dst"])
+    shapes = product(*(sorted({balanced(count, n) for n in range(1, 9)}) for count in each))
+    adjacent = axes[-1].dilation == 1
+    for rows, vectors in shapes:
+        for tile in under_taps(axes, rows, vectors, isa.registers - vectors - isa.spare, MOST_ADDRESSES):
+            yield KernelSpec(isa, *names, tile, *lies, GROUPS, each, adjacent=adjacent), "src"

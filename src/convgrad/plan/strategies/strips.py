@@ -1,0 +1,40 @@
+"""Depthwise weight gradients whose channels are neighbours: read where they lie, a strip of a row at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convgrad.plan import tiling
+from convgrad.plan.machine import ISAS, Isa
+from convgrad.plan.rates import FEW
+from convgrad.plan.recipe import CHANNELS, GROUPS, IN_PLACE, KernelSpec
+from convgrad.plan.sides import layout
+from convgrad.plan.view import View, collapsed, per_group
+from convgrad.spec.problem import Problem
+
+FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector: nothing is read beyond the last group
+
+
+def why_not(problem: Problem, view: View) -> str:
+    """Return why not; nothing where it applies."""
+    size = problem.operand_format.dtype.itemsize
+    channels = max(per_group(view).values())
+    if view.conv.groups < FEWEST_GROUPS:
+        return f"there are fewer than {FEWEST_GROUPS} groups"
+    if channels > 1:
+        return f"a group has {channels} channels"
+    if view.conv.multiply_adds < FEW:
+        return "there is too little to do for a kernel of its own"
+    if any(layout(view, tensor, size) != CHANNELS for tensor in ("src", "dst")):
+        return "channels are not neighbours"
+    extents = tuple(axis.dst for axis in view.conv.axes)
+    if view.pointwise and any(collapsed(extents, view.strides(tensor)[2:]) is None for tensor in ("src", "dst")):
+        return "positions are not evenly apart"
+    return ""
+
+
+def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, str]]:
+    """Yield the kernels whose tile is some taps of as many groups as there are lanes, in registers."""
+    names = (problem.operand_format.name, problem.output_format.name)
+    for tile, slide in tiling.strips(isa, view.conv.axes):
+        yield KernelSpec(isa, *names, tile, IN_PLACE, IN_PLACE, GROUPS, (1, 1), slide=slide), "src"

@@ -1,0 +1,44 @@
+"""Thin weight gradients, few channels on one side: tiles that take several taps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from convgrad.plan.machine import Isa
+from convgrad.plan.rates import FEW, MOST_ADDRESSES, THIN_CHANNELS
+from convgrad.plan.recipe import IN_PLACE, KernelSpec
+from convgrad.plan.sides import lanes_in_place, layout
+from convgrad.plan.tiling import under_taps
+from convgrad.plan.view import View, per_group
+from convgrad.spec.problem import Problem
+
+
+def why_not(problem: Problem, view: View) -> str:
+    """Return why not; nothing where it applies."""
+    thin = min(per_group(view).values())
+    if view.conv.taps == 1:
+        return "there is one tap"
+    if view.conv.multiply_adds < FEW:
+        return "there is too little to do for a kernel of its own"
+    return "" if thin <= THIN_CHANNELS else f"src and dst have {thin} channels a group or more"
+
+
+def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, str]]:
+    """Yield the kernels whose rows are all channels of the thin operand, under several taps."""
+    axes, channels = view.conv.axes, per_group(view)
+    size = problem.operand_format.dtype.itemsize
+    names = (problem.operand_format.name, problem.output_format.name)
+    adjacent = axes[-1].dilation == 1
+    for rows, lanes in (("src", "dst"), ("dst", "src")):
+        if channels[rows] > THIN_CHANNELS:
+            continue
+        lies, lanes_lie = layout(view, rows, size), layout(view, lanes, size)
+        for vectors in sorted({min(v, -(-channels[lanes] // isa.lanes)) for v in (1, 2, 3, 4)}):
+            held = vectors if rows == "src" else channels[rows] + vectors
+            room = isa.registers - held - isa.spare
+            in_place = rows == "src" and lanes_in_place(problem, view, isa, lanes, vectors)
+            for tile in under_taps(axes, channels[rows], vectors, room, MOST_ADDRESSES):
+                for other in (lanes_lie, IN_PLACE) if in_place else (lanes_lie,):
+                    if tile.taps > 1:
+                        moves = rows == "src"
+                        yield KernelSpec(isa, *names, tile, lies, other, taps_on_rows=moves, adjacent=adjacent), rows

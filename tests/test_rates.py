@@ -1,0 +1,27 @@
+"""Fitted numbers: each stands once, with the run that gave it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from convgrad.plan.rates import BY_HAND, fitted
+
+ROOT = Path(__file__).parents[1]
+PLAN = ROOT / "src" / "convgrad" / "plan"
+DERIVED = {0.0, 0.5, 1.0, 1e6, 64.0}  # halves, nanoseconds of a millisecond, a made-up machine's multiply-adds
+
+
+def test_every_fitted_number_says_where_it_is_from() -> None:
+    rows = fitted()
+    assert len(rows) > 40
+    for name, row in rows.items():
+        assert min(len(row.unit), len(row.about)) > 0, name
+        assert row.run == BY_HAND or (ROOT / "benchmarks" / "results" / row.run).exists(), name
+
+
+def test_plans_use_no_number_without_a_name() -> None:
+    for path in PLAN.rglob("*.py"):
+        if path.name != "rates.py":
+            found = {n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)}
+            assert {value for value in found if isinstance(value, float)} <= DERIVED, path
