@@ -16,8 +16,8 @@ from convgrad.plan.recipe import IN_PLACE, Plan
 from convgrad.plan.schedule import schedule
 from convgrad.plan.view import View, blocks_of, pieces, view
 from convgrad.spec.geometry import Conv
-from convgrad.spec.order import Order, height_of, over_positions
-from convgrad.spec.ordered import evaluate_in_order, sum_in_order
+from convgrad.spec.order import height_of, over_positions
+from convgrad.spec.ordered import evaluate_in_order, tree
 from engine_helpers import HOST, Array, empty, plans_for, run_plan
 from helpers import assert_same_bits
 
@@ -77,13 +77,13 @@ def test_joins_make_the_tree_of_the_order(blocks: int, units: int) -> None:
     rng = np.random.default_rng(blocks)
     leaves = rng.standard_normal(blocks * units).astype(np.float32)
     table, levels = joins(blocks, units)
-    expected = sum_in_order(leaves[None], np.ones((1, len(leaves)), np.float32), Order((1,) * blocks, units))
-    assert joined(leaves, table, levels)[0] == expected[0]
+    expected = tree([tree(list(unit)) for unit in leaves.reshape(units, blocks)])
+    assert joined(leaves, table, levels)[0] == expected
     assert levels == max(1, levels_of(blocks) + levels_of(units))
     apart, levels = joins_apart(blocks, units)
     _, kept = joined(leaves, apart, levels)
     assert sorted(kept) == list(range(units))
-    assert joined(np.array([kept[u] for u in range(units)]), *joins(units, 1))[0] == expected[0]
+    assert joined(np.array([kept[u] for u in range(units)]), *joins(units, 1))[0] == expected
 
 
 def joined(leaves: Array, table: Array, levels: int) -> tuple[np.float32, dict[int, np.float32]]:
@@ -111,8 +111,11 @@ def test_pieces_are_cut_as_the_order_says(extents: tuple[int, ...], kernel: int)
     sizes = np.bincount(cut.block, weights=cut.end - cut.first).astype(int).tolist()
     order = over_positions(3, extents)
     whole = blocks_of(conv)[1]
-    assert sizes == (list(order.blocks) if order.units == 3 else [conv.positions])
-    assert order.blocks[0] == sizes[0] * min(whole, 3) or order.units == 3
+    assert (len(sizes), cut.images_a_block) == blocks_of(conv)
+    if order.units == 3:
+        assert np.cumsum([0, *sizes[:-1]]).tolist() == order.begins().tolist()
+    else:
+        assert np.arange(0, 3, whole).tolist() == (order.begins() // conv.positions).tolist()
 
 
 def test_plans_load_no_compiler() -> None:

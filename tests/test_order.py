@@ -17,6 +17,7 @@ from convgrad.spec.order import (
     FAN_IN,
     Order,
     height_of,
+    images_a_block,
     last_additions,
     order_of,
     over_positions,
@@ -28,47 +29,48 @@ from convgrad.spec.ordered import fma_f32, sum_in_order
 EXTENTS = st.lists(st.integers(1, 40), min_size=1, max_size=3)
 
 
-@given(st.integers(1, 700), EXTENTS)
-def test_positions_all_stand_in_blocks(batch: int, extents: list[int]) -> None:
-    order = over_positions(batch, extents)
-    assert order.terms == batch * int(np.prod(extents))
-    assert max(order.blocks) <= BLOCK
+def lengths(order: Order) -> list[int]:
+    """The lengths of a unit's blocks."""
+    return np.diff([*order.begins(), order.unit_terms]).tolist()
 
 
-@given(st.integers(1, 60), st.integers(1, 700), st.booleans())
-def test_taps_all_stand_in_blocks(taps: int, channels: int, tap_units: bool) -> None:
-    order = over_taps(taps, channels, tap_units)
-    assert order.terms == taps * channels
-    assert max(order.blocks) <= BLOCK
+def blocks_by_definition(lines: int, length: int) -> list[int]:
+    """The block lengths of a unit, walked line by line as the specification's words say."""
+    blocks: list[int] = []
+    for line in range(lines):
+        if line and length and blocks[-1] + length <= BLOCK:
+            blocks[-1] += length
+            continue
+        left = length
+        while left:
+            blocks.append(min(left, BLOCK))
+            left -= blocks[-1]
+    return blocks
 
 
-def blocks_by_definition(batch: int, extents: list[int]) -> tuple[list[list[int]], int]:
-    """The block lengths of each unit, walked position by position as the specification's words say."""
-    row = extents[-1]
-    positions = int(np.prod(extents))
-    if positions <= BLOCK:
-        images = BLOCK // positions
-        return [[min(images, batch - first) * positions for first in range(0, batch, images)]], 1
-    image: list[int] = []
-    rows = positions // row
-    if row > BLOCK:
-        for _ in range(rows):
-            left = row
-            while left:
-                image.append(min(left, BLOCK))
-                left -= image[-1]
-    else:
-        per_block = BLOCK // row
-        image = [min(per_block, rows - first) * row for first in range(0, rows, per_block)]
-    return [image] * batch, batch
+@given(st.integers(0, 3), st.integers(0, 600), st.one_of(st.integers(0, 40), st.integers(0, 1100)))
+def test_blocks_are_whole_lines_or_parts_of_one(units: int, lines: int, length: int) -> None:
+    order, expected = Order(units, lines, length), blocks_by_definition(lines, length)
+    assert lengths(order) == expected
+    assert order.blocks == len(expected)
+    assert order.terms == units * sum(expected)
+    longest = max(expected, default=0) + tree_height(len(expected)) + tree_height(units)
+    assert order.height == (longest if order.terms else 0)
 
 
 @given(st.integers(1, 400), EXTENTS)
-def test_blocks_are_whole_images_or_whole_rows(batch: int, extents: list[int]) -> None:
-    order = over_positions(batch, extents)
-    units, count = blocks_by_definition(batch, extents)
-    assert order.units == count
-    assert all(list(order.blocks) == unit for unit in units)
+def test_lines_are_small_images_or_rows(batch: int, extents: list[int]) -> None:
+    order, positions = over_positions(batch, extents), int(np.prod(extents))
+    small = positions <= BLOCK
+    assert (order.lines, order.length) == ((batch, positions) if small else (positions // extents[-1], extents[-1]))
+    assert order.units == (1 if small else batch)
+    assert images_a_block(extents) == (BLOCK // positions if small else 1)
+
+
+def test_long_sums_are_cut_without_listing_their_blocks() -> None:
+    order = over_positions(1, (10**12, 300))
+    assert order.blocks == 2 * 10**12
+    assert order.height == 256 + 10 * 15 + 1
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_blocks_are_whole_images_or_whole_rows(batch: int, extents: list[int]) -
         (over_taps(9, 64), 256 + 2),
         (over_taps(49, 3), 147),
         (over_taps(1, 2048), 256 + 7),
-        (over_taps(49, 64, tap_units=True), 64 + 15 + 3),
+        (over_taps(49, 64, apart=True), 64 + 15 + 3),
         (over_positions(0, [5]), 0),
     ],
 )
@@ -136,7 +138,7 @@ def test_fma_rounds_once(x: float, y: float, z: float) -> None:
             assert error < other or (error == other and int(got.view(np.uint32)) % 2 == 0)
 
 
-@pytest.mark.parametrize("order", [Order((200,), 1), Order((256, 256, 88), 3), Order((16,) * 40, 2), over_taps(9, 100)])
+@pytest.mark.parametrize("order", [Order(1, 1, 200), Order(3, 1, 600), Order(40, 1, 16), Order(2, 9, 100)])
 def test_the_executed_order_keeps_its_bound(order: Order) -> None:
     rng = np.random.default_rng(order.terms)
     x, y = rng.standard_normal((2, 50, order.terms), np.float32)
@@ -155,15 +157,15 @@ def test_the_bound_is_reached_within_a_factor_of_two() -> None:
     x = np.ones((1, n), np.float32)
     y = np.full((1, n), 2.0**-25, np.float32)
     y[0, 0] = 1.0
-    got = sum_in_order(x, y, Order((n,), 1))
+    got = sum_in_order(x, y, Order(1, 1, n))
     exact = 1 + (n - 1) * 2.0**-25
     bound = error_bound(n, n, np.array([exact]), F32)
     assert exact - got[0] >= bound[0] / 2.1
 
 
 def test_order_matters_and_is_the_specified_one() -> None:
-    """17 blocks: sixteen join first, the seventeenth is added last."""
-    order = Order((1,) * 17, 1)
+    """17 units: sixteen join first, the seventeenth is added last."""
+    order = Order(17, 1, 1)
     x = np.ones((1, 17), np.float32)
     y = np.array([[2.0**24] + [1.0] * 15 + [2.0]], np.float32)
     assert sum_in_order(x, y, order)[0] == 2.0**24 + 2  # each 1 is lost one by one; 2 is not
@@ -173,5 +175,5 @@ def test_order_matters_and_is_the_specified_one() -> None:
 
 def test_minus_zero_never_leaves() -> None:
     x, y = np.full((1, 3), -0.0, np.float32), np.ones((1, 3), np.float32)
-    assert not np.signbit(sum_in_order(x, y, Order((3,), 1))[0])
+    assert not np.signbit(sum_in_order(x, y, Order(1, 1, 3))[0])
     assert round_to(np.array([-0.0]), F32)[0] == 0

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad.plan.rates import FAR, FOLDED_CHANNELS
 from convgrad.spec.geometry import Axis, Conv
-from convgrad.spec.order import BLOCK, cut
+from convgrad.spec.order import images_a_block, over_positions
 
 Ints = NDArray[np.int64]
 Strides = tuple[int, ...]
@@ -82,7 +82,7 @@ def _spread(view: View) -> View:
     """
     conv, axis = view.conv, view.conv.axes[-1]
     span = min(axis.src, (axis.dst - 1) * axis.stride + axis.effective_kernel)
-    if axis.kernel == 1 or conv.positions > BLOCK or FAR * axis.dst * axis.kernel > span:
+    if axis.kernel == 1 or blocks_of(conv)[0] > 1 or FAR * axis.dst * axis.kernel > span:
         return view
     return replace(
         view,
@@ -151,36 +151,21 @@ class Pieces:
 
 def blocks_of(conv: Conv) -> tuple[int, int]:
     """Return how many blocks an image has, and how many images a block: one of the two is 1."""
-    row = conv.axes[-1].dst
-    if conv.positions <= BLOCK:
-        return 1, BLOCK // conv.positions
-    if row > BLOCK:
-        return len(cut(row)) * (conv.positions // row), 1
-    return len(cut(conv.positions, BLOCK // row * row)), 1
+    extents = [axis.dst for axis in conv.axes]
+    return over_positions(1, extents).blocks, images_a_block(extents)
 
 
 def pieces(view: View) -> Pieces:
-    """Cut an image's positions as the order of sums has them; a pointwise image is one row."""
+    """Cut an image's rows where the order of sums begins a block; a pointwise image is one row."""
     conv = view.conv
-    row = conv.axes[-1].dst
-    rows = conv.positions // row
-    if conv.positions <= BLOCK:
-        block_ends, images = [conv.positions], BLOCK // conv.positions
-    elif row > BLOCK:
-        block_ends, images = [int(e) for e in np.cumsum(cut(row) * rows)], 1
-    else:
-        block_ends, images = [int(e) for e in np.cumsum(cut(conv.positions, BLOCK // row * row))], 1
-    ends = np.array(block_ends, np.int64)
-    if view.pointwise:
-        zero = np.zeros(len(ends), np.int64)
-        return Pieces(zero, np.r_[0, ends[:-1]], ends, np.arange(len(ends)), len(ends), images)
-    if row > BLOCK:
-        number = np.repeat(np.arange(rows), len(cut(row)))
-        begins = np.r_[0, ends[:-1]] - number * row
-        return Pieces(number, begins, ends - number * row, np.arange(len(ends)), len(ends), images)
-    number = np.arange(rows)
-    block = np.searchsorted(ends, number * row, side="right").astype(np.int64)
-    return Pieces(number, number * 0, number * 0 + row, block, len(ends), images)
+    extents = [axis.dst for axis in conv.axes]
+    row = conv.positions if view.pointwise else extents[-1]
+    begins = over_positions(1, extents).begins()
+    starts = np.union1d(np.arange(0, conv.positions, row), begins)
+    number = starts // row
+    first, end = starts - number * row, np.r_[starts[1:], conv.positions] - number * row
+    block = np.searchsorted(begins, starts, side="right") - 1
+    return Pieces(number, first, end, block, len(begins), images_a_block(extents))
 
 
 def shortened(cutting: Pieces, most: int) -> Pieces:

@@ -2,14 +2,19 @@
 
 A **block** is one chain of fused multiply-adds over at most 256 consecutive terms, starting from +0. Block sums are
 joined by a fixed 16-ary **tree**: 16 neighbours are added in order, left to right, into the first, and so on upward.
-The blocks of a **unit** (an image, a tap, or the whole sum) form one tree, and the units' sums another. Terms run
+Terms stand in **lines** of equal length, lines in **units**: as many whole lines as fit in 256 are a block, and a
+longer line is cut every 256. The blocks of a unit form one tree, and the units' sums another.
 
-- for a weight gradient and a bias gradient: over the images of the batch, then destination positions row-major. Images
-  of at most 256 positions are packed, floor(256 / positions) whole images a block. A larger image is a unit; its blocks
-  are as many whole rows as fit in 256, and a longer row is cut every 256;
-- for a data gradient and a forward: over the taps row-major, then the channels summed over. A block is as many whole
-  taps as fit in 256; more than 256 channels are cut every 256 within their tap. A data gradient with one group and at
-  most 4 source channels makes each tap a unit.
+| a sum over | units | lines of a unit | terms of a line |
+|---|---|---|---|
+| images of at most 256 positions | the whole sum | images | positions, row-major |
+| larger images | images | rows, row-major | positions of a row |
+| taps and channels | the whole sum | taps, row-major | channels |
+| taps and channels, tap by tap | taps, row-major | one | channels |
+
+Weight and bias gradients sum over the images of the batch and destination positions. Data gradients and forwards sum
+over taps and the channels of a group of the other end: tap by tap in a data gradient of one group and at most 4 source
+channels.
 
 Terms whose tap does not exist are skipped. +0 is added to every finished sum; then bias, then ``accumulate``, each with
 one addition; then the result is rounded once to the output type.
@@ -21,30 +26,69 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from convgrad.spec.geometry import Channels, Conv
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Channels
 from convgrad.spec.problem import Problem
 
 BLOCK = 256
 FAN_IN = 16
-TAP_UNIT_CHANNELS = 4
+APART_RESULTS = 4  # channels of a data gradient at most, for trees of taps
 
 
 @dataclass(frozen=True)
 class Order:
-    """One output's sum on the full grid: the lengths of one unit's blocks in order, and how many units."""
+    """One output's sum on the full grid: units of lines of terms.
 
-    blocks: tuple[int, ...]
+    >>> Order(1, 9, 60).begins()  # four lines a block
+    array([  0, 240, 480])
+    >>> Order(1, 2, 300).begins()  # each line is cut
+    array([  0, 256, 300, 556])
+    """
+
     units: int
+    lines: int
+    length: int
+
+    @property
+    def unit_terms(self) -> int:
+        """The terms of a unit."""
+        return self.lines * self.length
 
     @property
     def terms(self) -> int:
         """The number of terms, those on padding counted."""
-        return sum(self.blocks) * self.units
+        return self.units * self.unit_terms
+
+    @property
+    def lines_a_block(self) -> int:
+        """Whole lines that fit in a block; 1 where a line is longer."""
+        return max(1, BLOCK // max(1, self.length))
+
+    @property
+    def blocks_a_line(self) -> int:
+        """Blocks that a line is cut into; 1 where a block holds whole lines."""
+        return -(-self.length // BLOCK)
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of a unit."""
+        return -(-self.lines // self.lines_a_block) * self.blocks_a_line
 
     @property
     def height(self) -> int:
         """The most roundings a term goes through: the longest block and, at each tree level, the children less one."""
-        return max(self.blocks, default=0) + tree_height(len(self.blocks)) + tree_height(self.units)
+        if self.terms == 0:
+            return 0
+        longest = min(BLOCK, min(self.lines, self.lines_a_block) * self.length)
+        return longest + tree_height(self.blocks) + tree_height(self.units)
+
+    def begins(self) -> NDArray[np.int64]:
+        """Return the first term of each block of a unit."""
+        line, part = np.divmod(np.arange(self.blocks, dtype=np.int64) * self.lines_a_block, max(1, self.blocks_a_line))
+        begins: NDArray[np.int64] = line * self.length + part * BLOCK
+        return begins
 
 
 def tree_height(leaves: int) -> int:
@@ -60,48 +104,35 @@ def tree_height(leaves: int) -> int:
     return height
 
 
-def cut(length: int, limit: int = BLOCK) -> tuple[int, ...]:
-    """Return ``length`` cut every ``limit``, the remainder last.
-
-    >>> cut(600)
-    (256, 256, 88)
-    """
-    return (limit,) * (length // limit) + ((length % limit,) if length % limit else ())
-
-
 def over_positions(batch: int, extents: Sequence[int]) -> Order:
     """Return the order of a sum over images and positions: a weight gradient's, a bias gradient's.
 
-    >>> over_positions(100, (7, 7)).blocks[-1], over_positions(100, (7, 7)).height
-    (245, 261)
-    >>> over_positions(8, (56, 56))  # four rows of 56 a block
-    Order(blocks=(224, 224, 224, 224, 224, 224, 224, 224, 224, 224, 224, 224, 224, 224), units=8)
+    >>> over_positions(100, (7, 7)), over_positions(8, (56, 56))
+    (Order(units=1, lines=100, length=49), Order(units=8, lines=56, length=56))
     """
-    row = extents[-1] if extents else 1
-    rows = prod(extents[:-1])
-    positions = rows * row
-    if positions == 0 or batch == 0:
-        return Order((), 0)
+    positions = prod(extents)
     if positions <= BLOCK:
-        return Order(cut(batch * positions, BLOCK // positions * positions), 1)
-    if row > BLOCK:
-        return Order(cut(row) * rows, batch)
-    return Order(cut(positions, BLOCK // row * row), batch)
+        return Order(1, batch, positions)
+    return Order(batch, positions // extents[-1], extents[-1])
 
 
-def over_taps(taps: int, channels: int, tap_units: bool = False) -> Order:
-    """Return the order of a sum over taps and channels: a forward's, a data gradient's.
+def images_a_block(extents: Sequence[int]) -> int:
+    """Return how many images share a block of a sum over images and positions; 1 where an image is a unit.
 
-    >>> over_taps(9, 64)
-    Order(blocks=(256, 256, 64), units=1)
-    >>> over_taps(2, 300)
-    Order(blocks=(256, 44, 256, 44), units=1)
+    >>> images_a_block((7, 7)), images_a_block((56, 56))
+    (5, 1)
     """
-    if tap_units:
-        return Order(cut(channels), taps)
-    if channels > BLOCK:
-        return Order(cut(channels) * taps, 1)
-    return Order(cut(taps * channels, BLOCK // channels * channels), 1)
+    one = over_positions(1, extents)
+    return one.lines_a_block if one.lines == 1 else 1
+
+
+def over_taps(taps: int, channels: int, apart: bool = False) -> Order:
+    """Return the order of a sum over taps and channels, a forward's, a data gradient's; ``apart``: tap by tap.
+
+    >>> over_taps(9, 64), over_taps(49, 64, apart=True)
+    (Order(units=1, lines=9, length=64), Order(units=49, lines=1, length=64))
+    """
+    return Order(taps, 1, channels) if apart else Order(1, taps, channels)
 
 
 def order_of(problem: Problem) -> Order:
@@ -113,16 +144,13 @@ def order_of(problem: Problem) -> Order:
     """
     geometry = problem.geometry
     if isinstance(geometry, Channels):
-        return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order((1,), 1)
+        return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order(1, 1, 1)
     if problem.solves_for == "weights":
         return over_positions(geometry.batch, [a.dst for a in geometry.axes])
     if problem.solves_for == "dst":
         return over_taps(geometry.taps, geometry.src_channels // geometry.groups)
-    return over_taps(geometry.taps, geometry.dst_channels // geometry.groups, _tap_units(geometry))
-
-
-def _tap_units(conv: Conv) -> bool:
-    return conv.groups == 1 and conv.src_channels <= TAP_UNIT_CHANNELS
+    apart = geometry.groups == 1 and geometry.src_channels <= APART_RESULTS
+    return over_taps(geometry.taps, geometry.dst_channels // geometry.groups, apart)
 
 
 def last_additions(problem: Problem) -> int:

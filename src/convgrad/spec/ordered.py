@@ -6,7 +6,7 @@ Slow and plain: it lays every output's terms on the full grid, absent ones as 0 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -39,7 +39,8 @@ def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float3
         return np.where(inexact, odd, total).astype(np.float32)
 
 
-def _tree(sums: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+def tree(sums: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Return the sum of one or more sums by the 16-ary tree."""
     while len(sums) > 1:
         parents = []
         for first in range(0, len(sums), FAN_IN):
@@ -58,22 +59,24 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -
     skipping it does.
 
     >>> ones = np.ones((1, 600), np.float32)
-    >>> sum_in_order(ones, ones, Order((256, 256, 88), 1))
+    >>> sum_in_order(ones, ones, Order(1, 2, 300))
     array([600.], dtype=float32)
     """
     zero = np.zeros(x.shape[:-1], np.float32)
-    units, term = [], 0
+    if order.terms == 0:
+        return zero
+    bounds = [*order.begins(), order.unit_terms]
+    units = []
     with np.errstate(all="ignore"):
-        for _ in range(order.units):
+        for first in range(0, order.terms, order.unit_terms):
             blocks = []
-            for length in order.blocks:
+            for begin, end in pairwise(bounds):
                 chain = zero
-                for k in range(term, term + length):
+                for k in range(first + begin, first + end):
                     chain = fma_f32(x[..., k], y[..., k], chain)
                 blocks.append(chain)
-                term += length
-            units.append(_tree(blocks))
-        return (_tree(units) if units else zero) + np.float32(0)
+            units.append(tree(blocks))
+        return tree(units) + np.float32(0)
 
 
 def evaluate_in_order(
