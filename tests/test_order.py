@@ -48,9 +48,9 @@ def blocks_by_definition(lines: int, length: int) -> list[int]:
     return blocks
 
 
-@given(st.integers(0, 3), st.integers(0, 600), st.one_of(st.integers(0, 40), st.integers(0, 1100)))
-def test_blocks_are_whole_lines_or_parts_of_one(units: int, lines: int, length: int) -> None:
-    order, expected = Order(units, lines, length), blocks_by_definition(lines, length)
+@given(st.integers(0, 3), st.integers(0, 600), st.one_of(st.integers(0, 40), st.integers(0, 1100)), st.booleans())
+def test_blocks_are_whole_lines_or_parts_of_one(units: int, lines: int, length: int, pairs: bool) -> None:
+    order, expected = Order(units, lines, length, pairs), blocks_by_definition(lines, length)
     assert lengths(order) == expected
     assert order.blocks == len(expected)
     assert order.terms == units * sum(expected)
@@ -65,6 +65,14 @@ def test_lines_are_small_images_or_rows(batch: int, extents: list[int]) -> None:
     assert (order.lines, order.length) == ((batch, positions) if small else (positions // extents[-1], extents[-1]))
     assert order.units == (1 if small else batch)
     assert images_a_block(extents) == (BLOCK // positions if small else 1)
+
+
+@given(st.integers(0, 600), st.booleans())
+def test_pairs_are_taken_second_first(length: int, pairs: bool) -> None:
+    listed = list(range(length))
+    for first in range(0, length - 1, 2) if pairs else ():
+        listed[first : first + 2] = first + 1, first
+    assert Order(1, 1, length, pairs).taken().tolist() == listed
 
 
 def test_long_sums_are_cut_without_listing_their_blocks() -> None:
@@ -111,7 +119,8 @@ def test_tree_height_by_walking_the_tree(leaves: int) -> None:
         ("FWD_B f32 NXC mb8ic64ih56oc64oh56kh3ph1", 256 + 2 + 1),
         ("BWD_D f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3", 64 + 18),
         ("deconv BWD_W bf16 NXC mb2ic4ih4oc4oh8kh4sh2ph1", 32),
-        ("deconv FWD_D bf16 NXC mb2ic4ih4oc4oh8kh4sh2ph1", 4 + 15),
+        ("deconv FWD_D bf16 NXC mb2ic4ih4oc4oh8kh4sh2ph1", 64),
+        ("deconv FWD_D f32 NXC mb2ic16ih4oc4oh8kh4sh2ph1", 16 + 15),
     ],
 )
 def test_heights_of_problems(line: str, height: int) -> None:
@@ -138,7 +147,7 @@ def test_fma_rounds_once(x: float, y: float, z: float) -> None:
             assert error < other or (error == other and int(got.view(np.uint32)) % 2 == 0)
 
 
-@pytest.mark.parametrize("order", [Order(1, 1, 200), Order(3, 1, 600), Order(40, 1, 16), Order(2, 9, 100)])
+@pytest.mark.parametrize("order", [Order(1, 1, 200), Order(3, 1, 600), Order(40, 1, 16), Order(2, 9, 100, True)])
 def test_the_executed_order_keeps_its_bound(order: Order) -> None:
     rng = np.random.default_rng(order.terms)
     x, y = rng.standard_normal((2, 50, order.terms), np.float32)

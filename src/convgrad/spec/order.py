@@ -13,8 +13,10 @@ longer line is cut every 256. The blocks of a unit form one tree, and the units'
 | taps and channels, tap by tap | taps, row-major | one | channels |
 
 Weight and bias gradients sum over the images of the batch and destination positions. Data gradients and forwards sum
-over taps and the channels of a group of the other end: tap by tap in a data gradient of one group and at most 4 source
-channels.
+over taps and the channels of a group of the other end: tap by tap where the result has at most 4 channels, groups are 1
+and at least 16 channels are summed, so that few results may be computed tap by tap and gathered. Of bf16 operands they
+take the channels of a tap in pairs, the second of each pair first, an odd last one alone, as instructions that multiply
+and add pairs do.
 
 Terms whose tap does not exist are skipped. +0 is added to every finished sum; then bias, then ``accumulate``, each with
 one addition; then the result is rounded once to the output type.
@@ -29,17 +31,18 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.formats import BF16
 from convgrad.spec.geometry import Channels
 from convgrad.spec.problem import Problem
 
 BLOCK = 256
 FAN_IN = 16
-APART_RESULTS = 4  # channels of a data gradient at most, for trees of taps
+APART_RESULTS, APART_TERMS = 4, 16  # channels of a result at most, and channels summed at least, for trees of taps
 
 
 @dataclass(frozen=True)
 class Order:
-    """One output's sum on the full grid: units of lines of terms.
+    """One output's sum on the full grid: units of lines of terms, and whether a line's terms are taken in pairs.
 
     >>> Order(1, 9, 60).begins()  # four lines a block
     array([  0, 240, 480])
@@ -50,6 +53,7 @@ class Order:
     units: int
     lines: int
     length: int
+    pairs: bool = False
 
     @property
     def unit_terms(self) -> int:
@@ -90,6 +94,15 @@ class Order:
         begins: NDArray[np.int64] = line * self.length + part * BLOCK
         return begins
 
+    def taken(self) -> NDArray[np.int64]:
+        """Return a line's terms in the order in which chains take them.
+
+        >>> Order(1, 2, 5, pairs=True).taken()
+        array([1, 0, 3, 2, 4])
+        """
+        terms = np.arange(self.length, dtype=np.int64)
+        return np.where(terms ^ 1 < self.length, terms ^ 1, terms) if self.pairs else terms
+
 
 def tree_height(leaves: int) -> int:
     """Return the most additions a leaf goes through in the 16-ary tree.
@@ -108,7 +121,7 @@ def over_positions(batch: int, extents: Sequence[int]) -> Order:
     """Return the order of a sum over images and positions: a weight gradient's, a bias gradient's.
 
     >>> over_positions(100, (7, 7)), over_positions(8, (56, 56))
-    (Order(units=1, lines=100, length=49), Order(units=8, lines=56, length=56))
+    (Order(units=1, lines=100, length=49, pairs=False), Order(units=8, lines=56, length=56, pairs=False))
     """
     positions = prod(extents)
     if positions <= BLOCK:
@@ -126,13 +139,13 @@ def images_a_block(extents: Sequence[int]) -> int:
     return one.lines_a_block if one.lines == 1 else 1
 
 
-def over_taps(taps: int, channels: int, apart: bool = False) -> Order:
+def over_taps(taps: int, channels: int, apart: bool = False, pairs: bool = False) -> Order:
     """Return the order of a sum over taps and channels, a forward's, a data gradient's; ``apart``: tap by tap.
 
     >>> over_taps(9, 64), over_taps(49, 64, apart=True)
-    (Order(units=1, lines=9, length=64), Order(units=49, lines=1, length=64))
+    (Order(units=1, lines=9, length=64, pairs=False), Order(units=49, lines=1, length=64, pairs=False))
     """
-    return Order(taps, 1, channels) if apart else Order(1, taps, channels)
+    return Order(taps, 1, channels, pairs) if apart else Order(1, taps, channels, pairs)
 
 
 def order_of(problem: Problem) -> Order:
@@ -141,16 +154,19 @@ def order_of(problem: Problem) -> Order:
     >>> from convgrad.notation import problem
     >>> order_of(problem("BWD_W f32 NXC mb8ic64ih56oc64oh56kh3ph1")).height
     244
+    >>> order_of(problem("FWD_D bf16 NXC mb1ic64ih9oc3oh9kh3ph1"))
+    Order(units=9, lines=1, length=64, pairs=True)
     """
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order(1, 1, 1)
     if problem.solves_for == "weights":
         return over_positions(geometry.batch, [a.dst for a in geometry.axes])
-    if problem.solves_for == "dst":
-        return over_taps(geometry.taps, geometry.src_channels // geometry.groups)
-    apart = geometry.groups == 1 and geometry.src_channels <= APART_RESULTS
-    return over_taps(geometry.taps, geometry.dst_channels // geometry.groups, apart)
+    summed, results = geometry.src_channels, geometry.dst_channels
+    if problem.solves_for == "src":
+        summed, results = results, summed
+    apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
+    return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
 
 
 def last_additions(problem: Problem) -> int:

@@ -65,6 +65,7 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -
     zero = np.zeros(x.shape[:-1], np.float32)
     if order.terms == 0:
         return zero
+    taken = (np.arange(order.lines)[:, None] * order.length + order.taken()).ravel()
     bounds = [*order.begins(), order.unit_terms]
     units = []
     with np.errstate(all="ignore"):
@@ -72,7 +73,7 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -
             blocks = []
             for begin, end in pairwise(bounds):
                 chain = zero
-                for k in range(first + begin, first + end):
+                for k in first + taken[begin:end]:
                     chain = fma_f32(x[..., k], y[..., k], chain)
                 blocks.append(chain)
             units.append(tree(blocks))
