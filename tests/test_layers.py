@@ -5,99 +5,199 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1] / "src" / "convgrad"
 
-# A module may import from earlier lines only, and from its own package where the line is one.
-LAYERS = (
-    "words",
-    "errors",
-    "disk",
-    "pictures",
-    "formats",
-    "host",
-    "spec",
-    "descriptor",
-    "notation",
-    "plan",
-    "engines",
-    "arrays",
-    "functional",
-    "graph",
-    "verify",
-    "files",
-    "bench",
-    "cli",
-    "__main__",
-)
-SPEC = (
-    "rules",
-    "operators",
-    "layouts",
-    "geometry",
-    "check",
-    "shapes",
-    "channels",
-    "extents",
-    "problem",
-    "work",
-    "order",
-    "bound",
-    "ordered",
-    "oracle",
-)
-GRAPH = (
-    "limits",
-    "model",
-    "resolve",
-    "given",
-    "infer",
-    "partition",
-    "graph",
-    "outline",
-    "document",
-    "reader",
-    "writer",
-    "explain",
-    "picture",
-)
-INNER = {"spec": SPEC, "graph": GRAPH}
+# What a package holds, in order: a module may import from earlier entries only. An entry is a module, or a package and
+# all beneath it but what has an entry of its own ("llvm.execute"). A package that has an order too is held by both;
+# what an __init__ publishes comes last in its package, unless it has an entry.
+ORDERS = {
+    "": (
+        "words",
+        "errors",
+        "disk",
+        "pictures",
+        "formats",
+        "host",
+        "spec",
+        "descriptor",
+        "notation",
+        "plan",
+        "engines",
+        "arrays",
+        "functional",
+        "graph",
+        "verify",
+        "files",
+        "bench",
+        "__init__",  # the public names: for the command line only
+        "cli",
+        "__main__",
+    ),
+    "spec": (
+        "rules",
+        "operators",
+        "layouts",
+        "geometry",
+        "check",
+        "shapes",
+        "channels",
+        "extents",
+        "problem",
+        "work",
+        "order",
+        "bound",
+        "ordered",
+        "oracle",
+    ),
+    "plan": (
+        "machine",
+        "recipe",
+        "view",
+        "lines",
+        "joins",
+        "taps",
+        "tasks",
+        "schedule",
+        "tiles",
+        "dense",
+        "thin",
+        "grouped",
+        "strips",
+        "strategies",
+    ),
+    "engines": (
+        "threads",
+        "numpy",
+        "starting",
+        "workspace",
+        "llvm",
+        "team",
+        "pool",
+        "llvm.execute",
+    ),
+    "engines.llvm": (
+        "emit",
+        "arguments",
+        "convert",
+        "transpose",
+        "pack",
+        "tile",
+        "finish",
+        "join",
+        "strips",
+        "driver",
+        "jit",
+        "isas",
+        "wait",
+        "execute",
+    ),
+    "graph": (
+        "limits",
+        "model",
+        "resolve",
+        "given",
+        "infer",
+        "partition",
+        "graph",
+        "outline",
+        "document",
+        "reader",
+        "writer",
+        "explain",
+        "picture",
+    ),
+}
 
 
-def modules() -> list[Path]:
-    return sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def imported(path: Path) -> set[tuple[str, ...]]:
-    """The convgrad modules a file imports, as paths below the package."""
+MODULES = {name_of(p): p for p in sorted(ROOT.rglob("*.py"))}
+
+
+def is_in(module: str, package: str) -> bool:
+    return not package or module.startswith(f"{package}.")
+
+
+def module_of(name: str) -> str:
+    """Return the module that has what is imported under a name."""
+    while name and name not in MODULES and f"{name}.__init__" not in MODULES:
+        name = name.rpartition(".")[0]
+    return name if name in MODULES else f"{name}.__init__".removeprefix(".")
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules of convgrad that a file imports, wherever in the file."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "convgrad":
+        if isinstance(node, ast.ImportFrom):
+            assert node.module, f"{path}: imports are absolute"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "convgrad"}
-    return {tuple(name.split(".")[1:]) for name in found}
+            found |= {alias.name for alias in node.names}
+    return {module_of(name.partition(".")[2]) for name in found if name.partition(".")[0] == "convgrad"}
 
 
-def test_every_module_has_a_layer() -> None:
-    assert {p.relative_to(ROOT).parts[0].removesuffix(".py") for p in modules()} == set(LAYERS)
-    for package, inner in INNER.items():
-        assert {p.stem for p in (ROOT / package).glob("*.py")} - {"__init__"} == set(inner)
+def entry_of(module: str, package: str, entries: Sequence[str]) -> str:
+    """Return the entry of a package's order that a module belongs to, the longest that fits; else "" ."""
+    inner = module.removeprefix(f"{package}.")
+    return max((e for e in entries if inner == e or is_in(inner, e)), key=len, default="")
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_arrows_run_one_way(path: Path) -> None:
-    layer, *inner = (part.removesuffix(".py") for part in path.relative_to(ROOT).parts)
-    for target in imported(path):
-        if not target or target[0] not in LAYERS:  # the public names: for the command line only
-            assert layer in ("cli", "__main__"), target
-            continue
-        assert LAYERS.index(target[0]) <= LAYERS.index(layer), target
-        if layer == target[0] and layer in INNER and inner[0] != "__init__":
-            assert INNER[layer].index(target[1]) < INNER[layer].index(inner[0]), target
+def forbidden(module: str, other: str, orders: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the packages in whose order ``module`` comes before ``other``, and so must not import it."""
+    found = []
+    for package, entries in orders.items():
+        if is_in(module, package) and is_in(other, package):
+            mine, its = (entry_of(m, package, entries) for m in (module, other))
+            place = {"": len(entries)} | {entry: at for at, entry in enumerate(entries)}  # "" is its __init__
+            if place[its] > place[mine]:
+                found.append(package)
+    return found
+
+
+def test_every_module_has_a_place() -> None:
+    for package, entries in ORDERS.items():
+        inside = {m for m in MODULES if is_in(m, package)} - {f"{package}.__init__"}
+        assert {m for m in inside if not entry_of(m, package, entries)} == set()
+        assert {entry_of(m, package, entries) for m in inside} == set(entries), package
+        assert len(set(entries)) == len(entries), package
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_arrows_run_one_way(module: str) -> None:
+    found = {other: forbidden(module, other, ORDERS) for other in imported(MODULES[module])}
+    assert {other: packages for other, packages in found.items() if packages} == {}
+
+
+# An order made up, and what may import what under it: nothing else.
+MADE_UP = {
+    "": ("low", "whole", "high"),
+    "whole": ("first", "deep", "last", "deep.late"),
+    "whole.deep": ("a", "b", "late"),
+}
+ALLOWED = {
+    "low": "",
+    "whole.first": "low",
+    "whole.deep.a": "low whole.first",
+    "whole.deep.b": "low whole.first whole.deep.a",
+    "whole.deep.__init__": "low whole.first whole.deep.a whole.deep.b",
+    "whole.last": "low whole.first whole.deep.a whole.deep.b whole.deep.__init__",
+    "whole.deep.late": "low whole.first whole.deep.a whole.deep.b whole.last",
+    "whole.__init__": "low whole.first whole.deep.a whole.deep.b whole.deep.__init__ whole.deep.late whole.last",
+}
+
+
+@pytest.mark.parametrize("module", ALLOWED)
+def test_an_order_says_which_arrows_run_backwards(module: str) -> None:
+    others = ALLOWED.keys() - {module}
+    assert {other for other in others if not forbidden(module, other, MADE_UP)} == set(ALLOWED[module].split())
 
 
 def python(code: str) -> str:
@@ -111,12 +211,12 @@ def test_import_is_light() -> None:
 
 
 def test_files_stay_small() -> None:
-    sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in modules()}
-    assert {name: lines for name, lines in sizes.items() if lines > 400} == {}
+    sizes = {module: len(path.read_text().splitlines()) for module, path in MODULES.items()}
+    assert {module: lines for module, lines in sizes.items() if lines > 400} == {}
 
 
 def test_every_module_says_what_it_knows() -> None:
-    for path in modules():
+    for path in MODULES.values():
         text = ast.get_docstring(ast.parse(path.read_text()))
         assert text, path
         assert text.split("\n")[0].endswith((".", ":")), path
