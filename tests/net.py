@@ -27,7 +27,6 @@ from convgrad.spec.problem import Problem, problem_of
 
 FILE = Path(__file__).parent / "golden" / "net.txt"
 THREADS = 2
-READ = {"channels": "items", "positions": "terms", "strided": "neither", "in place": "place"}
 
 
 def problems_of(line: str) -> list[Problem]:
@@ -64,12 +63,12 @@ def caught(problem: Problem, isa: Isa) -> str:
 
 def _values(plan: Plan, made: Schedule) -> str:
     spec, tile = plan.spec, plan.spec.tile
-    sides = (("rows", plan.rows, spec.row_layout), ("lanes", plan.lanes, spec.lane_layout))
+    sides = (("rows", plan.rows, spec.rows), ("lanes", plan.lanes, spec.lanes))
     words = {
         "by": plan.strategy.replace(" ", "_"),
         "tile": f"{tile.rows}x{tile.vectors}x{tile.outer_taps}x{tile.inner_taps}",
-        **{side: f"{tensor}:{READ[lies]}" for side, tensor, lies in sides},
-        "lanes_hold": spec.lanes_hold,
+        **{side: f"{tensor}:{'place' if read.in_place else read.lies}" for side, tensor, read in sides},
+        "lanes_hold": "groups" if spec.groups_in_lanes else "channels",
         "held": spec.slide,
         "parts": ",".join(map(str, plan.parts)),
         "chunk": f"{plan.slice_blocks}b{plan.chunk_images}n",
@@ -92,7 +91,9 @@ def _named(made: Schedule) -> list[tuple[str, np.ndarray]]:  # type: ignore[type
 
 def _numbers(made: Schedule) -> str:
     offsets = {"row_offset": made.row_offset, "lane_offset": made.lane_offset}
-    return _hash(f"{name} {number}".encode() for name, number in sorted({**made.numbers, **offsets}.items()))
+    own = {"row_out": "out_row", "lane_out": "out_lane"}
+    rows = ((own.get(name, name), number) for name, number in {**made.numbers, **offsets}.items())
+    return _hash(f"{name} {number}".encode() for name, number in sorted(rows))
 
 
 @cache

@@ -16,17 +16,28 @@ from convgrad.engines.llvm.emit import Module
 from convgrad.engines.llvm.strips import strip
 from convgrad.engines.llvm.tile import tile
 from convgrad.plan.machine import ISAS
-from convgrad.plan.recipe import CHANNELS, GROUPS, IN_PLACE, POSITIONS, STRIDED, KernelSpec, Tile
+from convgrad.plan.recipe import GROUPS, ITEMS, NEITHER, STRIP, TERMS, TILE, KernelSpec, Read, Tile
 from engine_helpers import HOST
 from tiers import tiers
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def spec_of(
-    isa: str, rows: int, vectors: int, fmt: str = "f32", rows_lie: str = CHANNELS, lanes_lie: str = CHANNELS
-) -> KernelSpec:
-    return KernelSpec(ISAS[isa], fmt, fmt, Tile(rows, vectors), rows_lie, lanes_lie)
+def spec_of(isa: str, rows: int, vectors: int, fmt: str = "f32", lies: str = ITEMS, place: bool = False) -> KernelSpec:
+    x, y = Read(lies, rows, place, moves=True), Read(lies, vectors * ISAS[isa].lanes)
+    return KernelSpec(ISAS[isa], fmt, fmt, TILE, Tile(rows, vectors), x, y)
+
+
+def spec_under(isa: str, tile: Tile, lanes: str, fmt: str = "f32", lies: str = ITEMS) -> KernelSpec:
+    """The kernel of a tile of some taps; of groups, as many channels of each as the tile has."""
+    width = tile.vectors if lanes == GROUPS else tile.vectors * ISAS[isa].lanes
+    x, y = Read(lies, tile.rows, moves=True), Read(lies, width)
+    return KernelSpec(ISAS[isa], fmt, fmt, TILE, tile, x, y, lanes)
+
+
+def strip_of(isa: str, tile: Tile, slide: int, fmt: str = "f32") -> KernelSpec:
+    x, y = Read(ITEMS, 1, in_place=True, moves=True), Read(ITEMS, 1, in_place=True)
+    return KernelSpec(ISAS[isa], fmt, fmt, STRIP, tile, x, y, GROUPS, slide=slide)
 
 
 def test_golden_loop() -> None:
@@ -51,7 +62,7 @@ def test_golden_tile() -> None:
 
 def test_golden_strip() -> None:
     module = Module()
-    strip(module, KernelSpec(ISAS["neon"], "f32", "f32", Tile(1, 1, 1, 2), IN_PLACE, IN_PLACE, GROUPS, (1, 1), slide=1))
+    strip(module, strip_of("neon", Tile(1, 1, 1, 2), 1))
     assert str(module) == (GOLDEN / "strip.ll").read_text()
 
 
@@ -63,15 +74,9 @@ OURS = re.compile(
 
 @tiers("isa, fmt", list(ISAS), ["f32", "bf16", "f16"], every=4)
 def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
-    packed = (
-        KernelSpec(ISAS[isa], fmt, fmt, shape, lies, lies, lanes, (5, 3) if lanes == GROUPS else (0, 0))
-        for lies, shape, lanes in product(
-            (CHANNELS, POSITIONS, STRIDED), (Tile(5, 2), Tile(2, 1, 2, 3)), (CHANNELS, GROUPS)
-        )
-    )
-    strips = (
-        KernelSpec(ISAS[isa], fmt, fmt, Tile(1, 1, 3, 3), IN_PLACE, IN_PLACE, GROUPS, (1, 1), slide=n) for n in (0, 1)
-    )
+    ways = product((ITEMS, TERMS, NEITHER), (Tile(5, 2), Tile(2, 1, 2, 3)), (ITEMS, GROUPS))
+    packed = (spec_under(isa, shape, lanes, fmt, lies) for lies, shape, lanes in ways)
+    strips = (strip_of(isa, Tile(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
     for spec in chain(packed, strips):
         text = jit.assembly(weights_module(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
@@ -96,10 +101,10 @@ TILES = [(isa, tile) for isa in ISAS for tile in ISAS[isa].tiles]
 
 
 @pytest.mark.parametrize(("isa", "shape"), TILES)
-@pytest.mark.parametrize("lies", [CHANNELS, IN_PLACE])
-def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], lies: str) -> None:
+@pytest.mark.parametrize("place", [False, True])
+def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], place: bool) -> None:
     rows, vectors = shape
-    text = jit.assembly(weights_module(spec_of(isa, rows, vectors, rows_lie=lies)), ISAS[isa])
+    text = jit.assembly(weights_module(spec_of(isa, rows, vectors, place=place)), ISAS[isa])
     (loop,) = inner_loops(text, f"tile{vectors}")
     multiplies = sum("fmadd" in line or "fmla" in line for line in loop)
     assert multiplies == rows * vectors
@@ -110,9 +115,9 @@ def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], lies: str) ->
 
 SEVERAL_TAPS = [
     ("avx512", Tile(1, 1, 1, 7), GROUPS), ("avx512", Tile(1, 1, 3, 3), GROUPS), ("avx512", Tile(4, 2, 1, 3), GROUPS),
-    ("avx512", Tile(3, 4, 1, 2), CHANNELS), ("avx512", Tile(3, 1, 3, 3), CHANNELS),
-    ("avx512", Tile(1, 2, 1, 12), CHANNELS),
-    ("avx2", Tile(1, 1, 1, 7), GROUPS), ("avx2", Tile(1, 1, 3, 3), GROUPS), ("avx2", Tile(3, 2, 1, 2), CHANNELS),
+    ("avx512", Tile(3, 4, 1, 2), ITEMS), ("avx512", Tile(3, 1, 3, 3), ITEMS),
+    ("avx512", Tile(1, 2, 1, 12), ITEMS),
+    ("avx2", Tile(1, 1, 1, 7), GROUPS), ("avx2", Tile(1, 1, 3, 3), GROUPS), ("avx2", Tile(3, 2, 1, 2), ITEMS),
     ("neon", Tile(1, 1, 1, 7), GROUPS), ("neon", Tile(1, 1, 3, 3), GROUPS),
 ]  # fmt: skip
 
@@ -120,9 +125,7 @@ SEVERAL_TAPS = [
 @pytest.mark.parametrize(("isa", "tile", "lanes"), SEVERAL_TAPS)
 def test_the_loop_of_several_taps(isa: str, tile: Tile, lanes: str) -> None:
     """Where all taps exist: as many multiplies as sums, none of them spilt."""
-    channels = (tile.rows, tile.vectors) if lanes == GROUPS else (0, 0)
-    spec = KernelSpec(ISAS[isa], "f32", "f32", tile, CHANNELS, CHANNELS, lanes, channels)
-    loops = inner_loops(jit.assembly(weights_module(spec), ISAS[isa]), f"tile{tile.vectors}")
+    loops = inner_loops(jit.assembly(weights_module(spec_under(isa, tile, lanes)), ISAS[isa]), f"tile{tile.vectors}")
     sums = tile.taps * tile.rows * tile.vectors
     counts = [sum("fmadd" in line or "fmla" in line for line in loop) for loop in loops]
     assert counts[0] == sums
@@ -188,8 +191,8 @@ def test_processors(isa: str, cpu: str, capfd: pytest.CaptureFixture[str]) -> No
     """For each: it compiles, wants no symbol, and its inner loop keeps all sums in registers; types in turn."""
     rows, vectors = ISAS[isa].tiles[0]
     fmt = ("f32", "bf16", "f16")[NAMED.index((isa, cpu)) % 3]
-    lies = (CHANNELS, POSITIONS)[NAMED.index((isa, cpu)) % 2]
-    text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, fmt, lies, lies), capfd)
+    lies = (ITEMS, TERMS)[NAMED.index((isa, cpu)) % 2]
+    text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, fmt, lies), capfd)
     assert wanted <= {"_GLOBAL_OFFSET_TABLE_"}
     (loop,) = inner_loops(text, f"tile{vectors}")
     assert sum("fmadd" in line or "fmla" in line for line in loop) == rows * vectors
@@ -199,10 +202,10 @@ def test_processors(isa: str, cpu: str, capfd: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(("isa", "cpu"), [("avx512", "znver5"), ("avx2", "haswell"), ("neon", "neoverse-v2")])
 def test_every_tile_of_a_processor(isa: str, cpu: str, capfd: pytest.CaptureFixture[str]) -> None:
     for rows, vectors in ISAS[isa].tiles:
-        for lies in (CHANNELS, IN_PLACE):
-            text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, "f32", lies), capfd)
+        for place in (False, True):
+            text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, place=place), capfd)
             assert wanted <= {"_GLOBAL_OFFSET_TABLE_"}
-            assert spills(text, vectors) == [], (rows, vectors, lies)
+            assert spills(text, vectors) == [], (rows, vectors, place)
 
 
 def test_a_processor_that_llvm_does_not_know_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
@@ -234,7 +237,7 @@ def test_a_kernel_is_compiled_once() -> None:
         made.append(spec)
         return weights_module(spec)
 
-    spec = spec_of(HOST[0], 3, 1, "bf16", STRIDED, POSITIONS)
+    spec = spec_of(HOST[0], 3, 1, "bf16", NEITHER)
     kernels: list[object] = []
     callers = [threading.Thread(target=lambda: kernels.append(jit.compile(spec, generate))) for _ in range(6)]
     for caller in callers:
@@ -246,7 +249,7 @@ def test_a_kernel_is_compiled_once() -> None:
 
 
 def test_an_error_while_generating_reaches_the_caller_and_is_not_kept() -> None:
-    spec = spec_of(HOST[0], 4, 1, "f16", STRIDED, STRIDED)
+    spec = spec_of(HOST[0], 4, 1, "f16", NEITHER)
 
     def fail(_: KernelSpec) -> str:
         raise RuntimeError("no text")

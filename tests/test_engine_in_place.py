@@ -10,7 +10,7 @@ import pytest
 from convgrad import engines
 from convgrad.notation import problem
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import CHANNELS, IN_PLACE, Plan
+from convgrad.plan.recipe import Plan
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, ISAS, Array, empty, made, plans_for
@@ -31,7 +31,7 @@ LINES = (
 
 def in_place(one: Problem, operands: list[Array], isa: str, l2_bytes: int) -> list[Plan]:
     plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=l2_bytes)
-    return [plan for plan in plans if plan.spec.lane_layout == IN_PLACE and not plan.spec.groups_in_lanes]
+    return [plan for plan in plans if plan.spec.lanes.in_place and not plan.spec.groups_in_lanes]
 
 
 @pytest.mark.parametrize("isa", HOST)
@@ -57,15 +57,15 @@ def test_the_specified_bits_and_nothing_beside(line: str, isa: str) -> None:
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(
-    ("line", "lanes"),
+    ("line", "there"),
     [
-        (LINES[0], IN_PLACE),
-        (LINES[0].replace("oc32", "oc33"), CHANNELS),  # no whole vectors: the last would run over
-        (LINES[0].replace("oc32", "oc128"), CHANNELS),  # positions far apart,
-        ("BWD_W f32 NXC g16mb8ic48ih56oc1024oh56kh3ph1", CHANNELS),  # of all groups together
-        (LINES[0].replace("f32", "bf16"), CHANNELS),
+        (LINES[0], True),
+        (LINES[0].replace("oc32", "oc33"), False),  # no whole vectors: the last would run over
+        (LINES[0].replace("oc32", "oc128"), False),  # positions far apart,
+        ("BWD_W f32 NXC g16mb8ic48ih56oc1024oh56kh3ph1", False),  # of all groups together
+        (LINES[0].replace("f32", "bf16"), False),
     ],
 )
-def test_what_is_read_in_place(line: str, lanes: str, isa: str) -> None:
+def test_what_is_read_in_place(line: str, there: bool, isa: str) -> None:
     """As plans say for made-up machines."""
-    assert engines.plan_of(problem(line), Machine(ISAS[isa], l2_bytes=1 << 20), 1).spec.lane_layout == lanes
+    assert engines.plan_of(problem(line), Machine(ISAS[isa], l2_bytes=1 << 20), 1).spec.lanes.in_place == there

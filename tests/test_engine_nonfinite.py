@@ -13,7 +13,7 @@ from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
-from convgrad.plan.recipe import Plan
+from convgrad.plan.recipe import TILE, Plan
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
@@ -76,7 +76,7 @@ def runners(one: Problem, operands: list[Array]) -> list[Callable[[Array], None]
     for isa in HOST:
         by_kernel = {}
         for plan in reversed(plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 10)):
-            by_kernel[plan.rows, plan.spec.row_layout] = plan
+            by_kernel[plan.rows, plan.spec.rows.in_place] = plan
         for plan in by_kernel.values():
             call = prepare_plan(plan, one, operands, empty(one))
             ways.append(lambda out, call=call: call.execute(operands, out))
@@ -184,9 +184,9 @@ def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list
     """Return plans whose tiles have several taps, unlike one another."""
     plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 14)
     by_kind = {
-        (plan.strategy, plan.rows, plan.spec.lane_layout, plan.spec.tile.outer_taps > 1): plan
+        (plan.strategy, plan.rows, plan.spec.lanes, plan.spec.tile.outer_taps > 1): plan
         for plan in reversed(plans)
-        if plan.spec.tile.inner_taps > 1 and not plan.spec.groups_in_place
+        if plan.spec.tile.inner_taps > 1 and plan.spec.body == TILE
     }
     return list(by_kind.values())
 

@@ -12,7 +12,7 @@ from convgrad.notation import problem
 from convgrad.plan.choose import plan
 from convgrad.plan.joins import joins, joins_apart, levels_of
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.recipe import IN_PLACE, Plan
+from convgrad.plan.recipe import Plan
 from convgrad.plan.schedule import schedule
 from convgrad.plan.view import View, blocks_of, pieces, view
 from convgrad.spec.geometry import Conv
@@ -54,7 +54,7 @@ def test_a_plan_is_a_value_that_explains_itself() -> None:
 def test_rows_are_the_wider_operand_of_a_pointwise_layer() -> None:
     for shape, rows in (("ic256ih56oc64oh56", "src"), ("ic64ih56oc256oh56", "dst")):
         one, _ = best(f"BWD_W f32 NXC mb8{shape}kh1ph0")
-        assert (one.rows, one.spec.row_layout) == (rows, IN_PLACE)
+        assert (one.rows, one.spec.rows.in_place) == (rows, True)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 64])

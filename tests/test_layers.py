@@ -64,6 +64,7 @@ ORDERS = {
         "sides",
         "joins",
         "taps",
+        "slices",
         "tasks",
         "tiling",
         "cuts",

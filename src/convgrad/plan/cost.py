@@ -12,15 +12,13 @@ from convgrad.plan import rates
 from convgrad.plan.cuts import Cut, lines_held
 from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, IN_PLACE, POSITIONS, STRIDED, KernelSpec
+from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, STRIP, TERMS, KernelSpec, Read
 from convgrad.plan.taps import starts
 from convgrad.plan.view import View, blocks_of, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
-PACK_NS = {
-    CHANNELS: rates.PACK_ITEMS_NS, POSITIONS: rates.PACK_TERMS_NS, STRIDED: rates.PACK_NEITHER_NS, IN_PLACE: 0.0
-}  # fmt: skip
+PACK_NS = {ITEMS: rates.PACK_ITEMS_NS, TERMS: rates.PACK_TERMS_NS, NEITHER: rates.PACK_NEITHER_NS}
 # By what lies next to each other in the output: the first that does, as engines/llvm/finish.py has it; or nothing.
 FINISH_NS = {
     "lanes": rates.FINISH_LANES_NS, "rows": rates.FINISH_ROWS_NS, "taps": rates.FINISH_TAPS_NS,
@@ -48,7 +46,7 @@ class Kernel:
 def kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec, rows: str) -> Kernel:
     """Return a kernel with what it costs on a problem."""
     finish = _finish_ns(problem, view, spec, rows)
-    if spec.groups_in_place:
+    if spec.body == STRIP:
         return Kernel(spec, rows, _strip_ns(problem, view, machine, spec), finish, 0.0, 0.0)
     conv, lanes = view.conv, "dst" if rows == "src" else "src"
     elements = {
@@ -56,10 +54,7 @@ def kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec, row
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
     read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
-    row_pack, lane_pack = (
-        PACK_NS[lies] + (rates.SPREAD_NS * spread if lies == CHANNELS else 0.0) + read_ns
-        for lies, spread in zip((spec.row_layout, spec.lane_layout), spec.group_channels, strict=True)
-    )
+    row_pack, lane_pack = (_pack_ns(spec, read) + read_ns for read in (spec.rows, spec.lanes))
     compute = _tile_ns(view, machine, spec, rows)
     return Kernel(spec, rows, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
 
@@ -67,13 +62,13 @@ def kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec, row
 def time_ns(kernel: Kernel, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
     """Return the time under a cut: each part of the rows packs all lanes again, and chunks overlap in src."""
     spec, largest, size = kernel.spec, cut.largest, problem.operand_format.dtype.itemsize
-    in_order = POSITIONS in (spec.row_layout, spec.lane_layout) or (spec.groups_in_place and cut.parts[0] == 1)
+    in_order = TERMS in (spec.rows.lies, spec.lanes.lies) or (spec.body == STRIP and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
     apart = 1.0 if view.conv.groups == 1 or in_order else 1 + rates.APART_BYTES / piece
     pack = {"rows": kernel.row_pack_ns, "lanes": kernel.lane_pack_ns}
     pack["rows" if kernel.rows == "src" else "lanes"] *= _halo(view, cut.chunk.blocks)
     _, rows, lanes, taps, _ = cut.parts
-    compute = kernel.compute_ns * apart if spec.groups_in_place else kernel.compute_ns
+    compute = kernel.compute_ns * apart if spec.body == STRIP else kernel.compute_ns
     alone = compute + kernel.finish_ns + apart * taps * (pack["rows"] * lanes + pack["lanes"] * rows)
     images = min(1.0, largest[4] * blocks_of(view.conv)[1] / view.conv.batch)
     share = prod(largest[:4]) / prod(cut.panels[:4]) * images
@@ -106,7 +101,7 @@ def _tile_ns(view: View, machine: Machine, spec: KernelSpec, rows: str) -> float
     if tile.taps == 1 and not spec.groups_in_lanes:
         terms = conv.batch * conv.positions * conv.taps
         cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps) for n, v in widths)
-        if spec.row_layout == IN_PLACE and conv.taps > 1 and channels[rows] > rates.CROWDING_CHANNELS:
+        if spec.rows.in_place and conv.taps > 1 and channels[rows] > rates.CROWDING_CHANNELS:
             cycles *= rates.IN_PLACE_CROWDED
     else:
         cycles = sum(n * _taps_cycles(view, spec, v) for n, v in widths)
@@ -128,7 +123,7 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     conv, tile = view.conv, spec.tile
     inner = conv.axes[-1]
     sums = tile.taps * tile.rows * vectors
-    loads = tile.rows * (tile.taps if spec.taps_on_rows else 1) + vectors * (1 if spec.taps_on_rows else tile.taps)
+    loads = tile.rows * (tile.taps if spec.rows.moves else 1) + vectors * (1 if spec.rows.moves else tile.taps)
     position = max(sums / 2, rates.TAPS_LOAD_CYCLES * loads, rates.LEAST_CYCLES) + rates.TERM_CYCLES
     if sums > rates.GROUPS_FULL * spec.isa.registers and spec.groups_in_lanes:
         position *= rates.GROUPS_SLOWER
@@ -190,6 +185,14 @@ def _finish_ns(problem: Problem, view: View, spec: KernelSpec, rows: str) -> flo
     size, ways = problem.output_format.dtype.itemsize, {"lanes": next_lane, "rows": next_row, "taps": next_tap}
     way = next((name for name, step in ways.items() if step == size), "")
     return FINISH_NS[way] * conv.dst_channels * channels["src"] * conv.taps
+
+
+def _pack_ns(spec: KernelSpec, read: Read) -> float:
+    """Return what packing an element takes."""
+    if read.in_place:
+        return 0.0
+    spread = read.items if spec.groups_in_lanes and read.lies == ITEMS else 0
+    return PACK_NS[read.lies] + rates.SPREAD_NS * spread
 
 
 def _halo(view: View, slice_blocks: int) -> float:

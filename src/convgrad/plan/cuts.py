@@ -12,7 +12,7 @@ from convgrad.plan.joins import levels_of
 from convgrad.plan.lines import tap_share
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.rates import ALL_BYTES, L2_WAYS, MOST_AGAIN
-from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec, Parts
+from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Parts
 from convgrad.plan.taps import starts
 from convgrad.plan.view import View, blocks_of, per_group
 from convgrad.spec.order import BLOCK
@@ -72,7 +72,7 @@ def panels_of(view: View, spec: KernelSpec, rows: str) -> Parts:
     return (
         ceil(conv.groups / spec.groups_a_panel),
         ceil(channels[rows] / spec.tile.rows),
-        ceil(channels[lanes] / spec.lane_channels),
+        ceil(channels[lanes] / spec.lane_items),
         len(starts(prod(axis.kernel for axis in outer), spec.tile.outer_taps))
         * len(starts(inner.kernel, spec.tile.inner_taps)),
         ceil(conv.batch / blocks_of(conv)[1]),
@@ -117,12 +117,12 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: Part
     batch = min(conv.batch, units * together)
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
     tile_bytes = levels * spec.tile_bytes
-    if spec.groups_in_place:  # nothing is packed; chains wait beside the sums
+    if spec.body == STRIP:  # nothing is packed; chains wait beside the sums
         return Chunk(0, batch if blocks == 1 else 1, (levels + 1) * spec.tile_bytes * groups * taps)
     sources = prod(axis.src for axis in conv.axes)
     stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
-    row_bytes = spec.row_bytes * stretch[rows]  # a position of a panel
-    lane_bytes = spec.lane_bytes * stretch["dst" if rows == "src" else "src"]
+    row_bytes = spec.term_bytes(spec.rows) * stretch[rows]  # a position of a panel
+    lane_bytes = spec.term_bytes(spec.lanes) * stretch["dst" if rows == "src" else "src"]
     channels = per_group(view)
     read = 0.0
     if spec.groups_in_lanes:
@@ -130,14 +130,14 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: Part
     else:
         row_panels_packed, lane_panels_packed = row_panels, lane_panels
         read = sum(channels[t] * stretch[t] for t in channels) * size * groups if groups > 1 else 0.0
-    row_packed = 0.0 if spec.row_layout == IN_PLACE else row_bytes * row_panels_packed
+    row_packed = 0.0 if spec.rows.in_place else row_bytes * row_panels_packed
     lane_read = lane_bytes * lane_panels_packed
-    packed = row_packed + (0.0 if spec.lane_layout == IN_PLACE else lane_read)
+    packed = row_packed + (0.0 if spec.lanes.in_place else lane_read)
     everything = batch * conv.positions
     fits = (
         packed if spec.groups_in_lanes else row_bytes + lane_bytes
     ) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
-    if spec.row_layout == IN_PLACE:
+    if spec.rows.in_place:
         fits = fits and everything <= 2 * lines_held(machine.l2_bytes, L2_WAYS, view.strides(rows)[-1])
     fits = fits and read * everything <= machine.l2_bytes // 2
     if blocks == 1 and fits:
@@ -145,7 +145,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: Part
     sums = tile_bytes * groups * row_panels * lane_panels * taps
     budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
     held = row_packed
-    if spec.row_layout == IN_PLACE:  # other channels lie between, and crowd the sets of a cache
+    if spec.rows.in_place:  # other channels lie between, and crowd the sets of a cache
         held = channels[rows] * stretch[rows] * F32_BYTES
     room = budget / max(1.0, held + lane_read + read)  # positions
     if blocks == 1:

@@ -7,10 +7,11 @@ from math import prod
 
 from convgrad.plan.machine import Isa
 
-# How an operand lies in memory, for the pack that reads it: its channels are neighbours, or its positions are, or
-# neither; "in place" is read by the tile itself. Extents and other strides are run-time arguments.
-CHANNELS, POSITIONS, STRIDED, IN_PLACE = "channels", "positions", "strided", "in place"
-GROUPS = "groups"  # the other thing that lanes may hold
+# What lies next to each other in an operand's memory: the items of a term (channels of a position), the terms of an
+# item, or neither. Extents and other strides are run-time arguments.
+ITEMS, TERMS, NEITHER = "items", "terms", "neither"
+GROUPS = "groups"  # the other thing that lanes may hold, beside items
+TILE, STRIP = "tile", "strip"  # bodies: an outer product of panels; taps of a strip of a row, as it lies
 F32_BYTES = 4
 Parts = tuple[int, int, int, int, int]
 
@@ -39,18 +40,33 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Read:
+    """How a tile meets an operand: packed first, or where it lies, and whether a tap moves it.
+
+    Of a tile of one tap the rows are said to move: its kernel is the same whichever operand does.
+    """
+
+    lies: str
+    items: int  # that a packed term has: a panel's, or, where lanes hold groups, a group's
+    in_place: bool = False
+    moves: bool = False
+
+    def __str__(self) -> str:
+        return "in place" if self.in_place else {NEITHER: "packed one by one"}.get(self.lies, f"packed by {self.lies}")
+
+
+@dataclass(frozen=True)
 class KernelSpec:
     """All that a compiled kernel is specialised on: no extents, so that a new shape compiles nothing."""
 
     isa: Isa
     operand: str  # the operands' format
     output: str
+    body: str
     tile: Tile
-    row_layout: str
-    lane_layout: str
-    lanes_hold: str = CHANNELS
-    group_channels: tuple[int, int] = (0, 0)  # of rows and lanes, where lanes hold groups
-    taps_on_rows: bool = True  # whether rows or lanes are of src, which moves with the taps of a tile
+    rows: Read
+    lanes: Read
+    lanes_hold: str = ITEMS
     adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
     slide: int = 0  # inner taps from a position to the next, whose other values stay in registers; 0: none do
 
@@ -59,25 +75,19 @@ class KernelSpec:
         """Whether a lane is a group."""
         return self.lanes_hold == GROUPS
 
-    def in_place(self, rows: str) -> tuple[str, ...]:
-        """Return the operands that the tile reads where they are, given which its rows are from."""
-        by_operand = (rows, self.row_layout), ("dst" if rows == "src" else "src", self.lane_layout)
-        return tuple(tensor for tensor, lies in by_operand if lies == IN_PLACE)
-
-    @property
-    def groups_in_place(self) -> bool:
-        """Whether lanes hold groups, and the tile reads them where they are."""
-        return self.groups_in_lanes and self.row_layout == IN_PLACE
-
     @property
     def groups_a_panel(self) -> int:
         """Groups computed at once."""
         return self.isa.lanes if self.groups_in_lanes else 1
 
+    def term_bytes(self, read: Read) -> int:
+        """What a packed term takes."""
+        return F32_BYTES * read.items * self.groups_a_panel
+
     @property
-    def row_bytes(self) -> int:
-        """What a packed position of the rows takes."""
-        return F32_BYTES * (self.group_channels[0] * self.isa.lanes if self.groups_in_lanes else self.tile.rows)
+    def moving(self) -> Read:
+        """The operand that moves with a tile's taps."""
+        return self.rows if self.rows.moves else self.lanes
 
     @property
     def width(self) -> int:
@@ -85,18 +95,8 @@ class KernelSpec:
         return self.tile.vectors * self.isa.lanes
 
     @property
-    def lane_bytes(self) -> int:
-        """What a packed position of the lanes takes."""
-        return F32_BYTES * (self.group_channels[1] * self.isa.lanes if self.groups_in_lanes else self.width)
-
-    @property
-    def moving_bytes(self) -> int:
-        """What a packed position of the operand that moves with the taps takes."""
-        return self.row_bytes if self.taps_on_rows else self.lane_bytes
-
-    @property
-    def lane_channels(self) -> int:
-        """Channels of the lanes' operand in a full tile."""
+    def lane_items(self) -> int:
+        """Items of the lanes' operand in a full tile."""
         return self.tile.vectors if self.groups_in_lanes else self.width
 
     @property
@@ -151,14 +151,11 @@ class Plan:
     def words(self) -> str:
         """Strategy, kernel and layouts in one line."""
         spec = self.spec
-        return (
-            f"{self.strategy}: {spec}, rows from {self.rows} ({spec.row_layout}), "
-            f"lanes from {self.lanes} ({spec.lane_layout})"
-        )
+        return f"{self.strategy}: {spec}, rows from {self.rows} ({spec.rows}), lanes from {self.lanes} ({spec.lanes})"
 
     def __str__(self) -> str:
         packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
-        read = "read in place" if self.spec.groups_in_place else f"{packed} packed at a time"
+        read = "read in place" if self.spec.body == STRIP else f"{packed} packed at a time"
         kept = f", {self.kept_bytes / 1024:.0f} KiB of sums shared" if self.kept_bytes else ""
         lines = [
             self.words,

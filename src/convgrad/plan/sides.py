@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import MOST_APART_BYTES
-from convgrad.plan.recipe import CHANNELS, POSITIONS, STRIDED
+from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, KernelSpec, Read
 from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand as a tile meets it. From an item, a term, a group, an image to the next there are so many bytes.
+
+    An item is a channel here, a term a position.
+    """
+
+    tensor: str
+    read: Read
+    items: int  # of a group
+    item: int
+    term: int
+    group: int
+    image: int
+    step: int  # from a term of the operand to the next as the tile reads it: packed, or in place
+    stride: int  # terms of the operand from a term of the sum to the next
+    out: int  # from what an item becomes in the output to the next
+
+
+def sides_of(view: View, spec: KernelSpec, rows: str) -> tuple[Side, Side]:
+    """Return the sides that a kernel's rows and lanes are from; ``rows`` is src or dst."""
+    return _side(view, spec, spec.rows, rows), _side(view, spec, spec.lanes, "dst" if rows == "src" else "src")
+
+
+def _side(view: View, spec: KernelSpec, read: Read, tensor: str) -> Side:
+    (image, item, *_), term, items = view.strides(tensor), inner_step(view, tensor), per_group(view)[tensor]
+    step = term if read.in_place else spec.term_bytes(read)
+    stride = view.conv.axes[-1].stride if tensor == "src" else 1
+    out = dict(zip(("dst", "src"), view.weights_strides, strict=False))[tensor]
+    return Side(tensor, read, items, item, term, items * item, image, step, stride, out)
 
 
 def inner_step(view: View, tensor: str) -> int:
@@ -17,18 +51,18 @@ def inner_step(view: View, tensor: str) -> int:
     return strides[-1] if together is None else together
 
 
-def layout(view: View, tensor: str, size: int) -> str:
-    """Return how a (N, C, X...) array lies, by what is next to what; one channel lies as you like."""
+def lies(view: View, tensor: str, size: int) -> str:
+    """Return what lies next to each other of src or dst, ``size`` bytes a value; one channel lies as you like."""
     shape = view.conv.src_shape if tensor == "src" else view.conv.dst_shape
     if view.strides(tensor)[1] == size or shape[1] == 1:
-        return CHANNELS
-    return POSITIONS if inner_step(view, tensor) == size else STRIDED
+        return ITEMS
+    return TERMS if inner_step(view, tensor) == size else NEITHER
 
 
 def readable_in_place(problem: Problem, view: View, tensor: str) -> bool:
     """Tiles can read an operand where it is if f32 channels are neighbours and positions of a row one step apart."""
     size = problem.operand_format.dtype.itemsize
-    if problem.operand_format.name != "f32" or layout(view, tensor, size) != CHANNELS:
+    if problem.operand_format.name != "f32" or lies(view, tensor, size) != ITEMS:
         return False
     extents = tuple(a.dst for a in view.conv.axes)
     return not view.pointwise or collapsed(extents, view.strides(tensor)[2:]) is not None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.rates import SHORTEST_LINE
-from convgrad.plan.recipe import IN_PLACE, KernelSpec
+from convgrad.plan.recipe import STRIP, KernelSpec
+from convgrad.plan.sides import Side
 from convgrad.plan.view import Strides, View, offsets, wrapped
 
 TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
@@ -29,7 +29,7 @@ def starts(count: int, size: int) -> list[int]:
 
 def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
     """Return how many positions on padding a tile of several taps may read before a row of src and behind it."""
-    if spec.row_layout == IN_PLACE:  # nothing is there
+    if spec.moving.in_place:  # nothing is there
         return 0, 0
     axis = view.conv.axes[-1]
     reach = (spec.tile.inner_taps - 1) * axis.dilation
@@ -37,9 +37,7 @@ def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
     return min(reach, axis.pad_begin), min(reach, max(behind, 0))
 
 
-def tap_tables(
-    view: View, spec: KernelSpec, steps: Mapping[str, int], rows: str, out_strides: Strides
-) -> dict[str, Table]:
+def tap_tables(view: View, spec: KernelSpec, src: Side, rows: str, out_strides: Strides) -> dict[str, Table]:
     """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
     *outer, inner = view.conv.axes
     tile = spec.tile
@@ -54,7 +52,7 @@ def tap_tables(
         if view.pointwise:
             met = [range(view.conv.positions)]
         first_segment.append(len(segments))
-        if spec.groups_in_place:  # where all taps exist, and where each of them does
+        if spec.body == STRIP:  # where all taps exist, and where each of them does
             all_exist = (max(one.start for one in met), min(one.stop for one in met))
             segments += [(low, max(low, high), 0) for low, high in (all_exist, *((one.start, one.stop) for one in met))]
             continue
@@ -66,7 +64,7 @@ def tap_tables(
     taps, outs = [], []
     for number, u in enumerate(starts(len(outer_out), tile.outer_taps)):
         for at, k in enumerate(firsts):
-            shift = wrapped(k * inner.dilation * steps["src"])
+            shift = wrapped(k * inner.dilation * src.step)
             moved = (shift, 0) if rows == "src" else (0, shift)
             whole, end = first_segment[at : at + 2]
             taps.append((number, *moved, whole, whole + 1, end - whole - 1))

@@ -22,7 +22,7 @@ from convgrad.engines.llvm.join import carry, climb, gather, keep, when_all_ende
 from convgrad.engines.llvm.pack import clear, pack, pack_groups
 from convgrad.engines.llvm.tile import LINE_ROW_BYTES, tile
 from convgrad.plan.joins import JOIN
-from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
+from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec
 from convgrad.plan.schedule import CHUNK
 from convgrad.plan.taps import TAP
 from convgrad.plan.tasks import TASK
@@ -31,7 +31,7 @@ from convgrad.plan.tasks import TASK
 def weights_module(spec: KernelSpec) -> str:
     """Return the IR of ``driver(arguments, scratch)`` for weight gradients, and of all it calls."""
     module = Module()
-    if spec.groups_in_place:
+    if spec.body == STRIP:
         strips.task(module, spec)
     else:
         _packed_task(module, spec)
@@ -42,13 +42,13 @@ def weights_module(spec: KernelSpec) -> str:
 def _packed_task(module: Module, spec: KernelSpec) -> None:
     """Emit ``task`` and what it calls, where operands are packed before they are multiplied."""
     if spec.groups_in_lanes:
-        pack_groups(module, spec, "pack_rows", spec.row_layout, spec.group_channels[0])
-        pack_groups(module, spec, "pack_lanes", spec.lane_layout, spec.group_channels[1])
+        pack_groups(module, spec, "pack_rows", spec.rows.lies, spec.rows.items)
+        pack_groups(module, spec, "pack_lanes", spec.lanes.lies, spec.lanes.items)
     else:
-        if spec.row_layout != IN_PLACE:
-            pack(module, spec, "pack_rows", spec.row_layout, spec.tile.rows)
-        if spec.lane_layout != IN_PLACE:
-            pack(module, spec, "pack_lanes", spec.lane_layout, spec.width)
+        if not spec.rows.in_place:
+            pack(module, spec, "pack_rows", spec.rows.lies, spec.tile.rows)
+        if not spec.lanes.in_place:
+            pack(module, spec, "pack_lanes", spec.lanes.lies, spec.width)
     if spec.tile.inner_taps > 1:
         clear(module, spec)
     for vectors in tile_widths(spec):
@@ -63,8 +63,9 @@ def tile_widths(spec: KernelSpec) -> list[int]:
     """Return the tiles' vectors, the full ones first: panels of channels at the end may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.recipe import CHANNELS, KernelSpec, Tile
-    >>> [tile_widths(KernelSpec(ISAS["avx2"], "f32", "f32", Tile(1, v), CHANNELS, CHANNELS)) for v in (4, 3)]
+    >>> from convgrad.plan.recipe import ITEMS, TILE, KernelSpec, Read, Tile
+    >>> read = Read(ITEMS, 8)
+    >>> [tile_widths(KernelSpec(ISAS["avx2"], "f32", "f32", TILE, Tile(1, v), read, read)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """
     vectors = spec.tile.vectors
@@ -149,8 +150,8 @@ def _first_row(f: Function, spec: KernelSpec, a: Arguments, panel: Value) -> Val
 
 def _first_lane(f: Function, spec: KernelSpec, a: Arguments, panel: Value) -> Value:
     """Return the first channel of a lane panel: where lanes hold groups, the last one overlaps the one before too."""
-    first = panel * spec.lane_channels
-    return f.least(first, a.lane_channels - spec.lane_channels) if spec.groups_in_lanes else first
+    first = panel * spec.lane_items
+    return f.least(first, a.lane_channels - spec.lane_items) if spec.groups_in_lanes else first
 
 
 def _pack(
@@ -158,10 +159,10 @@ def _pack(
 ) -> tuple[Value, Value]:
     """Pack a chunk of one group, and return where its rows and its lanes lie."""
     x = f.at(f.at(a.rows, t["group"] * a.row_group), c["image"] * a.row_n)
-    if spec.row_layout != IN_PLACE:
+    if not spec.rows.in_place:
         x = _pack_rows(f, spec, a, t, c, x)
     y = f.at(f.at(a.lanes, t["group"] * a.lane_group), c["image"] * a.lane_n)
-    if spec.lane_layout != IN_PLACE:
+    if not spec.lanes.in_place:
         y = _pack_lanes(f, spec, a, t, c, y)
     return x, y
 
@@ -169,13 +170,13 @@ def _pack(
 def _pack_groups(f: Function, spec: KernelSpec, a: Arguments, t: Mapping[str, Value], c: Mapping[str, Value]) -> None:
     """Pack a chunk of all groups of a task, rows and lanes."""
     groups = f.least(a.group_count - t["group"] * spec.isa.lanes, t["groups"] * spec.isa.lanes)
-    for side, moves in (("row", spec.taps_on_rows), ("lane", not spec.taps_on_rows)):
+    for side, moves in (("row", spec.rows.moves), ("lane", spec.lanes.moves)):
         n, step, apart, channel, from_, to_ = (
             getattr(a, f"{side}_{word}") for word in ("n", "i", "g", "c", "group", "panel")
         )
         entries = f.at(getattr(a, f"{side}_entries"), c[f"{side}_entry"] * ENTRY_BYTES)
         source = f.at(f.at(getattr(a, f"{side}s"), t["group"] * from_), c["image"] * n)
-        size = spec.row_bytes if side == "row" else spec.lane_bytes
+        size = spec.term_bytes(spec.rows) if side == "row" else spec.term_bytes(spec.lanes)
         with f.loop(c["images"], to=f.at(f.scratch, getattr(a, f"{side}_at")), source=source) as image:
             with f.loop(c[f"{side}_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
@@ -195,7 +196,7 @@ def _pack_rows(
         with f.loop(c["images"], to=panel.to, source=source) as image:
             with f.loop(c["row_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-                to = _packed(f, spec, a, entry.to, count * spec.row_bytes, spec.taps_on_rows, "pack_rows",
+                to = _packed(f, spec, a, entry.to, count * spec.term_bytes(spec.rows), spec.rows.moves, "pack_rows",
                              (where, count, a.row_i, a.row_c, spec.tile.rows))  # fmt: skip
                 entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, a.row_image), source=f.at(image.source, a.row_n))
@@ -214,7 +215,7 @@ def _pack_lanes(
         with f.loop(c["images"], to=panel.to, source=f.at(y, first * a.lane_c)) as image:
             with f.loop(c["lane_entries"], to=image.to, entry=entries) as entry:
                 where, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-                to = _packed(f, spec, a, entry.to, count * spec.lane_bytes, not spec.taps_on_rows, "pack_lanes",
+                to = _packed(f, spec, a, entry.to, count * spec.term_bytes(spec.lanes), spec.lanes.moves, "pack_lanes",
                              (where, count, a.lane_i, a.lane_c, channels))  # fmt: skip
                 entry.next(to=to, entry=f.at(entry.entry, ENTRY_BYTES))
             image.next(to=f.at(image.to, a.lane_image), source=f.at(image.source, a.lane_n))
@@ -250,7 +251,7 @@ def _lane_panel(
     first_tap, left = f.at(a.taps, t["tap"] * TAP_BYTES), _lanes_left(f, spec, a, t, panel)
     if spec.groups_in_lanes:
         y = f.at(y, _first_lane(f, spec, a, panel) * (spec.isa.lanes * F32_BYTES))
-    elif spec.lane_layout == IN_PLACE:
+    elif spec.lanes.in_place:
         y = f.at(y, _first_lane(f, spec, a, panel) * F32_BYTES)
     else:
         y = f.at(y, lane.index * a.lane_panel)
@@ -259,7 +260,7 @@ def _lane_panel(
         if spec.groups_in_lanes:
             at = first_row * (spec.isa.lanes * F32_BYTES)
         else:
-            at = first_row * F32_BYTES if spec.row_layout == IN_PLACE else row.index * a.row_panel
+            at = first_row * F32_BYTES if spec.rows.in_place else row.index * a.row_panel
         with f.when(going(f, a)), f.loop(t["taps"], sums=row.sums, tap=first_tap) as tap:
             number = ((group * t["lanes"] + lane.index) * t["rows"] + row.index) * t["taps"] + tap.index
             kept = f.at(f.at(a.kept, t["kept"]), number * a.kept_step)
@@ -283,13 +284,13 @@ def _finish(
 ) -> None:  # fmt: skip
     """Write what one panel of lanes and one of rows have under a task's taps."""
     first_lane, first_row = _first_lane(f, spec, a, panel), _first_row(f, spec, a, row)
-    skip_row, skip_lane = row * spec.tile.rows - first_row, panel * spec.lane_channels - first_lane
-    lane_step = a.out_g if spec.groups_in_lanes else a.out_lane
-    vector_step = a.out_lane if spec.groups_in_lanes else a.out_lane * spec.isa.lanes
+    skip_row, skip_lane = row * spec.tile.rows - first_row, panel * spec.lane_items - first_lane
+    lane_step = a.out_g if spec.groups_in_lanes else a.lane_out
+    vector_step = a.lane_out if spec.groups_in_lanes else a.lane_out * spec.isa.lanes
     outs = f.at(a.outs, t["tap"] * (8 * spec.tile.taps))
-    out = f.at(f.at(f.at(a.out, t["group"] * a.out_group), first_lane * a.out_lane), first_row * a.out_row)
+    out = f.at(f.at(f.at(a.out, t["group"] * a.out_group), first_lane * a.lane_out), first_row * a.row_out)
     f.call("finish", sums, sums_step, outs, t["taps"], out, skip_row, skip_lane, _lanes_left(f, spec, a, t, panel),
-           a.out_row, vector_step, lane_step, a.taps_together, a.accumulate)  # fmt: skip
+           a.row_out, vector_step, lane_step, a.taps_together, a.accumulate)  # fmt: skip
 
 
 def _blocks(

@@ -8,7 +8,7 @@ from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.rates import PACK_AHEAD, PACK_AHEAD_BYTES
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, POSITIONS, STRIDED, KernelSpec
+from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, KernelSpec
 
 
 def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
@@ -34,7 +34,7 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channe
         name, to="ptr", source="ptr", count="i64", step="i64", group_step="i64", channel_step="i64",
         groups="i64", panel_from="i64", panel_to="i64",
     )  # fmt: skip
-    if layout == CHANNELS:
+    if layout == ITEMS:
         _from_groups(f, spec, channels)
         f.done()
         return
@@ -87,7 +87,7 @@ def _apart(f: Function, spec: KernelSpec, vectors: list[Value], to: Value) -> No
 def clear(module: Module, spec: KernelSpec) -> None:
     """Emit ``clear``: zeros in ``size`` bytes, a multiple of what a packed position of src takes, of each panel."""
     lanes = spec.isa.lanes
-    wide = spec.moving_bytes % (lanes * F32_BYTES) == 0
+    wide = spec.term_bytes(spec.moving) % (lanes * F32_BYTES) == 0
     kind, step = (f"<{lanes} x float>", lanes * F32_BYTES) if wide else ("float", F32_BYTES)
     f = module.function("clear", to="ptr", size="i64", panels="i64", panel_step="i64")
     with f.loop(f.panels, panel=f.to) as each:
@@ -209,4 +209,4 @@ def _one_by_one(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
         position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
 
 
-_PACKS = {CHANNELS: _from_channels, POSITIONS: _from_positions, STRIDED: _one_by_one}
+_PACKS = {ITEMS: _from_channels, TERMS: _from_positions, NEITHER: _one_by_one}

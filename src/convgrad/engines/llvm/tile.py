@@ -9,7 +9,7 @@ from itertools import product
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.plan.lines import LINE, NOWHERE
 from convgrad.plan.rates import TILE_AHEAD
-from convgrad.plan.recipe import F32_BYTES, IN_PLACE, KernelSpec
+from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.taps import SEGMENT
 
 LINE_ROW_BYTES = 8 * len(LINE)
@@ -131,7 +131,7 @@ def _stretch(
     if spec.tile.taps == 1:  # its kernel is the same whichever operand its rows are from
         swapped = f.compare("ne", f.swapped, 0)
         moving, fixed = [f.select(swapped, fixed, moving[0])], f.select(swapped, moving[0], fixed)
-    offsets = (moving, [fixed]) if spec.taps_on_rows else ([fixed], moving)
+    offsets = (moving, [fixed]) if spec.rows.moves else ([fixed], moving)
     x, y = (
         {f"{name}{at}": f.at(start, offset + begin * step) for at, offset in enumerate(found)}
         for name, start, found, step in zip("xy", (image.x, image.y), offsets, (f.x_step, f.y_step), strict=True)
@@ -151,20 +151,20 @@ def _positions(
     """A loop over positions; under ``masks`` the sums of absent taps are kept."""
     tile, lanes = spec.tile, spec.isa.lanes
     there = [None] * tile.taps if masks is None else [_there(f, masks, t, lanes) for t in range(tile.taps)]
-    inner = [k * spec.moving_bytes if spec.adjacent else f.tap_step * k for k in range(tile.inner_taps)]
+    inner = [k * spec.term_bytes(spec.moving) if spec.adjacent else f.tap_step * k for k in range(tile.inner_taps)]
     with f.loop(count, **x, **y, **sums) as at:
         rows, columns = ([at.carried[name] for name in side] for side in (x, y))
-        if not spec.taps_on_rows:
+        if spec.lanes.moves:
             held = _row(f, spec, rows[0], 0)
         else:
             columns_here = _columns(f, spec, columns[0], vectors, 0)
         if tile.taps == 1:
             _prefetch(f, spec, rows[0], columns[0], vectors)
         for t, (outer, k) in enumerate(product(range(tile.outer_taps), inner)):
-            if not spec.taps_on_rows:
+            if spec.lanes.moves:
                 columns_here = _columns(f, spec, columns[outer], vectors, k)
             for r in range(tile.rows):
-                row = _item(f, spec, rows[outer], r, k) if spec.taps_on_rows else held[r]
+                row = _item(f, spec, rows[outer], r, k) if spec.rows.moves else held[r]
                 for v in range(vectors):
                     name = f"sum{t}_{r}_{v}"
                     total = f.fma(row, columns_here[v], at.carried[name])
@@ -201,7 +201,7 @@ def _columns(f: Function, spec: KernelSpec, lanes: Value, vectors: int, shift: V
 def _prefetch(f: Function, spec: KernelSpec, x: Value, y: Value, vectors: int) -> None:
     for line in range(0, vectors * spec.isa.lanes * F32_BYTES, 64):
         f.prefetch(f.at(y, f.y_step * TILE_AHEAD + line))
-    if spec.row_layout == IN_PLACE:
+    if spec.rows.in_place:
         f.prefetch(f.at(x, f.x_step * TILE_AHEAD))
         f.prefetch(f.at(x, f.x_next), locality=2)  # what the next chunk will read here
 

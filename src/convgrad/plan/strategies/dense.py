@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import IN_PLACE, KernelSpec
-from convgrad.plan.sides import lanes_in_place, layout, readable_in_place
+from convgrad.plan.recipe import TILE, KernelSpec, Read
+from convgrad.plan.sides import lanes_in_place, lies, readable_in_place
 from convgrad.plan.tiling import outer_products
 from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
@@ -24,10 +25,12 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     names = (problem.operand_format.name, problem.output_format.name)
     channels = per_group(view)
     for (rows, lanes), (most, vectors) in product((("src", "dst"), ("dst", "src")), isa.tiles):
-        row_layouts = [layout(view, rows, size), *([IN_PLACE] if readable_in_place(problem, view, rows) else [])]
-        for tile, lie in product(outer_products(most, vectors, channels[rows]), row_layouts):
+        whole = lanes_in_place(problem, view, isa, lanes, vectors)
+        for tile, in_place in product(outer_products(most, vectors, channels[rows]), (False, True)):
+            if in_place and not readable_in_place(problem, view, rows):
+                continue
+            x = Read(lies(view, rows, size), tile.rows, in_place, moves=True)
+            y = Read(lies(view, lanes, size), vectors * isa.lanes)
             once = tile.rows == channels[rows] and view.conv.taps == 1  # lanes are read by one tile only
-            in_place = once and lanes_in_place(problem, view, isa, lanes, vectors)
-            lanes_lie = layout(view, lanes, size)
-            for other in (lanes_lie, IN_PLACE) if in_place else (lanes_lie,):
-                yield KernelSpec(isa, *names, tile, lie, other), rows
+            for read in (y, replace(y, in_place=True)) if once and whole else (y,):
+                yield KernelSpec(isa, *names, TILE, tile, x, read), rows

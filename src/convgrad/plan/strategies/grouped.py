@@ -7,8 +7,8 @@ from itertools import product
 
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import FEW, GROUP_CHANNELS, MOST_ADDRESSES
-from convgrad.plan.recipe import GROUPS, KernelSpec
-from convgrad.plan.sides import layout
+from convgrad.plan.recipe import GROUPS, TILE, KernelSpec, Read
+from convgrad.plan.sides import lies
 from convgrad.plan.tiling import balanced, under_taps
 from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
@@ -29,10 +29,10 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     axes, channels = view.conv.axes, per_group(view)
     size = problem.operand_format.dtype.itemsize
     names = (problem.operand_format.name, problem.output_format.name)
-    lies = (layout(view, "src", size), layout(view, "dst", size))
-    each = (channels["src"], channels["dst"])
-    shapes = product(*(sorted({balanced(count, n) for n in range(1, 9)}) for count in each))
+    x = Read(lies(view, "src", size), channels["src"], moves=True)
+    y = Read(lies(view, "dst", size), channels["dst"])
+    shapes = product(*(sorted({balanced(read.items, n) for n in range(1, 9)}) for read in (x, y)))
     adjacent = axes[-1].dilation == 1
     for rows, vectors in shapes:
         for tile in under_taps(axes, rows, vectors, isa.registers - vectors - isa.spare, MOST_ADDRESSES):
-            yield KernelSpec(isa, *names, tile, *lies, GROUPS, each, adjacent=adjacent), "src"
+            yield KernelSpec(isa, *names, TILE, tile, x, y, GROUPS, adjacent), "src"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from convgrad.plan import tiling
 from convgrad.plan.machine import ISAS, Isa
 from convgrad.plan.rates import FEW
-from convgrad.plan.recipe import CHANNELS, GROUPS, IN_PLACE, KernelSpec
-from convgrad.plan.sides import layout
+from convgrad.plan.recipe import GROUPS, ITEMS, STRIP, KernelSpec, Read
+from convgrad.plan.sides import lies
 from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem
 
@@ -25,7 +25,7 @@ def why_not(problem: Problem, view: View) -> str:
         return f"a group has {channels} channels"
     if view.conv.multiply_adds < FEW:
         return "there is too little to do for a kernel of its own"
-    if any(layout(view, tensor, size) != CHANNELS for tensor in ("src", "dst")):
+    if any(lies(view, tensor, size) != ITEMS for tensor in ("src", "dst")):
         return "channels are not neighbours"
     extents = tuple(axis.dst for axis in view.conv.axes)
     if view.pointwise and any(collapsed(extents, view.strides(tensor)[2:]) is None for tensor in ("src", "dst")):
@@ -37,4 +37,5 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     """Yield the kernels whose tile is some taps of as many groups as there are lanes, in registers."""
     names = (problem.operand_format.name, problem.output_format.name)
     for tile, slide in tiling.strips(isa, view.conv.axes):
-        yield KernelSpec(isa, *names, tile, IN_PLACE, IN_PLACE, GROUPS, (1, 1), slide=slide), "src"
+        x, y = Read(ITEMS, 1, in_place=True, moves=True), Read(ITEMS, 1, in_place=True)
+        yield KernelSpec(isa, *names, STRIP, tile, x, y, GROUPS, slide=slide), "src"

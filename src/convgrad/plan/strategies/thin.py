@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import FEW, MOST_ADDRESSES, THIN_CHANNELS
-from convgrad.plan.recipe import IN_PLACE, KernelSpec
-from convgrad.plan.sides import lanes_in_place, layout
+from convgrad.plan.recipe import TILE, KernelSpec, Read
+from convgrad.plan.sides import lanes_in_place, lies
 from convgrad.plan.tiling import under_taps
 from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
@@ -32,13 +33,12 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     for rows, lanes in (("src", "dst"), ("dst", "src")):
         if channels[rows] > THIN_CHANNELS:
             continue
-        lies, lanes_lie = layout(view, rows, size), layout(view, lanes, size)
+        x = Read(lies(view, rows, size), channels[rows], moves=rows == "src")
         for vectors in sorted({min(v, -(-channels[lanes] // isa.lanes)) for v in (1, 2, 3, 4)}):
-            held = vectors if rows == "src" else channels[rows] + vectors
-            room = isa.registers - held - isa.spare
-            in_place = rows == "src" and lanes_in_place(problem, view, isa, lanes, vectors)
-            for tile in under_taps(axes, channels[rows], vectors, room, MOST_ADDRESSES):
-                for other in (lanes_lie, IN_PLACE) if in_place else (lanes_lie,):
+            y = Read(lies(view, lanes, size), vectors * isa.lanes, moves=lanes == "src")
+            held = vectors if x.moves else channels[rows] + vectors
+            in_place = x.moves and lanes_in_place(problem, view, isa, lanes, vectors)
+            for tile in under_taps(axes, channels[rows], vectors, isa.registers - held - isa.spare, MOST_ADDRESSES):
+                for read in (y, replace(y, in_place=True)) if in_place else (y,):
                     if tile.taps > 1:
-                        moves = rows == "src"
-                        yield KernelSpec(isa, *names, tile, lies, other, taps_on_rows=moves, adjacent=adjacent), rows
+                        yield KernelSpec(isa, *names, TILE, tile, x, read, adjacent=adjacent), rows

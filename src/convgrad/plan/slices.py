@@ -1,0 +1,110 @@
+"""What of an image is packed at a time: which blocks, the rows of src and dst they need, and where those lie then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from convgrad.plan.lines import NOWHERE, Lines
+from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.sides import Side
+from convgrad.plan.taps import margins
+from convgrad.plan.view import Ints, Pieces, RowOffsets, View, merged, rows_of, wrapped
+from convgrad.spec.order import BLOCK
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The tables of all slices of an image, one after the other."""
+
+    ranges: tuple[tuple[int, int], ...]  # of blocks
+    entries: Mapping[str, tuple[Ints, ...]]  # of each tensor, by slice: (byte offset, positions) of what is packed
+    lines: Ints  # rows of LINE
+    line_index: Ints  # of each block: its first line, and their number
+    places: Ints  # bytes of source rows at position 0, in each slice by what lines and outer taps meet
+    positions: Mapping[str, int]  # of each tensor: the most of any slice
+
+
+def slices(
+    view: View, cutting: Pieces, slice_blocks: int, spec: KernelSpec, sides: tuple[Side, Side], met: Lines
+) -> Slices:
+    """Return the tables of an image cut every ``slice_blocks`` blocks, or not at all where it is 0."""
+    cut = _Cut(view, cutting, spec, {side.tensor: side for side in sides}, met)
+    step = slice_blocks or cutting.blocks
+    begins = [0]
+    row = 1 if view.pointwise else -(-view.conv.axes[-1].dst // BLOCK)
+    if row > 1 and (step < row or step % row):  # an end of a row and a beginning together span whole rows
+        begins = [int(block) for block in cutting.block[cutting.first == 0]]
+    stretches = pairwise([*begins, cutting.blocks])
+    ranges = [(b, min(b + step, end)) for start, end in stretches for b in range(start, end, step)]
+    ends = np.searchsorted(cutting.block, [0, *(end for _, end in ranges)])
+    made, behind = [], 0
+    for first, end in pairwise(ends):
+        made.append(cut.slice(slice(first, end), behind))
+        behind += len(made[-1][3])
+    src, dst, found, places = ([one[i] for one in made] for i in range(4))
+    count = np.bincount(cutting.block, minlength=cutting.blocks)
+    return Slices(
+        tuple(ranges),
+        {"src": tuple(src), "dst": tuple(dst)},
+        np.concatenate(found),
+        np.stack([np.cumsum(count) - count, count], 1),
+        np.concatenate(places),
+        {
+            "src": max(int((entries[:, 1] + sum(margins(view, spec))).sum()) for entries in src),
+            "dst": max(int(entries[:, 1].sum()) for entries in dst),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """An image's pieces, and how each operand is read."""
+
+    view: View
+    cutting: Pieces
+    spec: KernelSpec
+    sides: Mapping[str, Side]
+    met: Lines
+
+    def slice(self, part: slice, behind: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return src entries, dst entries, rows of LINE, and places, which are put behind those of other slices."""
+        view, inner, src, dst = self.view, self.view.conv.axes[-1], self.sides["src"], self.sides["dst"]
+        row, p0, p1 = (a[part] for a in (self.cutting.row, self.cutting.first, self.cutting.end))
+        number, reached = self.met.reached(row)
+        numbers = np.flatnonzero(reached)
+        source = self.met.met(number + numbers)
+        present, slot = np.unique(source[source >= 0], return_inverse=True)
+        extent = view.conv.positions if view.pointwise else inner.src
+        i0 = min(extent, max(0, int(p0.min()) * inner.stride - inner.pad_begin))
+        i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
+        width = max(0, min(extent, i1) - i0)
+        left, right = margins(view, self.spec)
+        src_rows, dst_rows = self._rows("src"), self._rows("dst")
+        if view.pointwise:
+            src_entries = rows_of(src_rows, i0, width, inner.src, view.src_strides[-1])
+            dst_entries = rows_of(dst_rows, i0, width, inner.dst, view.dst_strides[-1])
+        else:
+            src_entries = np.stack([src_rows[present] + i0 * src.term, np.full(len(present), width)], 1)
+            dst_entries = np.stack([dst_rows[row] + p0 * dst.term, p1 - p0], 1)
+        if src.read.in_place:
+            x = src_rows[present][slot] - wrapped(inner.pad_begin * src.term)
+        else:
+            x = slot * ((left + width + right) * src.step) + wrapped((left - i0 - inner.pad_begin) * src.step)
+        y = dst_rows[row] if dst.read.in_place else (np.cumsum(p1 - p0) - p1) * dst.step
+        places = np.full(len(reached), NOWHERE)
+        if width:
+            places[numbers[source >= 0]] = x
+        found = np.stack([p0, p1, y, (self.met.lines[row] - number + behind) * 8], 1)
+        if not left + right:
+            src_entries = merged(src_entries, src.term)
+        return src_entries, merged(dst_entries, dst.term), found, places
+
+    def _rows(self, tensor: str) -> RowOffsets:
+        """Return the byte offsets of a tensor's rows in an image."""
+        outer = self.view.conv.axes[:-1]
+        extents = tuple(a.src if tensor == "src" else a.dst for a in outer)
+        return RowOffsets(extents, self.view.strides(tensor)[2:-1])
