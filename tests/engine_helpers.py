@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from classes import WEIGHTS
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.formats import F64
@@ -20,12 +21,10 @@ from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import Plan
 from convgrad.plan.view import view
 from convgrad.spec.geometry import Conv
-from convgrad.spec.operators import OPERATORS
 from convgrad.spec.problem import Problem
 from helpers import Case, operands_of, random_case
 
 Array = NDArray[Any]
-WEIGHTS = [op for op in OPERATORS if op.solves_for == "weights"]
 SMALL = 200_000  # multiply-adds that the specified order is executed on
 HOST = [isa.name for isa in isas.host_isas()]
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
+from classes import NAMES, TYPES, layer_case
 from convgrad.engines import workspace
 from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.functional.call import prepare
@@ -24,7 +25,6 @@ from convgrad.plan.recipe import Plan
 from convgrad.spec import oracle
 from convgrad.spec.problem import Problem
 from helpers import assert_same_bits, operands_of
-from weights_classes import NAMES, TYPES, random_layer
 
 Array = np.ndarray
 
@@ -154,7 +154,7 @@ def values_of(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, accu
 
 def run_one(rng: np.random.Generator, name: str, operand: str, output: str, done: Counter[str]) -> None:
     """Run a random problem of a class in both placements and compare with the oracle."""
-    case, seed = random_layer(rng, name, operand, output), int(rng.integers(1 << 30))
+    case, seed = layer_case(name, rng, operand, output), int(rng.integers(1 << 30))
     plain = operands_of(case, "integers", seed)
     accumulate, threads = bool(rng.random() < 0.3), int(rng.choice([1, 1, 2]))
     prepared = prepare(case.op.name, plain, case.attributes, case.dtype, accumulate)
@@ -162,7 +162,7 @@ def run_one(rng: np.random.Generator, name: str, operand: str, output: str, done
     old = values_of(rng, problem.output_shape, problem.output_format.dtype, accumulate)
     answer = oracle.evaluate(problem, prepared.operands, prepared.canonical_output(old) if accumulate else None)
     expected = answer.rounded(problem)
-    shapes = [port.is_shape for port in case.op.operands]
+    shapes = [port.is_shape for port in case.op.operands[: len(plain)]]
     arrays = [np.asarray(a) for a, is_shape in zip(plain, shapes, strict=True) if not is_shape]
     strided = [bool(rng.random() < 0.4) for _ in (*arrays, old)]
     strides = [lying(rng, a, odd) for a, odd in zip((*arrays, old), strided, strict=True)]

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 import convgrad
+from classes import NAMES, TYPES, layer_case
 from convgrad import engines
 from convgrad.functional.call import prepare
 from convgrad.spec import oracle
 from helpers import operands_of
-from weights_classes import NAMES, TYPES, random_layer
 
 PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
 
@@ -33,7 +33,7 @@ def refuse() -> bool:
 def run_one(name: str, number: int, told: dict[str, Any]) -> None:
     """Run a random gradient of a class, in a new array or added to one, and compare with the oracle."""
     rng = np.random.default_rng([72, number])
-    case = random_layer(rng, name, TYPES[number % 3], TYPES[number // 3 % 3])
+    case = layer_case(name, rng, TYPES[number % 3], TYPES[number // 3 % 3])
     operands, accumulate = operands_of(case, "integers", number), number % 2 == 1
     prepared = prepare(case.op.name, operands, case.attributes, case.dtype, accumulate)
     problem = prepared.problem

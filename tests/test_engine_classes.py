@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 import pytest
 
 import convgrad
+from classes import CLASSES, WEIGHTS, any_case, case_of, draw, layouts_of, line_of, rest_of
 from convgrad import engines
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
+from convgrad.spec.check import check_attributes
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find
 from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import problem_of
 from convgrad.verify.fill import Kind
-from engine_classes import CLASSES, case_of, draw, layouts_of
-from engine_helpers import HOST, SMALL, WEIGHTS, Array, digest
+from engine_helpers import HOST, SMALL, Array, digest
 from engine_runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
@@ -73,10 +76,7 @@ def run_chunk(name: str, seed: int, kind: Kind, count: int, monkeypatch: pytest.
     monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
     rng, shares = np.random.default_rng([62, number_of(name), seed]), [0.0]
     for conv in problems(name, seed, count):
-        op = WEIGHTS[rng.integers(len(WEIGHTS))]
-        layouts = layouts_of(op)[rng.integers(4)]
-        case = case_of(conv, op, layouts, operand, output, bool(rng.random() < 0.5))
-        one = run_anyhow(case, rng, kind, isa)
+        one = run_anyhow(any_case(conv, rng, operand, output), rng, kind, isa)
         shares.append(assert_exact(one) if kind == "integers" else assert_bounded(one))
         _counts[kind] += 1
     return max(shares)
@@ -243,3 +243,38 @@ def test_the_quick_problems_have_every_choice(name: str) -> None:
     assert {axis.dilation for axis in axes} == set(one.dilations)
     assert {axis.stride for axis in axes} == set(one.kernel if one.patches else one.strides)
     assert all(conv.multiply_adds <= MOST or conv.batch * conv.positions == 1 for conv in convs)
+
+
+@classes
+def test_calls_and_lines_say_the_problem(name: str) -> None:
+    """A call may leave more of a transposed operator's output behind, a line leaves nothing."""
+    rng = np.random.default_rng(number_of(name))
+    for conv in problems(name, 1, 40):
+        case = any_case(conv, rng, FORMATS["f32"], FORMATS["f32"])
+        attributes = check_attributes(case.op, case.attributes, len(conv.axes))
+        called = problem_of(case.op, case.shapes, attributes, case.format, case.format).geometry
+        assert called == conv or (case.op.transposed and called == with_src_of(conv, called)), case
+        if len(conv.axes) <= 3:
+            for transposed in (False, True):
+                said = problem(line_of(conv, "f32", "NCX", transposed)).geometry
+                assert (said == conv) == all(rest_of(a) == 0 for a in conv.axes)
+                assert isinstance(said, Conv)
+                assert said.dst_shape == conv.dst_shape
+                assert said.weights_shape == conv.weights_shape
+
+
+def test_calls_are_given_in_every_way() -> None:
+    rng = np.random.default_rng(65)
+    cases = [any_case(conv, rng, FORMATS["f32"], FORMATS["f32"]) for conv in problems("dense", 2, 100)]
+    assert {case.op for case in cases} == set(WEIGHTS)
+    assert {case.attributes.get("auto_pad") for case in cases} == {None, "valid", "same_upper", "same_lower"}
+    transposed = [case for case in cases if case.op.transposed]
+    assert {"output_padding" in case.attributes for case in transposed} == {True, False}
+    assert {len(case.shapes) == len(case.op.operands) for case in cases} == {True, False}
+    assert {"pads_begin" in case.attributes for case in cases if "auto_pad" in case.attributes} == {True, False}
+
+
+def with_src_of(conv: Conv, other: object) -> Conv:
+    assert isinstance(other, Conv)
+    pairs = zip(conv.axes, other.axes, strict=True)
+    return replace(conv, axes=tuple(replace(a, src=max(a.src, b.src)) for a, b in pairs))

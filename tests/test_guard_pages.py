@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from classes import NAMES
 from engine_helpers import HOST
 from guarded import CACHE_LINE, Guarded, Placed
-from weights_classes import NAMES
 
 PROBLEMS = 50  # of a child
 QUICK, LONG = range(3), range(100, 200)

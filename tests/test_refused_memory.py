@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from classes import NAMES
 from engine_helpers import HOST
-from weights_classes import NAMES
 
 QUICK, LONG = 9 * len(NAMES), 200 * len(NAMES)  # each class in every pair of types
 _lines: list[str] = []

@@ -1,4 +1,4 @@
-"""The classes of weight gradients as a table, and problems drawn from it."""
+"""The classes of layers as one table, and problems drawn from it: as values, as calls, as lines."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from convgrad.formats import Format
-from convgrad.spec.geometry import Axis, Conv, effective_kernel
+from convgrad.descriptor import AxisSize, Descriptor
+from convgrad.formats import FORMATS, Format
+from convgrad.notation import Line, write
+from convgrad.spec.geometry import Axis, Conv, convolution_pad_total, effective_kernel, split_pads, transposed_pad_total
 from convgrad.spec.layouts import DATA, from_canonical
-from convgrad.spec.operators import Operator
+from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, TRANSPOSE_WEIGHTS, Operator, find
 from convgrad.spec.problem import canonical_shape
 from helpers import Case
 
+TYPES = ("f32", "bf16", "f16")
+WEIGHTS = [op for op in OPERATORS if op.solves_for == "weights"]
 ELEMENTS = 1 << 18  # the most of an operand
+QUICK_ELEMENTS = 60_000  # of any tensor of a call that is to be quickly computed
 EXTENTS = {1: 300, 2: 24, 3: 8, 4: 5}  # the most positions of an axis, by the number of axes
+SAME = ("same_upper", "same_lower")
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 33, 48, 65)
 LANES = (1, 3, 8, 15, 16, 17, 31, 33, 40, 67, 100)
 GROUPS = (2, 3, 5, 8, 15, 16, 17, 31, 33, 40)
@@ -38,10 +44,15 @@ class Class:
     kernel: Sequence[int] = range(1, 6)
     strides: Sequence[int] = (1, 1, 2)
     dilations: Sequence[int] = (1,)
-    patches: bool = False  # strides are the kernel's extents, without pads
+    pads: Sequence[str] = ("any", "none", *SAME)
+    patches: bool = False  # strides are the kernel's extents
 
 
 CLASSES = {
+    "dense": Class(
+        (1, 1, 1, 2, 3, 5), axes=(1, 2, 3, 4),
+        kernel=(1, 1, 1, *range(1, 8)), strides=range(1, 5), dilations=(1, 1, 2, 3, 4),
+    ),
     "depthwise": Class(
         LANES, (1,), (1,), (1, 2, 2, 2), kernel=range(1, 12), strides=range(1, 5), dilations=range(1, 5)
     ),
@@ -51,7 +62,9 @@ CLASSES = {
     "equal groups": Class(GROUPS, (5, 7, 8, 24), (8,), strides=(1,), kernel=(1, 3)),
     "thin source": Class(inner=(1, 2, 3, 4), kernel=range(1, 8), strides=range(1, 5)),
     "thin destination": Class(outer=(1, 2, 3, 4), kernel=range(1, 8)),
-    "patches": Class(inner=(1, 2, 3, 4, 8), kernel=(1, 2, 3, 4, 5, 7, 8, 14, 16), axes=(1, 2, 2), patches=True),
+    "patches": Class(
+        inner=(1, 2, 3, 4, 8), kernel=(1, 2, 3, 4, 5, 7, 8, 14, 16), axes=(1, 2, 2), pads=("none",), patches=True
+    ),
     "pointwise": Class((1, 1, 3), kernel=(1,), strides=range(1, 5)),
     "rows": Class(
         (1, 1, 4), (1, 2, 3, 8, 16), (1, 2, 3, 8, 16), (1,), (1, 2, 5),
@@ -69,6 +82,10 @@ CLASSES = {
 }  # fmt: skip
 
 
+BIAS = "bias gradient"
+NAMES = (*CLASSES, BIAS)
+
+
 @dataclass
 class Hands:
     """Choices dealt like cards: every choice of a field comes once before any comes twice."""
@@ -83,7 +100,9 @@ class Hands:
         return hand.pop()
 
 
-def draw(one: Class, rng: np.random.Generator, most: int, least: int = 0) -> Iterator[Conv]:
+def draw(
+    one: Class, rng: np.random.Generator, most: int, least: int = 0, most_elements: int = ELEMENTS
+) -> Iterator[Conv]:
     """Yield problems of a class without end, of at most ``most`` multiply-adds, where one position has no more.
 
     Some have ``least`` and more, where that many elements will do.
@@ -91,9 +110,9 @@ def draw(one: Class, rng: np.random.Generator, most: int, least: int = 0) -> Ite
     hands = Hands(rng)
     while True:
         conv = _drawn(one, hands, rng)
-        while (conv.multiply_adds > most or elements(conv) > ELEMENTS) and conv.batch * conv.positions > 1:
+        while (conv.multiply_adds > most or elements(conv) > most_elements) and conv.batch * conv.positions > 1:
             conv = _halved(conv)
-        while conv.multiply_adds < least and elements(conv) <= ELEMENTS // 2:
+        while conv.multiply_adds < least and elements(conv) <= most_elements // 2:
             conv = replace(conv, batch=2 * conv.batch)
         yield conv
 
@@ -106,17 +125,19 @@ def elements(conv: Conv) -> int:
 def _drawn(one: Class, hands: Hands, rng: np.random.Generator) -> Conv:
     names = ("groups", "inner", "outer", "axes", "batch")
     groups, inner, outer, axes, batch = (hands.deal(name, getattr(one, name)) for name in names)
+    how = one.pads[hands.deal("pads", range(len(one.pads)))]
     made = []
     for _ in range(axes):
         kernel = hands.deal("kernel", one.kernel)
         stride = kernel if one.patches else hands.deal("strides", one.strides)
         dilation = hands.deal("dilations", one.dilations)
         dst = hands.deal("extents", one.extents) if one.extents else int(rng.integers(1, EXTENTS[axes] + 1))
-        effective = effective_kernel(kernel, dilation)
-        half = effective // 2
-        pads = {"same": (half, effective - 1 - half), "any": rng.integers(0, effective + 2, 2), "none": (0, 0)}
-        begin, end = pads["none" if one.patches else str(rng.choice(list(pads)))]
-        made.append(_axis(dst, kernel, stride, dilation, int(begin), int(end), int(rng.integers(0, stride))))
+        effective, rest = effective_kernel(kernel, dilation), int(rng.integers(0, stride))
+        begin, end = rng.integers(0, effective + 2, 2).tolist() if how == "any" else (0, 0)
+        if how in SAME:  # of a source of s(O - 1) + 1 + rest positions
+            begin, end = split_pads(max(effective - 1 - rest, 0), how)
+            rest = max(rest + 1 - effective, 0)
+        made.append(_axis(dst, kernel, stride, dilation, begin, end, rest))
     return Conv(batch, groups, groups * inner, groups * outer, tuple(made))
 
 
@@ -128,15 +149,22 @@ def _axis(dst: int, kernel: int, stride: int, dilation: int, begin: int, end: in
     return Axis(fitting - begin - end, dst, kernel, stride, dilation, begin, end)
 
 
+def rest_of(a: Axis) -> int:
+    """Return the source positions behind the last that is read: the output padding of a transposed operator."""
+    return a.src + a.pad_begin + a.pad_end - a.stride * (a.dst - 1) - a.effective_kernel
+
+
 def _halved(conv: Conv) -> Conv:
     """Return a problem of about half the terms: of fewer positions along its longest axis, or of fewer images."""
     longest = max(range(len(conv.axes)), key=lambda x: conv.axes[x].dst)
     a = conv.axes[longest]
     if a.dst == 1:
         return replace(conv, batch=(conv.batch + 1) // 2)
-    rest = a.src + a.pad_begin + a.pad_end - a.stride * (a.dst - 1) - a.effective_kernel
-    shorter = _axis((a.dst + 1) // 2, a.kernel, a.stride, a.dilation, a.pad_begin, a.pad_end, rest)
+    shorter = _axis((a.dst + 1) // 2, a.kernel, a.stride, a.dilation, a.pad_begin, a.pad_end, rest_of(a))
     return replace(conv, axes=(*conv.axes[:longest], shorter, *conv.axes[longest + 1 :]))
+
+
+# -- as calls ----------------------------------------------------------------------------------------------------------
 
 
 def layouts_of(op: Operator) -> tuple[tuple[str, str], ...]:
@@ -172,3 +200,75 @@ def case_of(
         ports = ports[:-1]
     dtype = None if output is operand else output.name
     return Case(op, tuple(lying[p.tensor] for p in ports), attributes, operand, dtype)
+
+
+def auto_pads_of(conv: Conv, op: Operator) -> list[str]:
+    """Return the automatic pads of an operator that come to those of a problem."""
+
+    def pads(a: Axis, how: str) -> tuple[int, int]:
+        if op.transposed:
+            return split_pads(transposed_pad_total(a.effective_kernel, a.stride), how)
+        return split_pads(convolution_pad_total(a.src, a.effective_kernel, a.stride), how)
+
+    def fits(a: Axis, how: str) -> bool:
+        if how == "valid":
+            return a.pad_begin == a.pad_end == 0
+        return (op.transposed or a.dst == -(-a.src // a.stride)) and (a.pad_begin, a.pad_end) == pads(a, how)
+
+    return [how for how in ("valid", *SAME) if all(fits(a, how) for a in conv.axes)]
+
+
+def any_case(conv: Conv, rng: np.random.Generator, operand: Format, output: Format) -> Case:
+    """Return the call of a weight gradient under any of its names, in any layouts, its attributes given in any way.
+
+    A transposed operator may leave more source positions behind the last that is read.
+    """
+    op = WEIGHTS[rng.integers(len(WEIGHTS))]
+    if op.transposed:
+        more = [int(rng.integers(0, max(a.dilation - a.stride, 0) + 1)) for a in conv.axes]
+        conv = replace(conv, axes=tuple(replace(a, src=a.src + n) for a, n in zip(conv.axes, more, strict=True)))
+    layouts = layouts_of(op)[rng.integers(4)]
+    case = case_of(conv, op, layouts, operand, output, shape_given=bool(rng.random() < 0.5))
+    fitting, attributes = auto_pads_of(conv, op), dict(case.attributes)
+    if fitting and rng.random() < 0.75:
+        attributes["auto_pad"] = str(rng.choice(fitting))
+        if rng.random() < 0.5:
+            attributes |= {"pads_begin": None, "pads_end": None}
+    if op.transposed and rng.random() < 0.5:
+        attributes["output_padding"] = [rest_of(a) for a in conv.axes]
+    return replace(case, attributes={name: value for name, value in attributes.items() if value is not None})
+
+
+def layer_case(name: str, rng: np.random.Generator, operand: str, output: str) -> Case:
+    """Return a call of a class, or a bias gradient, that the oracle computes quickly."""
+    if name == BIAS:
+        return _bias_case(rng, operand, output)
+    drawn = draw(CLASSES[name], rng, 1_000_000, most_elements=QUICK_ELEMENTS)
+    conv = next(conv for conv in drawn if prod(conv.weights_shape) <= QUICK_ELEMENTS)
+    return any_case(conv, rng, FORMATS[operand], FORMATS[output])
+
+
+def _bias_case(rng: np.random.Generator, operand: str, output: str) -> Case:
+    axes, layout = int(rng.integers(1, 4)), str(rng.choice(DATA))
+    extents = rng.integers(1, {1: 60, 2: 18, 3: 10}[axes], axes).tolist()
+    shape = from_canonical((int(rng.integers(1, 6)), int(rng.choice([1, 3, 16, 33, 70])), *extents), layout)
+    return Case(find("BiasAddBackward"), (shape,), {"data_format": layout}, FORMATS[operand], output)
+
+
+# -- as lines ----------------------------------------------------------------------------------------------------------
+
+
+def line_of(conv: Conv, operand: str, data_format: str, transposed: bool = False) -> str:
+    """Return the problem line of a weight gradient of at most three axes, its weights lying like its data.
+
+    Lines deduce the end pads, and so cannot say that source positions are left behind the last that is read.
+    """
+    exact = [_axis(a.dst, a.kernel, a.stride, a.dilation, a.pad_begin, a.pad_end, 0) for a in conv.axes]
+    turn = -1 if transposed else 1  # a transposed operator's src is the underlying convolution's dst
+    axes = tuple(
+        AxisSize(*(a.src, a.dst)[::turn], a.kernel, a.stride, a.pad_begin, a.pad_end, a.dilation) for a in exact
+    )
+    channels = (conv.src_channels, conv.dst_channels)[::turn]
+    weights_format = (TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS)[data_format == "NCX"]
+    descriptor = Descriptor(conv.batch, conv.groups, *channels, axes)
+    return write(Line(transposed, "BWD_W", FORMATS[operand], data_format, weights_format, descriptor))
