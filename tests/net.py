@@ -9,14 +9,14 @@ why. Wording is not in it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from convgrad import engines, notation
-from convgrad.engines.llvm.driver import weights_module
+from convgrad.engines.llvm.driver import module_of
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import KernelSpec, Plan
 from convgrad.plan.roles import dense_view
@@ -27,6 +27,7 @@ from convgrad.spec.problem import Problem, problem_of
 
 FILE = Path(__file__).parent / "golden" / "net.txt"
 THREADS = 2
+NAMES = {"rows.entries": "row_entries", "lanes.entries": "lane_entries"}
 
 
 def problems_of(line: str) -> list[Problem]:
@@ -81,24 +82,17 @@ def _values(plan: Plan, made: Schedule) -> str:
 
 
 def _tables(made: Schedule) -> str:
-    return _hash(f"{name} {table.dtype} {table.shape}".encode() + table.tobytes() for name, table in _named(made))
-
-
-def _named(made: Schedule) -> list[tuple[str, np.ndarray]]:  # type: ignore[type-arg]
-    names: Mapping[str, str] = {}
-    return sorted((names.get(name, name), np.ascontiguousarray(table)) for name, table in made.tables.items())
+    named = sorted((NAMES.get(name, name), np.ascontiguousarray(table)) for name, table in made.tables.items())
+    return _hash(f"{name} {table.dtype} {table.shape}".encode() + table.tobytes() for name, table in named)
 
 
 def _numbers(made: Schedule) -> str:
-    offsets = {"row_offset": made.row_offset, "lane_offset": made.lane_offset}
-    own = {"row_out": "out_row", "lane_out": "out_lane"}
-    rows = ((own.get(name, name), number) for name, number in {**made.numbers, **offsets}.items())
-    return _hash(f"{name} {number}".encode() for name, number in sorted(rows))
+    return _hash(f"{name} {number}".encode() for name, number in sorted({**made.numbers, "": made.offsets}.items()))
 
 
 @cache
 def _ir(spec: KernelSpec) -> str:
-    return _hash([weights_module(spec).encode()])
+    return _hash([module_of(spec).encode()])
 
 
 def _hash(parts: Iterable[bytes]) -> str:

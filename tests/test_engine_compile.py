@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.driver import weights_module
+from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module
-from convgrad.engines.llvm.strips import strip
+from convgrad.engines.llvm.strip import strip
 from convgrad.engines.llvm.tile import tile
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import GROUPS, ITEMS, NEITHER, STRIP, TERMS, TILE, KernelSpec, Read, Tile
@@ -68,7 +68,7 @@ def test_golden_strip() -> None:
 
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
 OURS = re.compile(
-    r"(task|tile\d|strip|carry|gather|finish(_line)?|pack_(rows|lanes)(_channel)?|clear|_GLOBAL_OFFSET_TABLE_)"
+    r"(task|tile\d|strip|carry|gather|finish(_line)?|pack_(rows|lanes)(_item)?|clear|_GLOBAL_OFFSET_TABLE_)"
 )
 
 
@@ -78,7 +78,7 @@ def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
     packed = (spec_under(isa, shape, lanes, fmt, lies) for lies, shape, lanes in ways)
     strips = (strip_of(isa, Tile(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
     for spec in chain(packed, strips):
-        text = jit.assembly(weights_module(spec), ISAS[isa])
+        text = jit.assembly(module_of(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
         named = set(re.findall(r"(?<![.\w])([A-Za-z_]\w*)@(?:PLT|GOT\w*)", text))
         assert {n for n in called | named if not OURS.fullmatch(n)} == set()
@@ -104,7 +104,7 @@ TILES = [(isa, tile) for isa in ISAS for tile in ISAS[isa].tiles]
 @pytest.mark.parametrize("place", [False, True])
 def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], place: bool) -> None:
     rows, vectors = shape
-    text = jit.assembly(weights_module(spec_of(isa, rows, vectors, place=place)), ISAS[isa])
+    text = jit.assembly(module_of(spec_of(isa, rows, vectors, place=place)), ISAS[isa])
     (loop,) = inner_loops(text, f"tile{vectors}")
     multiplies = sum("fmadd" in line or "fmla" in line for line in loop)
     assert multiplies == rows * vectors
@@ -125,7 +125,7 @@ SEVERAL_TAPS = [
 @pytest.mark.parametrize(("isa", "tile", "lanes"), SEVERAL_TAPS)
 def test_the_loop_of_several_taps(isa: str, tile: Tile, lanes: str) -> None:
     """Where all taps exist: as many multiplies as sums, none of them spilt."""
-    loops = inner_loops(jit.assembly(weights_module(spec_under(isa, tile, lanes)), ISAS[isa]), f"tile{tile.vectors}")
+    loops = inner_loops(jit.assembly(module_of(spec_under(isa, tile, lanes)), ISAS[isa]), f"tile{tile.vectors}")
     sums = tile.taps * tile.rows * tile.vectors
     counts = [sum("fmadd" in line or "fmla" in line for line in loop) for loop in loops]
     assert counts[0] == sums
@@ -182,7 +182,7 @@ def compiled_for(isa: str, cpu: str, spec: KernelSpec, capfd: pytest.CaptureFixt
     module = Module()
     tile(module, spec, spec.tile.vectors)
     text = jit.assembly(str(module), ISAS[isa], cpu)
-    whole = jit.llvm().parse_assembly(f'target triple = "{ISAS[isa].triple}"\n{weights_module(spec)}')
+    whole = jit.llvm().parse_assembly(f'target triple = "{ISAS[isa].triple}"\n{module_of(spec)}')
     return text, undefined_symbols(machine.emit_object(whole))
 
 
@@ -235,7 +235,7 @@ def test_a_kernel_is_compiled_once() -> None:
 
     def generate(spec: KernelSpec) -> str:
         made.append(spec)
-        return weights_module(spec)
+        return module_of(spec)
 
     spec = spec_of(HOST[0], 3, 1, "bf16", NEITHER)
     kernels: list[object] = []
@@ -256,4 +256,4 @@ def test_an_error_while_generating_reaches_the_caller_and_is_not_kept() -> None:
 
     with pytest.raises(RuntimeError, match="no text"):
         jit.compile(spec, fail)
-    assert jit.compile(spec, weights_module)
+    assert jit.compile(spec, module_of)

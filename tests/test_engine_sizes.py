@@ -72,8 +72,8 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
         used[made.plan.spec] = used.get(made.plan.spec, 0) + 1
         return made
 
-    execute_module = execute.weights_module
-    monkeypatch.setattr(execute, "weights_module", generate)
+    execute_module = execute.module_of
+    monkeypatch.setattr(execute, "module_of", generate)
     monkeypatch.setattr(execute, "_tabled", remember)
     monkeypatch.setattr(by_numpy, "execute", None)  # would fail
     monkeypatch.setattr(execute, "_prepared", type(execute._prepared)())

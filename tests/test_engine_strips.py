@@ -9,7 +9,7 @@ import pytest
 
 from convgrad import engines
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.driver import weights_module
+from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.execute import prepare_plan
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
@@ -189,7 +189,7 @@ def test_strips_spill_no_sums() -> None:
     """The inner loop of a full tile on AVX-512: as many multiply-adds as taps, all on registers."""
     one, operands = made(LINES[0])
     for plan in strips_of(one, operands, "avx512"):
-        text = jit.assembly(weights_module(plan.spec), ISAS["avx512"], "znver5")
+        text = jit.assembly(module_of(plan.spec), ISAS["avx512"], "znver5")
         strip = text[text.index("\nstrip:") : text.index("\ncarry:")]
         for line in strip.splitlines():
             stacked = "rsp" in line and ("zmm" in line)

@@ -1,110 +1,153 @@
-define internal void @tile1(ptr %partial, i1 %first, ptr %x, ptr %y, i64 %images, i64 %x_image, i64 %y_image, ptr %lines_at, i64 %line_count, ptr %places, ptr %shifts, i64 %mask_bytes, i64 %swapped, ptr %whole, ptr %segments, i64 %segment_count, ptr %masks, i64 %x_step, i64 %y_step, i64 %tap_step, i64 %x_next) #0 {
+define internal void @tile1(ptr %arguments, ptr %partial, i1 %first, ptr %x, ptr %y, i64 %images, ptr %lines_at, i64 %line_count, ptr %tap) #0 {
 entry:
-  %v1 = load i64, ptr %whole, align 1
-  %v2 = getelementptr i8, ptr %whole, i64 8
+  %v1 = load i64, ptr %tap, align 1
+  %v2 = getelementptr i8, ptr %tap, i64 8
   %v3 = load i64, ptr %v2, align 1
-  %v4 = getelementptr i8, ptr %whole, i64 16
+  %v4 = getelementptr i8, ptr %tap, i64 16
   %v5 = load i64, ptr %v4, align 1
-  %v6 = load i64, ptr %shifts, align 1
-  %v7 = getelementptr i8, ptr %places, i64 %v6
-  br label %loop8
-loop8:
-  %loop8.index = phi i64 [ 0, %entry ], [ %v55, %loop9.end ]
-  %loop8.x = phi ptr [ %x, %entry ], [ %v53, %loop9.end ]
-  %loop8.y = phi ptr [ %y, %entry ], [ %v54, %loop9.end ]
-  %loop8.sum0_0_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop9.sum0_0_0, %loop9.end ]
-  %loop8.sum0_1_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop9.sum0_1_0, %loop9.end ]
-  %loop8.more = icmp slt i64 %loop8.index, %images
-  br i1 %loop8.more, label %loop8.body, label %loop8.end
-loop8.body:
-  br label %loop9
-loop9:
-  %loop9.index = phi i64 [ 0, %loop8.body ], [ %v52, %loop35.end ]
-  %loop9.line = phi ptr [ %lines_at, %loop8.body ], [ %v51, %loop35.end ]
-  %loop9.sum0_0_0 = phi <4 x float> [ %loop8.sum0_0_0, %loop8.body ], [ %loop35.sum0_0_0, %loop35.end ]
-  %loop9.sum0_1_0 = phi <4 x float> [ %loop8.sum0_1_0, %loop8.body ], [ %loop35.sum0_1_0, %loop35.end ]
-  %loop9.more = icmp slt i64 %loop9.index, %line_count
-  br i1 %loop9.more, label %loop9.body, label %loop9.end
-loop9.body:
-  %v10 = load i64, ptr %loop9.line, align 1
-  %v11 = getelementptr i8, ptr %loop9.line, i64 8
-  %v12 = load i64, ptr %v11, align 1
-  %v13 = getelementptr i8, ptr %loop9.line, i64 16
-  %v14 = load i64, ptr %v13, align 1
-  %v15 = getelementptr i8, ptr %loop9.line, i64 24
-  %v16 = load i64, ptr %v15, align 1
-  %v17 = getelementptr i8, ptr %v7, i64 %v16
-  %v18 = load i64, ptr %v17, align 1
-  %v19 = icmp eq i64 %v18, -9223372036854775808
-  %v20 = select i1 %v19, i64 %v10, i64 %v12
-  %v21 = icmp eq i64 %v18, -9223372036854775808
-  %v22 = select i1 %v21, i64 %v18, i64 %v18
-  %v23 = call i64 @llvm.smax.i64(i64 %v10, i64 %v1)
-  %v24 = call i64 @llvm.smin.i64(i64 %v20, i64 %v3)
-  %v25 = sub i64 %v24, %v23
-  %v26 = icmp ne i64 %swapped, 0
-  %v27 = select i1 %v26, i64 %v14, i64 %v22
-  %v28 = select i1 %v26, i64 %v22, i64 %v14
-  %v29 = mul i64 %v23, %x_step
-  %v30 = add i64 %v27, %v29
-  %v31 = getelementptr i8, ptr %loop8.x, i64 %v30
-  %v32 = mul i64 %v23, %y_step
-  %v33 = add i64 %v28, %v32
-  %v34 = getelementptr i8, ptr %loop8.y, i64 %v33
-  br label %loop35
-loop35:
-  %loop35.index = phi i64 [ 0, %loop9.body ], [ %v50, %loop35.body ]
-  %loop35.x0 = phi ptr [ %v31, %loop9.body ], [ %v48, %loop35.body ]
-  %loop35.y0 = phi ptr [ %v34, %loop9.body ], [ %v49, %loop35.body ]
-  %loop35.sum0_0_0 = phi <4 x float> [ %loop9.sum0_0_0, %loop9.body ], [ %v42, %loop35.body ]
-  %loop35.sum0_1_0 = phi <4 x float> [ %loop9.sum0_1_0, %loop9.body ], [ %v47, %loop35.body ]
-  %loop35.more = icmp slt i64 %loop35.index, %v25
-  br i1 %loop35.more, label %loop35.body, label %loop35.end
-loop35.body:
-  %v36 = load <4 x float>, ptr %loop35.y0, align 1
-  %v37 = mul i64 %y_step, 8
-  %v38 = getelementptr i8, ptr %loop35.y0, i64 %v37
-  call void @llvm.prefetch.p0(ptr %v38, i32 0, i32 3, i32 1)
-  %v39 = load float, ptr %loop35.x0, align 1
-  %v40 = insertelement <4 x float> poison, float %v39, i64 0
-  %v41 = shufflevector <4 x float> %v40, <4 x float> poison, <4 x i32> zeroinitializer
-  %v42 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v41, <4 x float> %v36, <4 x float> %loop35.sum0_0_0)
-  %v43 = getelementptr i8, ptr %loop35.x0, i64 4
-  %v44 = load float, ptr %v43, align 1
-  %v45 = insertelement <4 x float> poison, float %v44, i64 0
-  %v46 = shufflevector <4 x float> %v45, <4 x float> poison, <4 x i32> zeroinitializer
-  %v47 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v46, <4 x float> %v36, <4 x float> %loop35.sum0_1_0)
-  %v48 = getelementptr i8, ptr %loop35.x0, i64 %x_step
-  %v49 = getelementptr i8, ptr %loop35.y0, i64 %y_step
-  %v50 = add i64 %loop35.index, 1
-  br label %loop35
-loop35.end:
-  %v51 = getelementptr i8, ptr %loop9.line, i64 32
-  %v52 = add i64 %loop9.index, 1
-  br label %loop9
-loop9.end:
-  %v53 = getelementptr i8, ptr %loop8.x, i64 %x_image
-  %v54 = getelementptr i8, ptr %loop8.y, i64 %y_image
-  %v55 = add i64 %loop8.index, 1
-  br label %loop8
-loop8.end:
-  br i1 %first, label %when56, label %when56.else
-when56:
-  store <4 x float> %loop8.sum0_0_0, ptr %partial, align 1
-  %v57 = getelementptr i8, ptr %partial, i64 16
-  store <4 x float> %loop8.sum0_1_0, ptr %v57, align 1
-  br label %when56.end
-when56.else:
-  %v58 = load <4 x float>, ptr %partial, align 1
-  %v59 = fadd <4 x float> %v58, %loop8.sum0_0_0
-  store <4 x float> %v59, ptr %partial, align 1
-  %v60 = getelementptr i8, ptr %partial, i64 16
-  %v61 = load <4 x float>, ptr %v60, align 1
-  %v62 = fadd <4 x float> %v61, %loop8.sum0_1_0
-  %v63 = getelementptr i8, ptr %partial, i64 16
-  store <4 x float> %v62, ptr %v63, align 1
-  br label %when56.end
-when56.end:
+  %v6 = getelementptr i8, ptr %tap, i64 24
+  %v7 = load i64, ptr %v6, align 1
+  %v8 = getelementptr i8, ptr %tap, i64 32
+  %v9 = load i64, ptr %v8, align 1
+  %v10 = getelementptr i8, ptr %tap, i64 40
+  %v11 = load i64, ptr %v10, align 1
+  %v12 = getelementptr i8, ptr %arguments, i64 224
+  %v13 = load i64, ptr %v12, align 1
+  %v14 = getelementptr i8, ptr %arguments, i64 320
+  %v15 = load i64, ptr %v14, align 1
+  %v16 = getelementptr i8, ptr %arguments, i64 232
+  %v17 = load i64, ptr %v16, align 1
+  %v18 = getelementptr i8, ptr %arguments, i64 328
+  %v19 = load i64, ptr %v18, align 1
+  %v20 = getelementptr i8, ptr %arguments, i64 376
+  %v21 = load i64, ptr %v20, align 1
+  %v22 = getelementptr i8, ptr %arguments, i64 408
+  %v23 = load i64, ptr %v22, align 1
+  %v24 = getelementptr i8, ptr %arguments, i64 128
+  %v25 = load ptr, ptr %v24, align 1
+  %v26 = getelementptr i8, ptr %arguments, i64 136
+  %v27 = load ptr, ptr %v26, align 1
+  %v28 = mul i64 %v1, 8
+  %v29 = getelementptr i8, ptr %v27, i64 %v28
+  %v30 = load i64, ptr %v29, align 1
+  %v31 = getelementptr i8, ptr %v25, i64 %v30
+  %v32 = getelementptr i8, ptr %arguments, i64 104
+  %v33 = load ptr, ptr %v32, align 1
+  %v34 = getelementptr i8, ptr %arguments, i64 440
+  %v35 = load i64, ptr %v34, align 1
+  %v36 = getelementptr i8, ptr %arguments, i64 400
+  %v37 = load i64, ptr %v36, align 1
+  %v38 = getelementptr i8, ptr %arguments, i64 96
+  %v39 = load ptr, ptr %v38, align 1
+  %v40 = mul i64 %v7, 24
+  %v41 = getelementptr i8, ptr %v39, i64 %v40
+  %v42 = getelementptr i8, ptr %arguments, i64 96
+  %v43 = load ptr, ptr %v42, align 1
+  %v44 = mul i64 %v9, 24
+  %v45 = getelementptr i8, ptr %v43, i64 %v44
+  %v46 = load i64, ptr %v41, align 1
+  %v47 = getelementptr i8, ptr %v41, i64 8
+  %v48 = load i64, ptr %v47, align 1
+  %v49 = getelementptr i8, ptr %v41, i64 16
+  %v50 = load i64, ptr %v49, align 1
+  br label %loop51
+loop51:
+  %loop51.index = phi i64 [ 0, %entry ], [ %v98, %loop52.end ]
+  %loop51.x = phi ptr [ %x, %entry ], [ %v96, %loop52.end ]
+  %loop51.y = phi ptr [ %y, %entry ], [ %v97, %loop52.end ]
+  %loop51.sum0_0_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop52.sum0_0_0, %loop52.end ]
+  %loop51.sum0_1_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop52.sum0_1_0, %loop52.end ]
+  %loop51.more = icmp slt i64 %loop51.index, %images
+  br i1 %loop51.more, label %loop51.body, label %loop51.end
+loop51.body:
+  br label %loop52
+loop52:
+  %loop52.index = phi i64 [ 0, %loop51.body ], [ %v95, %loop78.end ]
+  %loop52.line = phi ptr [ %lines_at, %loop51.body ], [ %v94, %loop78.end ]
+  %loop52.sum0_0_0 = phi <4 x float> [ %loop51.sum0_0_0, %loop51.body ], [ %loop78.sum0_0_0, %loop78.end ]
+  %loop52.sum0_1_0 = phi <4 x float> [ %loop51.sum0_1_0, %loop51.body ], [ %loop78.sum0_1_0, %loop78.end ]
+  %loop52.more = icmp slt i64 %loop52.index, %line_count
+  br i1 %loop52.more, label %loop52.body, label %loop52.end
+loop52.body:
+  %v53 = load i64, ptr %loop52.line, align 1
+  %v54 = getelementptr i8, ptr %loop52.line, i64 8
+  %v55 = load i64, ptr %v54, align 1
+  %v56 = getelementptr i8, ptr %loop52.line, i64 16
+  %v57 = load i64, ptr %v56, align 1
+  %v58 = getelementptr i8, ptr %loop52.line, i64 24
+  %v59 = load i64, ptr %v58, align 1
+  %v60 = getelementptr i8, ptr %v31, i64 %v59
+  %v61 = load i64, ptr %v60, align 1
+  %v62 = icmp eq i64 %v61, -9223372036854775808
+  %v63 = select i1 %v62, i64 %v53, i64 %v55
+  %v64 = icmp eq i64 %v61, -9223372036854775808
+  %v65 = select i1 %v64, i64 %v61, i64 %v61
+  %v66 = call i64 @llvm.smax.i64(i64 %v53, i64 %v46)
+  %v67 = call i64 @llvm.smin.i64(i64 %v63, i64 %v48)
+  %v68 = sub i64 %v67, %v66
+  %v69 = icmp ne i64 %v37, 0
+  %v70 = select i1 %v69, i64 %v57, i64 %v65
+  %v71 = select i1 %v69, i64 %v65, i64 %v57
+  %v72 = mul i64 %v66, %v17
+  %v73 = add i64 %v70, %v72
+  %v74 = getelementptr i8, ptr %loop51.x, i64 %v73
+  %v75 = mul i64 %v66, %v19
+  %v76 = add i64 %v71, %v75
+  %v77 = getelementptr i8, ptr %loop51.y, i64 %v76
+  br label %loop78
+loop78:
+  %loop78.index = phi i64 [ 0, %loop52.body ], [ %v93, %loop78.body ]
+  %loop78.x0 = phi ptr [ %v74, %loop52.body ], [ %v91, %loop78.body ]
+  %loop78.y0 = phi ptr [ %v77, %loop52.body ], [ %v92, %loop78.body ]
+  %loop78.sum0_0_0 = phi <4 x float> [ %loop52.sum0_0_0, %loop52.body ], [ %v85, %loop78.body ]
+  %loop78.sum0_1_0 = phi <4 x float> [ %loop52.sum0_1_0, %loop52.body ], [ %v90, %loop78.body ]
+  %loop78.more = icmp slt i64 %loop78.index, %v68
+  br i1 %loop78.more, label %loop78.body, label %loop78.end
+loop78.body:
+  %v79 = load <4 x float>, ptr %loop78.y0, align 1
+  %v80 = mul i64 %v19, 8
+  %v81 = getelementptr i8, ptr %loop78.y0, i64 %v80
+  call void @llvm.prefetch.p0(ptr %v81, i32 0, i32 3, i32 1)
+  %v82 = load float, ptr %loop78.x0, align 1
+  %v83 = insertelement <4 x float> poison, float %v82, i64 0
+  %v84 = shufflevector <4 x float> %v83, <4 x float> poison, <4 x i32> zeroinitializer
+  %v85 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v84, <4 x float> %v79, <4 x float> %loop78.sum0_0_0)
+  %v86 = getelementptr i8, ptr %loop78.x0, i64 4
+  %v87 = load float, ptr %v86, align 1
+  %v88 = insertelement <4 x float> poison, float %v87, i64 0
+  %v89 = shufflevector <4 x float> %v88, <4 x float> poison, <4 x i32> zeroinitializer
+  %v90 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v89, <4 x float> %v79, <4 x float> %loop78.sum0_1_0)
+  %v91 = getelementptr i8, ptr %loop78.x0, i64 %v17
+  %v92 = getelementptr i8, ptr %loop78.y0, i64 %v19
+  %v93 = add i64 %loop78.index, 1
+  br label %loop78
+loop78.end:
+  %v94 = getelementptr i8, ptr %loop52.line, i64 32
+  %v95 = add i64 %loop52.index, 1
+  br label %loop52
+loop52.end:
+  %v96 = getelementptr i8, ptr %loop51.x, i64 %v13
+  %v97 = getelementptr i8, ptr %loop51.y, i64 %v15
+  %v98 = add i64 %loop51.index, 1
+  br label %loop51
+loop51.end:
+  br i1 %first, label %when99, label %when99.else
+when99:
+  store <4 x float> %loop51.sum0_0_0, ptr %partial, align 1
+  %v100 = getelementptr i8, ptr %partial, i64 16
+  store <4 x float> %loop51.sum0_1_0, ptr %v100, align 1
+  br label %when99.end
+when99.else:
+  %v101 = load <4 x float>, ptr %partial, align 1
+  %v102 = fadd <4 x float> %v101, %loop51.sum0_0_0
+  store <4 x float> %v102, ptr %partial, align 1
+  %v103 = getelementptr i8, ptr %partial, i64 16
+  %v104 = load <4 x float>, ptr %v103, align 1
+  %v105 = fadd <4 x float> %v104, %loop51.sum0_1_0
+  %v106 = getelementptr i8, ptr %partial, i64 16
+  store <4 x float> %v105, ptr %v106, align 1
+  br label %when99.end
+when99.end:
   ret void
 }
 

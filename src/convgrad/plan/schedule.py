@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +11,7 @@ import numpy as np
 from convgrad.formats import FORMATS
 from convgrad.plan import rates
 from convgrad.plan.cuts import panels_of
+from convgrad.plan.fields import SIDES
 from convgrad.plan.joins import joins, joins_apart
 from convgrad.plan.lines import lines
 from convgrad.plan.machine import LINE_BYTES
@@ -21,26 +22,6 @@ from convgrad.plan.taps import Table, margins, starts, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.view import Ints, Pieces, View, per_group, pieces, shortened
 
-# The columns of the tables that the driver reads by name.
-CHUNK = ("image", "images", "blocks", "join", "index", "row_entry", "row_entries", "lane_entry", "lane_entries", "last")
-TABLES = (
-    "tasks", "chunks", "row_entries", "lane_entries", "taps", "outs", "segments", "masks", "line_index", "lines",
-    "places", "shifts", "joins", "unit_joins",
-)  # fmt: skip
-FLAGS = ("counter", "pending", "active", "stop")  # words behind the fields that fields point to; the pool's last three
-ARRAYS = ("rows", "lanes", "out", "kept")
-ADDRESSES = (*FLAGS, *ARRAYS, *TABLES)
-FIELDS = (
-    *ADDRESSES,
-    "task_count", "row_group", "lane_group", "out_group",
-    "row_n", "row_c", "row_i", "lane_n", "lane_c", "lane_i", "row_channels", "lane_channels",
-    "row_g", "lane_g", "out_g", "group_count", "tap_step", "src_left", "src_right",
-    "row_panel", "lane_panel", "row_image", "lane_image", "row_step", "lane_step", "row_next",
-    "row_at", "lane_at", "sums_at", "sums_step", "panel_sums", "top", "block_images", "block_step", "index_step",
-    "row_out", "lane_out", "taps_together", "accumulate", "row_ahead", "lane_ahead",
-    "mask_bytes", "swapped", "image_parts", "units", "kept_step", "gather_step", "gather_top",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -48,8 +29,7 @@ class Schedule:
 
     tables: Mapping[str, Table]
     numbers: Mapping[str, int]
-    row_offset: int  # bytes from an operand's first element to where the driver begins
-    lane_offset: int
+    offsets: tuple[int, int]  # bytes from the first element of rows and lanes to where the driver begins
     scratch_bytes: int
     kept_bytes: int  # of sums of units, which all threads share,
     counters: int  # words before them that begin as 0
@@ -75,18 +55,18 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     cut = tasks(panels_of(view, spec, plan.rows)[:4], plan.parts, list(map(len, chunk_tables)), units * spec.tile_bytes)
     images = [cut_image.positions[side.tensor] * spec.term_bytes(side.read) for side in sides]
     panels = [_panel(spec, image * plan.chunk_images) for image in images]
-    scratch, scratch_bytes = _scratch(
-        spec, cut.most, tuple(0 if side.read.in_place else panel for side, panel in zip(sides, panels, strict=True)),
+    scratch = _scratch(
+        spec, cut.most, [0 if side.read.in_place else panel for side, panel in zip(sides, panels, strict=True)],
         levels + strips,  # below the tree: the chain
         unit_levels if apart else 0,
         max(map(len, chunk_tables)) > 1 or strips,
     )  # fmt: skip
-    row_entries, lane_entries = (cut_image.entries[side.tensor] for side in sides)
+    entries = [cut_image.entries[side.tensor] for side in sides]
     tables: dict[str, Table] = {
         "tasks": cut.table,
         "chunks": np.concatenate(chunk_tables),
-        "row_entries": np.concatenate(row_entries),
-        "lane_entries": np.concatenate(lane_entries),
+        "rows.entries": np.concatenate(entries[0]),
+        "lanes.entries": np.concatenate(entries[1]),
         **taps,
         "line_index": cut_image.line_index,
         "lines": cut_image.lines,
@@ -95,33 +75,32 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "joins": join_table,
         "unit_joins": unit_table,
     }
-    packs, margin = cutting.blocks == 1, [count * spec.term_bytes(src.read) for count in margins(view, spec)]
-    operands = {
-        f"{name}_{word}": number
-        for name, side, image, panel in zip(("row", "lane"), sides, images, panels, strict=True)
-        for word, number in _operand(view, spec, side, image, panel).items()
-    }
-    group = per_group(view)["dst"] * view.weights_strides[0]
+    packs, (left, right) = cutting.blocks == 1, margins(view, spec)
     numbers = {
-        **operands, **scratch,
-        "out_g": group, "out_group": group * spec.groups_a_panel,
-        "task_count": len(cut.table), "group_count": conv.groups,
+        **{
+            f"{name}.{word}": number
+            for name, side, image, panel in zip(SIDES, sides, images, panels, strict=True)
+            for word, number in _lying(view, side, image, panel).items()
+        },
+        **scratch.numbers,
+        "task_count": len(cut.table),
+        "groups": conv.groups, "out_group": per_group(view)["dst"] * view.weights_strides[0],
         "tap_step": src.step * conv.axes[-1].dilation,
-        "src_left": margin[0], "src_right": margin[1],
-        "row_next": _advance(row_entries, rows.image * plan.chunk_images),
+        "left": left * spec.term_bytes(src.read), "right": right * spec.term_bytes(src.read),
+        "swapped": int((rows.tensor == "src") != spec.rows.moves),
+        "rows_next": _advance(entries[0], rows.image * plan.chunk_images),
         "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
         "index_step": 0 if packs else cut_image.line_index[0].nbytes,
         "mask_bytes": taps["masks"][0].nbytes,
-        "swapped": int((rows.tensor == "src") != spec.rows.moves),
+        "image_parts": len(chunk_tables), "units": units,
         "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
-        "image_parts": len(chunk_tables), "units": units, "kept_step": cut.kept_step,
     }  # fmt: skip
     offset = {"src": view.src_offset, "dst": 0}
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     table_bytes = sum(table.nbytes for table in frozen.values())
     return Schedule(
-        frozen, numbers, offset[rows.tensor], offset[lanes.tensor], scratch_bytes, cut.kept_bytes, cut.counters,
+        frozen, numbers, (offset[rows.tensor], offset[lanes.tensor]), scratch.size, cut.kept_bytes, cut.counters,
         table_bytes,
     )  # fmt: skip
 
@@ -131,40 +110,46 @@ def _panel(spec: KernelSpec, size: int) -> int:
     return (-(-size // LINE_BYTES) | 1) * LINE_BYTES if spec.groups_in_lanes else size
 
 
-def _operand(view: View, spec: KernelSpec, side: Side, image: int, panel: int) -> dict[str, int]:
-    """Return the numbers of one operand: how it lies, and how it is packed."""
+def _lying(view: View, side: Side, image: int, panel: int) -> dict[str, int]:
+    """Return how an operand lies and how it is packed, an image of a panel in ``image`` bytes."""
     return {
-        "n": side.image, "c": side.item, "i": side.term, "g": side.group,
-        "group": side.group * spec.groups_a_panel, "channels": side.items,
-        "panel": panel, "image": side.image if side.read.in_place else image,
-        "step": side.step * side.stride, "ahead": _ahead(view, side), "out": side.out,
+        "image": side.image, "group": side.group, "item": side.item, "term": side.term, "items": side.items,
+        "panel": panel, "read_image": side.image if side.read.in_place else image,
+        "read_term": side.step * side.stride, "ahead": _ahead(view, side), "out": side.out,
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Scratch:
+    """Where a task's rows, lanes and sums are in scratch, and its bytes."""
+
+    numbers: Mapping[str, int]
+    size: int
+
+
 def _scratch(
-    spec: KernelSpec, most: tuple[int, int, int, int], panel_bytes: tuple[int, ...], levels: int, unit_levels: int,
+    spec: KernelSpec, most: tuple[int, int, int, int], panel_bytes: Sequence[int], levels: int, unit_levels: int,
     kept: bool,
-) -> tuple[dict[str, int], int]:  # fmt: skip
-    """Return where a task's rows, lanes and sums are in scratch, and its bytes; what is read in place takes none.
+) -> _Scratch:  # fmt: skip
+    """Lay out scratch: rows first, then lanes, then each tile's sums level by level; what is read in place takes none.
 
     ``most`` are the panels of groups, rows and lanes of a task, and its tiles of taps; the sums of all panels, or only
-    of one, are ``kept`` for the next chunk. Rows come first, then lanes, then each tile's sums level by level.
-    Sums of several tasks' images are joined where those were, in ``unit_levels``.
+    of one, are ``kept`` for the next chunk. Sums of several tasks' images are joined where those were, in
+    ``unit_levels``.
     """
     groups, rows, lanes, taps = most
     counts = (groups, groups) if spec.groups_in_lanes else (rows, lanes)
     row_bytes, lane_bytes = (count * size for count, size in zip(counts, panel_bytes, strict=True))
     tiles = (groups * rows * lanes if kept else 1) * taps
-    gathered = (tiles if (spec.body == STRIP) else taps) * unit_levels
-    sums_at = row_bytes + lane_bytes
+    strips = spec.body == STRIP
+    gathered = (tiles if strips else taps) * unit_levels
+    sums_at, sums_step = row_bytes + lane_bytes, levels * spec.tile_bytes
     size = sums_at + max(tiles * levels, gathered) * spec.tile_bytes
     numbers = {
-        "row_at": 0, "lane_at": row_bytes, "sums_at": sums_at,
-        "sums_step": levels * spec.tile_bytes, "panel_sums": levels * spec.tile_bytes * kept,
-        "top": (levels - 1) * spec.tile_bytes,
-        "gather_step": unit_levels * spec.tile_bytes, "gather_top": max(unit_levels - 1, 0) * spec.tile_bytes,
+        "rows.at": 0, "lanes.at": row_bytes, "sums_at": sums_at, "sums_step": sums_step,
+        "panel_sums": sums_step * kept, "gather_step": unit_levels * spec.tile_bytes,
     }  # fmt: skip
-    return numbers, size + (LINE_BYTES if (spec.body == STRIP) else 0)  # the last groups' sums are read shifted
+    return _Scratch(numbers, size + (LINE_BYTES if strips else 0))  # the last groups' sums are read shifted
 
 
 def _ahead(view: View, side: Side) -> int:

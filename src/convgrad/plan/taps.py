@@ -12,7 +12,7 @@ from convgrad.plan.recipe import STRIP, KernelSpec
 from convgrad.plan.sides import Side
 from convgrad.plan.view import Strides, View, offsets, wrapped
 
-TAP = ("outer", "x", "y", "whole", "segment", "segments")  # a tile's taps: outer ones; bytes of rows, lanes; segments
+TAP = ("outer", "rows.shift", "lanes.shift", "whole", "segment", "segments")
 SEGMENT = ("low", "high", "absent")  # positions, masks; read in place: where all exist, then, for each, where it does
 NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
 Table = NDArray[np.int64] | NDArray[np.int32]

@@ -15,7 +15,10 @@ from convgrad.plan.view import Ints
 
 # The columns that the driver reads: each range as its begin and its length; which part of the weights it is, and where
 # that part's sums of units are kept.
-TASK = ("group", "groups", "row", "rows", "lane", "lanes", "tap", "taps", "chunk", "chunks", "part", "kept")
+TASK = (
+    "group", "groups", "rows.first", "rows.count", "lanes.first", "lanes.count", "tap", "taps", "chunk", "chunks",
+    "part", "kept",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,68 @@
-"""The driver's arguments and tables in IR, read by name."""
+"""The driver's arguments and tables in IR, read by name: ``a.rows.item`` is the field "rows.item"."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from convgrad.engines.llvm.emit import Function, Value
+from convgrad.plan.fields import ADDRESSES, CHUNK, FIELDS, SIDE
 from convgrad.plan.joins import JOIN
-from convgrad.plan.schedule import ADDRESSES, FIELDS
+from convgrad.plan.lines import LINE
 from convgrad.plan.taps import SEGMENT, TAP
+from convgrad.plan.tasks import TASK
 
 ENTRY_BYTES, INDEX_BYTES = 16, 16  # rows of two integers
-TAP_BYTES, SEGMENT_BYTES, JOIN_BYTES = 8 * len(TAP), 8 * len(SEGMENT), 8 * len(JOIN)
+CHUNK_BYTES, JOIN_BYTES, LINE_BYTES, SEGMENT_BYTES, TAP_BYTES, TASK_BYTES = (
+    8 * len(columns) for columns in (CHUNK, JOIN, LINE, SEGMENT, TAP, TASK)
+)
 _FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
 
 
-class Arguments:
-    """The arguments of the driver by name; each is loaded where it is used."""
+class Named:
+    """Values by name, and those of a side under its name."""
 
-    def __init__(self, f: Function) -> None:
-        self.f = f
+    def __init__(self, get: Callable[[str], Value], prefix: str = "") -> None:
+        self._get, self._prefix = get, prefix
 
     def __getattr__(self, name: str) -> Value:
-        pointer = name in ADDRESSES
-        return self.f.load("ptr" if pointer else "i64", self.f.arguments, _FIELD[name])
+        return self._get(self._prefix + name)
+
+    def of(self, side: str) -> Named:
+        """Return the values of a side."""
+        return Named(self._get, f"{self._prefix}{side}.")
+
+    @property
+    def rows(self) -> Named:
+        """The values of the rows' side."""
+        return self.of("rows")
+
+    @property
+    def lanes(self) -> Named:
+        """The values of the lanes' side."""
+        return self.of("lanes")
 
 
-def columns(f: Function, pointer: Value, names: tuple[str, ...]) -> dict[str, Value]:
-    """Load a row of a table by its columns' names."""
-    return {name: f.load("i64", pointer, 8 * at) for at, name in enumerate(names)}
+def arguments(f: Function) -> Named:
+    """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
+    return Named(lambda name: f.load("ptr" if name in ADDRESSES else "i64", f.arguments, _FIELD[name]))
 
 
-def going(f: Function, a: Arguments) -> Value:
+def side_fields(f: Function, side: str) -> Value:
+    """Return where the arguments of a side are, for what is the same for both."""
+    return f.at(f.arguments, _FIELD[f"{side}.{SIDE[0]}"])
+
+
+def of_side(f: Function, fields: Value) -> Named:
+    """Return the arguments of a side that lie there."""
+    return Named(lambda name: f.load("i64", fields, 8 * SIDE.index(name)))
+
+
+def columns(f: Function, pointer: Value, names: Sequence[str]) -> Named:
+    """Load a row of a table, to be read by its columns' names."""
+    return Named({name: f.load("i64", pointer, 8 * at) for at, name in enumerate(names)}.__getitem__)
+
+
+def going(f: Function, a: Named) -> Value:
     """Tell whether nobody has raised the stop flag: a call that is interrupted ends within milliseconds."""
     return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")
 

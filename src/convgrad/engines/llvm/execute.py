@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from convgrad.engines import pool, workspace
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.driver import weights_module
+from convgrad.engines.llvm.driver import module_of
 from convgrad.plan.choose import plan
+from convgrad.plan.fields import CALL, FIELDS, FLAGS
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Plan
 from convgrad.plan.roles import ONES, ROLES, view_of
-from convgrad.plan.schedule import ARRAYS, FIELDS, FLAGS, Schedule, schedule
+from convgrad.plan.schedule import Schedule, schedule
 from convgrad.plan.view import View, wrapped
 from convgrad.spec.problem import Problem
 
@@ -27,7 +28,7 @@ CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 _AT = {name: at for at, name in enumerate(FIELDS)}
 _FLAG_OFFSETS = tuple(8 * (at - len(FLAGS)) for at in range(len(FLAGS)))  # from the end of the arguments
-_CALL = slice(len(FLAGS) + len(ARRAYS))  # what each call has of its own: addresses of flags and arrays
+_CALL = slice(len(CALL))
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ class Prepared:
     kernel: jit.Kernel
     arguments: NDArray[np.int64]
     ones: Array  # what stands in the place of an operand that is one everywhere
-    row_operand: int  # which operand the tile's rows come from: one behind all of them is ``ones``
-    lane_operand: int
+    sides: tuple[int, int]  # which operands rows and lanes are: one behind all of them is ``ones``
 
     @property
     def memory_bytes(self) -> int:
@@ -56,10 +56,11 @@ class Prepared:
         assert (kept is None) == (self.schedule.kept_bytes == 0)
         arguments, given = self.arguments.copy(), (*operands, self.ones)
         end = arguments.ctypes.data + arguments.nbytes
+        (rows, lanes), offsets = self.sides, self.schedule.offsets
         arguments[_CALL] = (
             *(end + offset for offset in _FLAG_OFFSETS),
-            given[self.row_operand].ctypes.data + self.schedule.row_offset,
-            given[self.lane_operand].ctypes.data + self.schedule.lane_offset,
+            given[rows].ctypes.data + offsets[0],
+            given[lanes].ctypes.data + offsets[1],
             out.ctypes.data,
             0 if kept is None else kept.ctypes.data,
         )
@@ -125,7 +126,8 @@ def _tabled(chosen: Plan, problem: Problem, seen: View) -> Prepared:
         arguments[_AT[name]] = wrapped(number)
     for name, table in tables.tables.items():
         arguments[_AT[name]] = table.ctypes.data
-    kernel = jit.compile(chosen.spec, weights_module)
+    kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
     rows, lanes = (tensors.index(ROLES[problem.solves_for].operands[side]) for side in (chosen.rows, chosen.lanes))
-    return Prepared(chosen, tables, kernel, arguments, np.ones(1, problem.operand_format.dtype), rows, lanes)
+    ones = np.ones(1, problem.operand_format.dtype)
+    return Prepared(chosen, tables, kernel, arguments, ones, (rows, lanes))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
+from convgrad.engines.llvm.arguments import arguments
 from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
@@ -13,32 +15,33 @@ from convgrad.plan.taps import NOWHERE
 
 
 def finish(module: Module, spec: KernelSpec) -> None:
-    """Emit ``finish``: out[row, lane, tap] = round(sum + 0 [+ old]), rows from ``skip`` on, of ``lanes`` lanes.
+    """Emit ``finish``: out[row, lane, tap] = round(sum + 0 [+ old]), rows from ``skip`` on, of ``left`` lanes.
 
     Lanes next to each other in the output are written as vectors. Where rows are, or, as ``taps_together`` tells, taps,
     squares of lanes and of those are transposed; else values go one by one, in the order that runs through the output.
-    Where lanes hold groups, each vector is another channel, and those before ``skip_vectors`` are skipped too.
+    Where lanes hold groups, each vector is another item, and those before ``skip_vectors`` are skipped too.
     """
     _line(module, spec)
     f = module.function(
-        "finish",
-        sums="ptr", sums_step="i64", outs="ptr", tap_tiles="i64", out="ptr", skip="i64", skip_vectors="i64",
-        lanes="i64", row_step="i64", vector_step="i64", lane_step="i64", taps_together="i64", accumulate="i64",
+        "finish", arguments="ptr", sums="ptr", sums_step="i64", outs="ptr", tap_tiles="i64", out="ptr", skip="i64",
+        skip_vectors="i64", left="i64",
     )  # fmt: skip
-    size, pitch = BYTES[spec.output], f.value(spec.width * F32_BYTES)
-    rows = f.value(spec.tile.rows) - f.skip
-    sums, out = f.at(f.sums, f.skip * pitch), f.at(f.out, f.skip * f.row_step)
+    a, size, pitch = arguments(f), BYTES[spec.output], f.value(spec.width * F32_BYTES)
+    lane, vector = a.lanes.out, a.lanes.out * spec.isa.lanes
+    steps = _Steps(a.rows.out, *((a.out_group, lane) if spec.groups_in_lanes else (lane, vector)))
+    sums, out = f.at(f.sums, f.skip * pitch), f.at(f.out, f.skip * steps.row)
+    one = _Finish(f, spec, steps, f.value(spec.tile.rows) - f.skip, sums, out, a.accumulate)
     ways = (
-        (f.compare("eq", f.lane_step, size), _by_lanes),
-        (f.compare("eq", f.row_step, size), _by_rows),
-        (f.compare("ne", f.taps_together, 0), _by_taps),
+        (f.compare("eq", steps.lane, size), one.by_lanes),
+        (f.compare("eq", steps.row, size), one.by_rows),
+        (f.compare("ne", a.taps_together, 0), one.by_taps),
     )
     with ExitStack() as nested:
         for fits, way in ways:
             with f.when(fits):
-                way(f, spec, sums, out, rows, pitch)
+                way()
             nested.enter_context(f.otherwise())
-        _one_by_one(f, spec, sums, out, rows, pitch)
+        one.one_by_one()
     f.done()
 
 
@@ -66,92 +69,121 @@ def _line(module: Module, spec: KernelSpec) -> None:
     f.done()
 
 
-def _by_lanes(f: Function, spec: KernelSpec, sums: Value, out: Value, rows: Value, pitch: Value) -> None:
-    lanes, old = spec.isa.lanes, f.compare("ne", f.accumulate, 0)
-    with (
-        _each_tap(f, spec, sums, out) as (there_sums, there),
-        f.loop(rows, sums=there_sums, out=there) as row,
-    ):
-        for v, left in enumerate(_vectors(f, spec)):
-            total = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
-            _finish_vector(f, spec, total, f.at(row.out, f.vector_step * v), left, old)
-        row.next(sums=f.at(row.sums, pitch), out=f.at(row.out, f.row_step))
+@dataclass(frozen=True)
+class _Steps:
+    """Bytes in the output from a row, a lane, a vector to the next."""
+
+    row: Value
+    lane: Value
+    vector: Value
 
 
-def _by_rows(f: Function, spec: KernelSpec, sums: Value, out: Value, rows: Value, pitch: Value) -> None:
-    for v, left in enumerate(_vectors(f, spec)):
-        with _each_tap(f, spec, *_vector(f, spec, v, sums, out)) as (there_sums, there):
-            _finish_line(f, spec, there_sums, pitch, rows, there, left)
+@dataclass(frozen=True)
+class _Finish:
+    """The output of a panel being emitted: so many ``rows``, their sums, where they go, whether to accumulate."""
 
+    f: Function
+    spec: KernelSpec
+    steps: _Steps
+    rows: Value
+    sums: Value
+    out: Value
+    accumulate: Value
 
-def _by_taps(f: Function, spec: KernelSpec, sums: Value, out: Value, rows: Value, pitch: Value) -> None:
-    """All taps of a tile go somewhere, where taps lie together."""
-    tiles, count, step = f.tap_tiles, f.value(spec.tile.taps), f.value(spec.tap_bytes)
-    if spec.tile.taps == 1:  # a line runs through the tiles
-        tiles, count, step = f.value(1), f.tap_tiles, f.sums_step
-    for v, left in enumerate(_vectors(f, spec)):
-        first, start = _vector(f, spec, v, sums, out)
-        with f.loop(tiles, sums=first, outs=f.outs) as tile:
-            with f.loop(rows, sums=tile.sums, out=f.at(start, f.load("i64", tile.outs))) as row:
-                _finish_line(f, spec, row.sums, step, count, row.out, left)
-                row.next(sums=f.at(row.sums, pitch), out=f.at(row.out, f.row_step))
-            tile.next(sums=f.at(tile.sums, f.sums_step), outs=f.at(tile.outs, 8 * spec.tile.taps))
+    @property
+    def pitch(self) -> Value:
+        """Bytes from a row's sums to the next."""
+        return self.f.value(self.spec.width * F32_BYTES)
 
+    @property
+    def old(self) -> Value:
+        """Whether to add the old value."""
+        return self.f.compare("ne", self.accumulate, 0)
 
-def _finish_line(
-    f: Function, spec: KernelSpec, sums: Value, step: Value, count: Value, out: Value, left: Value
-) -> None:
-    lanes = f.most(f.least(left, spec.isa.lanes), 0)
-    f.call("finish_line", sums, step, count, out, f.lane_step, lanes, f.accumulate)
+    def by_lanes(self) -> None:
+        """Lanes lie together."""
+        f, lanes, old = self.f, self.spec.isa.lanes, self.old
+        with (
+            self.each_tap(self.sums, self.out) as (there_sums, there),
+            f.loop(self.rows, sums=there_sums, out=there) as row,
+        ):
+            for v, left in enumerate(self.vectors()):
+                total = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
+                self.vector(total, f.at(row.out, self.steps.vector * v), left, old)
+            row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.steps.row))
 
+    def by_rows(self) -> None:
+        """Rows lie together."""
+        for v, left in enumerate(self.vectors()):
+            with self.each_tap(*self.of_vector(v)) as (there_sums, there):
+                self.line(there_sums, self.pitch, self.rows, there, left)
 
-def _one_by_one(f: Function, spec: KernelSpec, sums: Value, out: Value, rows: Value, pitch: Value) -> None:
-    old = f.compare("ne", f.accumulate, 0)
-    for v, left in enumerate(_vectors(f, spec) if spec.groups_in_lanes else [f.lanes]):
-        by_row = (rows, pitch, f.row_step)
-        by_lane = (left, f.value(F32_BYTES), f.lane_step)
-        lanes_outside = f.row_step < f.lane_step
-        outside = [f.select(lanes_outside, a, b) for a, b in zip(by_lane, by_row, strict=True)]
-        inside = [f.select(lanes_outside, a, b) for a, b in zip(by_row, by_lane, strict=True)]
-        first, start = _vector(f, spec, v, sums, out)
-        with f.loop(outside[0], sums=first, out=start) as outer:
-            with f.loop(inside[0], sums=outer.sums, out=outer.out) as inner:
-                with _each_tap(f, spec, inner.sums, inner.out) as (there_sums, there):
-                    _finish_values(f, spec, f.load("float", there_sums), there, old)
-                inner.next(sums=f.at(inner.sums, inside[1]), out=f.at(inner.out, inside[2]))
-            outer.next(sums=f.at(outer.sums, outside[1]), out=f.at(outer.out, outside[2]))
+    def by_taps(self) -> None:
+        """Taps lie together, and all taps of a tile go somewhere."""
+        f, spec = self.f, self.spec
+        tiles, count, step = f.tap_tiles, f.value(spec.tile.taps), f.value(spec.tap_bytes)
+        if spec.tile.taps == 1:  # a line runs through the tiles
+            tiles, count, step = f.value(1), f.tap_tiles, f.sums_step
+        for v, left in enumerate(self.vectors()):
+            first, start = self.of_vector(v)
+            with f.loop(tiles, sums=first, outs=f.outs) as tile:
+                with f.loop(self.rows, sums=tile.sums, out=f.at(start, f.load("i64", tile.outs))) as row:
+                    self.line(row.sums, step, count, row.out, left)
+                    row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.steps.row))
+                tile.next(sums=f.at(tile.sums, f.sums_step), outs=f.at(tile.outs, 8 * spec.tile.taps))
 
+    def one_by_one(self) -> None:
+        """Nothing lies together: the longer of both steps outside."""
+        f, steps, old = self.f, self.steps, self.old
+        for v, left in enumerate(self.vectors() if self.spec.groups_in_lanes else [f.left]):
+            by_row = (self.rows, self.pitch, steps.row)
+            by_lane = (left, f.value(F32_BYTES), steps.lane)
+            lanes_outside = steps.row < steps.lane
+            outside = [f.select(lanes_outside, a, b) for a, b in zip(by_lane, by_row, strict=True)]
+            inside = [f.select(lanes_outside, a, b) for a, b in zip(by_row, by_lane, strict=True)]
+            first, start = self.of_vector(v)
+            with f.loop(outside[0], sums=first, out=start) as outer:
+                with f.loop(inside[0], sums=outer.sums, out=outer.out) as inner:
+                    with self.each_tap(inner.sums, inner.out) as (there_sums, there):
+                        _finish_values(f, self.spec, f.load("float", there_sums), there, old)
+                    inner.next(sums=f.at(inner.sums, inside[1]), out=f.at(inner.out, inside[2]))
+                outer.next(sums=f.at(outer.sums, outside[1]), out=f.at(outer.out, outside[2]))
 
-def _vectors(f: Function, spec: KernelSpec) -> list[Value]:
-    """Return how many lanes of each vector are output."""
-    vectors = range(spec.tile.vectors)
-    if not spec.groups_in_lanes:
-        return [f.lanes - v * spec.isa.lanes for v in vectors]
-    return [f.select(f.compare("sge", f.value(v), f.skip_vectors), f.lanes, f.value(0)) for v in vectors]
+    def vectors(self) -> list[Value]:
+        """Return how many lanes of each vector are output."""
+        f, vectors = self.f, range(self.spec.tile.vectors)
+        if not self.spec.groups_in_lanes:
+            return [f.left - v * self.spec.isa.lanes for v in vectors]
+        return [f.select(f.compare("sge", f.value(v), f.skip_vectors), f.left, f.value(0)) for v in vectors]
 
+    def of_vector(self, v: int) -> tuple[Value, Value]:
+        """Return where a vector's sums are and where its first lane goes."""
+        return self.f.at(self.sums, v * self.spec.isa.lanes * F32_BYTES), self.f.at(self.out, self.steps.vector * v)
 
-def _vector(f: Function, spec: KernelSpec, v: int, sums: Value, out: Value) -> tuple[Value, Value]:
-    """Return where a vector's sums are and where its first lane goes."""
-    return f.at(sums, v * spec.isa.lanes * F32_BYTES), f.at(out, f.vector_step * v)
+    @contextmanager
+    def each_tap(self, sums: Value, out: Value) -> Iterator[tuple[Value, Value]]:
+        """Visit the sums of each tap and where they go; what a tile summed again beside another goes nowhere."""
+        f, spec = self.f, self.spec
+        with f.loop(f.tap_tiles, sums=sums, outs=f.outs) as tile:
+            with f.loop(spec.tile.taps, sums=tile.sums, outs=tile.outs) as tap:
+                place = f.load("i64", tap.outs)
+                with f.when(f.compare("ne", place, NOWHERE)):
+                    yield tap.sums, f.at(out, place)
+                tap.next(sums=f.at(tap.sums, spec.tap_bytes), outs=f.at(tap.outs, 8))
+            tile.next(sums=f.at(tile.sums, f.sums_step), outs=tap.outs)
 
+    def line(self, sums: Value, step: Value, count: Value, out: Value, left: Value) -> None:
+        """Write what lies together as transposed squares."""
+        lanes = self.f.most(self.f.least(left, self.spec.isa.lanes), 0)
+        self.f.call("finish_line", sums, step, count, out, self.steps.lane, lanes, self.accumulate)
 
-@contextmanager
-def _each_tap(f: Function, spec: KernelSpec, sums: Value, out: Value) -> Iterator[tuple[Value, Value]]:
-    """Visit the sums of each tap and where they go; what a tile summed again beside another goes nowhere."""
-    with f.loop(f.tap_tiles, sums=sums, outs=f.outs) as tile:
-        with f.loop(spec.tile.taps, sums=tile.sums, outs=tile.outs) as tap:
-            place = f.load("i64", tap.outs)
-            with f.when(f.compare("ne", place, NOWHERE)):
-                yield tap.sums, f.at(out, place)
-            tap.next(sums=f.at(tap.sums, spec.tap_bytes), outs=f.at(tap.outs, 8))
-        tile.next(sums=f.at(tile.sums, f.sums_step), outs=tap.outs)
-
-
-def _finish_vector(f: Function, spec: KernelSpec, sums: Value, out: Value, left: Value, old: Value) -> None:
-    with f.when(left >= spec.isa.lanes):
-        _finish_values(f, spec, sums, out, old)
-    with f.otherwise():
-        _finish_values(f, spec, sums, out, old, f.mask(left, spec.isa.lanes))
+    def vector(self, sums: Value, out: Value, left: Value, old: Value) -> None:
+        """Write a vector, or what of it is output."""
+        f, lanes = self.f, self.spec.isa.lanes
+        with f.when(left >= lanes):
+            _finish_values(f, self.spec, sums, out, old)
+        with f.otherwise():
+            _finish_values(f, self.spec, sums, out, old, f.mask(left, lanes))
 
 
 def _finish_values(

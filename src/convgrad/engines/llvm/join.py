@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from convgrad.engines.llvm.arguments import JOIN_BYTES, Arguments, bit, columns, going
+from convgrad.engines.llvm.arguments import JOIN_BYTES, Named, arguments, bit, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.joins import JOIN
 from convgrad.plan.machine import LINE_BYTES
@@ -42,10 +42,10 @@ def keep(f: Function, spec: KernelSpec, unit: Value, sums: Value, kept: Value) -
 
 
 @contextmanager
-def when_all_ended(f: Function, a: Arguments, t: Mapping[str, Value]) -> Iterator[None]:
+def when_all_ended(f: Function, a: Named, t: Named) -> Iterator[None]:
     """Do a block in the last to end of the tasks that share a part of the weights: then all units' sums are there."""
     with f.when(f.compare("sgt", a.image_parts, 1)):
-        before = f.op("i64", f"atomicrmw add {f.at(a.kept, t['part'] * 8)}, i64 1 seq_cst")
+        before = f.op("i64", f"atomicrmw add {f.at(a.kept, t.part * 8)}, i64 1 seq_cst")
         with f.when(f.compare("eq", before, a.image_parts - 1) & going(f, a)):
             yield
 
@@ -53,12 +53,12 @@ def when_all_ended(f: Function, a: Arguments, t: Mapping[str, Value]) -> Iterato
 def gather(module: Module, spec: KernelSpec) -> None:
     """Emit ``gather``: join the kept sums of all units, of one tile, in the order of their tree."""
     f = module.function("gather", arguments="ptr", sums="ptr", kept="ptr")
-    a = Arguments(f)
+    a = arguments(f)
     with f.loop(a.units, kept=f.kept, joins=a.unit_joins) as unit:
         j = columns(f, unit.joins, JOIN)
         for at in range(0, spec.tile_bytes, LINE_BYTES):  # the next unit's: sums of another core take long to come
             f.prefetch(f.at(unit.kept, spec.tile_bytes + at))
-        with f.loop(j["carries"] + 1, child=unit.kept, parent=f.sums, firsts=j["firsts"]) as join:
+        with f.loop(j.carries + 1, child=unit.kept, parent=f.sums, firsts=j.firsts) as join:
             f.call("carry", join.child, join.parent, bit(f, join.firsts))
             join.next(child=join.parent, parent=f.at(join.parent, spec.tile_bytes), firsts=join.firsts >> 1)
         unit.next(kept=f.at(unit.kept, spec.tile_bytes), joins=f.at(unit.joins, JOIN_BYTES))

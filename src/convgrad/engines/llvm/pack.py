@@ -1,101 +1,89 @@
-"""Packs: panels of channels, converted to f32, in the order the tile reads them."""
+"""Packs: panels of items, converted to f32, term by term in the order the tile reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from convgrad.engines.llvm.arguments import of_side
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.rates import PACK_AHEAD, PACK_AHEAD_BYTES
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, KernelSpec
+from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, KernelSpec, Read
 
 
-def pack(module: Module, spec: KernelSpec, name: str, layout: str, width: int) -> None:
-    """Emit a pack of panels: to[position][channel] = source[position * step + channel * channel_step], in f32.
+def pack(module: Module, spec: KernelSpec, name: str, read: Read) -> None:
+    """Emit a pack of a panel: to[term][item] = source[term * term_step + item * item_step], in f32.
 
-    It reads ``channels`` channels of ``count`` positions and no byte else, and writes ``width`` lanes a position:
-    beyond the channels zeros, or channels again, as a tile of several taps looks whether all its sums are finite.
+    It reads ``items`` items of ``count`` terms and no byte else, and writes as many a term as a panel has: beyond the
+    items zeros, or items again, as a tile of several taps looks whether all its sums are finite.
     """
-    f = module.function(name, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
-    _PACKS[layout](f, spec, width, width * F32_BYTES)
+    f = module.function(name, to="ptr", source="ptr", count="i64", side="ptr", items="i64")
+    side = of_side(f, f.side)
+    _COPIES[read.lies](_Copy(f, spec, read.items, read.items * F32_BYTES, side.term, side.item))
     f.done()
 
 
-def pack_groups(module: Module, spec: KernelSpec, name: str, layout: str, channels: int) -> None:
-    """Emit a pack of groups, some panels of as many as there are lanes: to[panel][position][channel][group], in f32.
+def pack_groups(module: Module, spec: KernelSpec, name: str, read: Read) -> None:
+    """Emit a pack of groups, some panels of as many as there are lanes: to[panel][term][item][group], in f32.
 
-    Its source is source[panel * panel_from + position * step + channel * channel_step + group * group_step], of
-    ``groups`` groups of ``channels`` channels each; it reads no byte else.
+    Its source is source[panel * lanes * group_step + term * term_step + item * item_step + group * group_step], of
+    ``items`` groups of ``read.items`` items each; it reads no byte else.
     """
     lanes = spec.isa.lanes
     shift = lanes.bit_length() - 1
-    f = module.function(
-        name, to="ptr", source="ptr", count="i64", step="i64", group_step="i64", channel_step="i64",
-        groups="i64", panel_from="i64", panel_to="i64",
-    )  # fmt: skip
-    if layout == ITEMS:
-        _from_groups(f, spec, channels)
+    f = module.function(name, to="ptr", source="ptr", count="i64", side="ptr", items="i64")
+    side = of_side(f, f.side)
+    term, group, item, panel_to = side.term, side.group, side.item, side.panel
+    panel_from = group * lanes
+    if read.lies == ITEMS:
+        _from_groups(f, spec, read.items, term, (panel_from, panel_to))
         f.done()
         return
-    one = f"{name}_channel"
-    with f.loop((f.groups + (lanes - 1)) >> shift, to=f.to, source=f.source) as panel:
-        left = f.least(f.groups - panel.index * lanes, lanes)
-        with f.loop(channels, to=panel.to, source=panel.source) as channel:
-            f.call(one, channel.to, channel.source, f.count, f.step, f.group_step, left)
-            channel.next(to=f.at(channel.to, lanes * F32_BYTES), source=f.at(channel.source, f.channel_step))
-        panel.next(to=f.at(panel.to, f.panel_to), source=f.at(panel.source, f.panel_from))
+    one = f"{name}_item"
+    with f.loop((f.items + (lanes - 1)) >> shift, to=f.to, source=f.source) as panel:
+        left = f.least(f.items - panel.index * lanes, lanes)
+        with f.loop(read.items, to=panel.to, source=panel.source) as each:
+            f.call(one, each.to, each.source, f.count, term, group, left)
+            each.next(to=f.at(each.to, lanes * F32_BYTES), source=f.at(each.source, item))
+        panel.next(to=f.at(panel.to, panel_to), source=f.at(panel.source, panel_from))
     f.done()
-    f = module.function(one, to="ptr", source="ptr", count="i64", step="i64", channel_step="i64", channels="i64")
-    _PACKS[layout](f, spec, lanes, channels * lanes * F32_BYTES)
+    f = module.function(one, to="ptr", source="ptr", count="i64", term="i64", item="i64", items="i64")
+    _COPIES[read.lies](_Copy(f, spec, lanes, spec.term_bytes(read), f.term, f.item))
     f.done()
 
 
-def _from_groups(f: Function, spec: KernelSpec, channels: int) -> None:
-    """All channels are neighbours: position by position, as they lie in memory; a last panel of few groups by masks."""
+def _from_groups(f: Function, spec: KernelSpec, items: int, term: Value, panels: tuple[Value, Value]) -> None:
+    """All items are neighbours: term by term, as they lie in memory; a last panel of few groups by masks."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
-    full = f.groups >> (lanes.bit_length() - 1)
-    rest = f.groups - full * lanes
-    pitch = channels * lanes * F32_BYTES
+    full = f.items >> (lanes.bit_length() - 1)
+    rest = f.items - full * lanes
     with f.loop(f.count, source=f.source, to=f.to) as position:
         with f.loop(full, source=position.source, to=position.to) as panel:
-            raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(channels)]
+            raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(items)]
             values = [widen(f, spec.operand, value) for value in raw]
             _apart(f, spec, values, panel.to)
-            for line in range(0, channels * lanes * size, 64):
+            for line in range(0, items * lanes * size, 64):
                 f.prefetch(f.at(panel.source, PACK_AHEAD_BYTES + line))
-            panel.next(source=f.at(panel.source, f.panel_from), to=f.at(panel.to, f.panel_to))
+            panel.next(source=f.at(panel.source, panels[0]), to=f.at(panel.to, panels[1]))
         with f.when(f.compare("ne", rest, 0)):
-            masks = [f.mask(rest * channels - v * lanes, lanes) for v in range(channels)]
+            masks = [f.mask(rest * items - v * lanes, lanes) for v in range(items)]
             raw = [
                 load_masked(f, spec.operand, lanes, f.at(panel.source, v * lanes * size), mask)
                 for v, mask in enumerate(masks)
             ]
             values = [widen(f, spec.operand, value) for value in raw]
             _apart(f, spec, values, panel.to)
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
+        position.next(source=f.at(position.source, term), to=f.at(position.to, items * lanes * F32_BYTES))
 
 
 def _apart(f: Function, spec: KernelSpec, vectors: list[Value], to: Value) -> None:
-    """Store vectors in which the channels of a group are neighbours so that those of a channel are."""
-    lanes, channels = spec.isa.lanes, len(vectors)
-    for channel in range(channels):
-        wanted = [group * channels + channel for group in range(lanes)]
-        f.store(_picked(f, vectors, wanted, lanes), to, channel * lanes * F32_BYTES)
-
-
-def clear(module: Module, spec: KernelSpec) -> None:
-    """Emit ``clear``: zeros in ``size`` bytes, a multiple of what a packed position of src takes, of each panel."""
-    lanes = spec.isa.lanes
-    wide = spec.term_bytes(spec.moving) % (lanes * F32_BYTES) == 0
-    kind, step = (f"<{lanes} x float>", lanes * F32_BYTES) if wide else ("float", F32_BYTES)
-    f = module.function("clear", to="ptr", size="i64", panels="i64", panel_step="i64")
-    with f.loop(f.panels, panel=f.to) as each:
-        with f.loop(f.size >> (step.bit_length() - 1), to=each.panel) as loop:
-            f.store(f.zeros(kind), loop.to)
-            loop.next(to=f.at(loop.to, step))
-        each.next(panel=f.at(each.panel, f.panel_step))
-    f.done()
+    """Store vectors in which the items of a group are neighbours so that those of an item are."""
+    lanes, items = spec.isa.lanes, len(vectors)
+    for item in range(items):
+        wanted = [group * items + item for group in range(lanes)]
+        f.store(_picked(f, vectors, wanted, lanes), to, item * lanes * F32_BYTES)
 
 
 def _picked(f: Function, vectors: list[Value], wanted: list[int], lanes: int) -> Value:
@@ -112,101 +100,107 @@ def _picked(f: Function, vectors: list[Value], wanted: list[int], lanes: int) ->
     return value if places == list(range(lanes)) else f.shuffle(value, value, places)
 
 
-def _from_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
-    """Channels are neighbours: copy them in pieces of a power of two, the last overlapping the one before."""
-    piece = min(spec.isa.lanes, 1 << (width.bit_length() - 1))
-    starts = [*range(0, width - piece + 1, piece)]
-    if starts[-1] + piece < width:
-        starts.append(width - piece)
-    thin = width < spec.isa.lanes and pitch == width * F32_BYTES
-    dense = f.compare("eq", f.step, width * BYTES[spec.operand]) if thin else None
-    if dense is not None:
-        with f.when(dense & f.compare("eq", f.channels, width)):
-            _all_values(f, spec, f.count * width)
-    here = f.channels >= width
-    with (
-        f.when(here if dense is None else here & f.compare("ne", f.step, width * BYTES[spec.operand])),
-        f.loop(f.count, source=f.source, to=f.to) as position,
-    ):
-        for c in starts:
-            raw = f.load(stored(spec.operand, piece), position.source, c * BYTES[spec.operand])
-            f.store(widen(f, spec.operand, raw), position.to, c * F32_BYTES)
-        f.prefetch(f.at(position.source, f.step * PACK_AHEAD))
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
-    with f.when(f.channels < width):
-        _some_channels(f, spec, width, pitch)
+@dataclass(frozen=True)
+class _Copy:
+    """A copy being emitted: ``width`` items a term, ``pitch`` bytes from a packed term to the next."""
+
+    f: Function
+    spec: KernelSpec
+    width: int
+    pitch: int
+    term: Value  # bytes from a term to the next in memory,
+    item: Value  # and from an item
+
+    def items_together(self) -> None:
+        """Items are neighbours: copy them in pieces of a power of two, the last overlapping the one before."""
+        f, spec, size = self.f, self.spec, BYTES[self.spec.operand]
+        piece = min(spec.isa.lanes, 1 << (self.width.bit_length() - 1))
+        starts = [*range(0, self.width - piece + 1, piece)]
+        if starts[-1] + piece < self.width:
+            starts.append(self.width - piece)
+        thin = self.width < spec.isa.lanes and self.pitch == self.width * F32_BYTES
+        dense = f.compare("eq", self.term, self.width * size) if thin else None
+        if dense is not None:
+            with f.when(dense & f.compare("eq", f.items, self.width)):
+                self._all_values(f.count * self.width)
+        here = f.items >= self.width
+        with (
+            f.when(here if dense is None else here & f.compare("ne", self.term, self.width * size)),
+            f.loop(f.count, source=f.source, to=f.to) as position,
+        ):
+            for c in starts:
+                raw = f.load(stored(spec.operand, piece), position.source, c * size)
+                f.store(widen(f, spec.operand, raw), position.to, c * F32_BYTES)
+            f.prefetch(f.at(position.source, self.term * PACK_AHEAD))
+            position.next(source=f.at(position.source, self.term), to=f.at(position.to, self.pitch))
+        with f.when(f.items < self.width):
+            self._some_items()
+
+    def _all_values(self, count: Value) -> None:
+        """Copy values that lie together."""
+        f, spec, lanes, size = self.f, self.spec, self.spec.isa.lanes, BYTES[self.spec.operand]
+        kind = stored(spec.operand, lanes)
+        with f.loop(count >> (lanes.bit_length() - 1), source=f.source, to=f.to) as many:
+            f.store(widen(f, spec.operand, f.load(kind, many.source)), many.to)
+            f.prefetch(f.at(many.source, PACK_AHEAD_BYTES))
+            many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
+        mask = f.mask(count - (count >> (lanes.bit_length() - 1)) * lanes, lanes)
+        f.masked_store(widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask)), many.to, mask)
+
+    def _some_items(self) -> None:
+        """Items are neighbours, but fewer than the panel is wide: loads are masked."""
+        f, spec, lanes, size = self.f, self.spec, self.spec.isa.lanes, BYTES[self.spec.operand]
+        starts = range(0, self.width, lanes)
+        masks = [f.mask(f.items - c, lanes) for c in starts]
+        with f.loop(f.count, source=f.source, to=f.to) as position:
+            for c, mask in zip(starts, masks, strict=True):
+                raw = load_masked(f, spec.operand, lanes, f.at(position.source, c * size), mask)
+                f.store_first(widen(f, spec.operand, raw), min(lanes, self.width - c), position.to, c * F32_BYTES)
+            position.next(source=f.at(position.source, self.term), to=f.at(position.to, self.pitch))
+
+    def terms_together(self) -> None:
+        """Terms are neighbours: transpose squares in registers; the last square overlaps the one before."""
+        f, lanes, width, pitch = self.f, self.spec.isa.lanes, self.width, self.pitch
+        with f.when(f.count >= lanes):
+            squares = (f.count + (lanes - 1)) >> (lanes.bit_length() - 1)
+            with f.loop(squares) as square:
+                first = f.least(square.index * lanes, f.count - lanes)
+                source, to = f.at(f.source, first * self.term), f.at(f.to, first * pitch)
+                for c0, columns in self._squares(source, None):
+                    for p, column in enumerate(columns):
+                        f.store_first(column, min(lanes, width - c0), to, p * pitch + c0 * F32_BYTES)
+        with f.otherwise(), f.when(f.count >= 1):
+            for c0, columns in self._squares(f.source, f.mask(f.count, lanes)):
+                for p, column in enumerate(columns[:-1]):
+                    with f.when(f.compare("sgt", f.count, p)):
+                        f.store_first(column, min(lanes, width - c0), f.to, p * pitch + c0 * F32_BYTES)
+
+    def _squares(self, source: Value, mask: Value | None) -> Iterator[tuple[int, list[Value]]]:
+        """Yield the first item and the terms, one a vector, of squares of items by as many terms."""
+        f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
+        for c0 in range(0, self.width, lanes):
+            rows = []
+            for c in range(c0, min(c0 + lanes, self.width)):
+                place = f.at(source, f.least(f.value(c), f.items - 1) * self.item)
+                raw = (
+                    f.load(stored(spec.operand, lanes), place)
+                    if mask is None
+                    else load_masked(f, spec.operand, lanes, place, mask)
+                )
+                rows.append(widen(f, spec.operand, raw))
+            yield c0, transposed(f, rows, lanes)
+
+    def one_by_one(self) -> None:
+        """Any layout, item by item; the rest of the panel is zero, so that its sums stay ordinary numbers."""
+        f, spec = self.f, self.spec
+        with f.loop(f.count, source=f.source, to=f.to) as position:
+            with f.loop(f.items, source=position.source, to=position.to) as each:
+                f.store(widen(f, spec.operand, f.load(stored(spec.operand), each.source)), each.to)
+                each.next(source=f.at(each.source, self.item), to=f.at(each.to, F32_BYTES))
+            with f.loop(f.value(self.width) - f.items, to=each.to) as rest:
+                f.store(f.zeros("float"), rest.to)
+                rest.next(to=f.at(rest.to, F32_BYTES))
+            position.next(source=f.at(position.source, self.term), to=f.at(position.to, self.pitch))
 
 
-def _all_values(f: Function, spec: KernelSpec, count: Value) -> None:
-    """Copy values that lie together."""
-    lanes, size = spec.isa.lanes, BYTES[spec.operand]
-    kind = stored(spec.operand, lanes)
-    with f.loop(count >> (lanes.bit_length() - 1), source=f.source, to=f.to) as many:
-        f.store(widen(f, spec.operand, f.load(kind, many.source)), many.to)
-        f.prefetch(f.at(many.source, PACK_AHEAD_BYTES))
-        many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
-    mask = f.mask(count - (count >> (lanes.bit_length() - 1)) * lanes, lanes)
-    f.masked_store(widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask)), many.to, mask)
-
-
-def _some_channels(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
-    """Channels are neighbours, but fewer than the panel is wide: loads are masked."""
-    lanes = spec.isa.lanes
-    starts = range(0, width, lanes)
-    masks = [f.mask(f.channels - c, lanes) for c in starts]
-    with f.loop(f.count, source=f.source, to=f.to) as position:
-        for c, mask in zip(starts, masks, strict=True):
-            raw = load_masked(f, spec.operand, lanes, f.at(position.source, c * BYTES[spec.operand]), mask)
-            f.store_first(widen(f, spec.operand, raw), min(lanes, width - c), position.to, c * F32_BYTES)
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
-
-
-def _from_positions(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
-    """Positions are neighbours: transpose squares in registers; the last square overlaps the one before."""
-    lanes = spec.isa.lanes
-    with f.when(f.count >= lanes):
-        squares = (f.count + (lanes - 1)) >> (lanes.bit_length() - 1)
-        with f.loop(squares) as square:
-            first = f.least(square.index * lanes, f.count - lanes)
-            source, to = f.at(f.source, first * f.step), f.at(f.to, first * pitch)
-            for c0, columns in _squares(f, spec, source, width, None):
-                for p, column in enumerate(columns):
-                    f.store_first(column, min(lanes, width - c0), to, p * pitch + c0 * F32_BYTES)
-    with f.otherwise(), f.when(f.count >= 1):
-        for c0, columns in _squares(f, spec, f.source, width, f.mask(f.count, lanes)):
-            for p, column in enumerate(columns[:-1]):
-                with f.when(f.compare("sgt", f.count, p)):
-                    f.store_first(column, min(lanes, width - c0), f.to, p * pitch + c0 * F32_BYTES)
-
-
-def _squares(
-    f: Function, spec: KernelSpec, source: Value, width: int, mask: Value | None
-) -> Iterator[tuple[int, list[Value]]]:
-    """Yield the first channel and the positions, one a vector, of squares of channels by as many positions."""
-    lanes = spec.isa.lanes
-    for c0 in range(0, width, lanes):
-        rows = []
-        for c in range(c0, min(c0 + lanes, width)):
-            place = f.at(source, f.least(f.value(c), f.channels - 1) * f.channel_step)
-            raw = (
-                f.load(stored(spec.operand, lanes), place)
-                if mask is None
-                else load_masked(f, spec.operand, lanes, place, mask)
-            )
-            rows.append(widen(f, spec.operand, raw))
-        yield c0, transposed(f, rows, lanes)
-
-
-def _one_by_one(f: Function, spec: KernelSpec, width: int, pitch: int) -> None:
-    """Any layout, channel by channel; the rest of the panel is zero, so that its sums stay ordinary numbers."""
-    with f.loop(f.count, source=f.source, to=f.to) as position:
-        with f.loop(f.channels, source=position.source, to=position.to) as channel:
-            f.store(widen(f, spec.operand, f.load(stored(spec.operand), channel.source)), channel.to)
-            channel.next(source=f.at(channel.source, f.channel_step), to=f.at(channel.to, F32_BYTES))
-        with f.loop(f.value(width) - f.channels, to=channel.to) as rest:
-            f.store(f.zeros("float"), rest.to)
-            rest.next(to=f.at(rest.to, F32_BYTES))
-        position.next(source=f.at(position.source, f.step), to=f.at(position.to, pitch))
-
-
-_PACKS = {ITEMS: _from_channels, TERMS: _from_positions, NEITHER: _one_by_one}
+_COPIES = {ITEMS: _Copy.items_together, TERMS: _Copy.terms_together, NEITHER: _Copy.one_by_one}

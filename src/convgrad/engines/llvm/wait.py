@@ -8,11 +8,11 @@ from functools import cache
 from typing import NamedTuple
 
 from convgrad.engines.llvm import isas, jit
+from convgrad.engines.llvm.words import WORDS
 
 MAIL = ("state", "kernel", "arguments", "scratch", "scratch_bytes", "pending")  # the words of a mailbox
 AWAY, READY, POSTED, CLAIMED, LEAVE = 0, 1, 2, 3, 4  # its states
 _AT = {name: 8 * at for at, name in enumerate(MAIL)}
-_PAUSE = {"x86_64": "llvm.x86.sse2.pause()", "aarch64": "llvm.aarch64.hint(i32 1)"}
 
 
 class Waiting(NamedTuple):
@@ -25,8 +25,7 @@ class Waiting(NamedTuple):
 
 def module(architecture: str) -> str:
     """Return the IR of ``serve``, ``post`` and ``idle``."""
-    pause = _PAUSE[architecture]
-    declared = pause.replace("i32 1", "i32")
+    pause = WORDS[architecture].pause
 
     def word(name: str) -> str:
         return f"%{name}.at = getelementptr i8, ptr %mail, i64 {_AT[name]}"
@@ -35,7 +34,7 @@ def module(architecture: str) -> str:
         return f"{word(name)}\n  %{name} = load {kind}, ptr %{name}.at"
 
     return f"""
-declare void @{declared}
+declare void {WORDS[architecture].pause_declared}
 
 define void @serve(ptr %mail, i64 %often) {{
 entry:
@@ -50,7 +49,7 @@ nothing:
   %enough = icmp sge i64 %n, %often
   br i1 %enough, label %late, label %again
 again:
-  call void @{pause}
+  call void {pause}
   %next = add i64 %n, 1
   br label %look
 late:
@@ -112,7 +111,7 @@ look:
   %go = and i1 %more, %soon
   br i1 %go, label %again, label %end
 again:
-  call void @{pause}
+  call void {pause}
   %next = add i64 %n, 1
   br label %look
 end:

@@ -1,0 +1,92 @@
+"""What the nests share: the sides of a task, where their panels begin, sums that climb and become output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from convgrad.engines.llvm.arguments import CHUNK_BYTES, Named, arguments, columns
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.plan.fields import CHUNK
+from convgrad.plan.recipe import KernelSpec, Read
+from convgrad.plan.tasks import TASK
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side of a task: how its operand is read, its arguments, the panels that the task has of it."""
+
+    name: str
+    read: Read
+    a: Named
+    t: Named
+    items: int  # of a panel
+    overlaps: bool  # whether the last panel overlaps the one before rather than run over
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A task being emitted."""
+
+    f: Function
+    spec: KernelSpec
+    a: Named
+    t: Named
+
+    @property
+    def rows(self) -> Side:
+        """The side of the rows."""
+        a, t = self.a.rows, self.t.rows
+        return Side("rows", self.spec.rows, a, t, self.spec.tile.rows, True)
+
+    @property
+    def lanes(self) -> Side:
+        """The side of the lanes: beyond the last item of a panel of channels, lanes are idle."""
+        a, t = self.a.lanes, self.t.lanes
+        return Side("lanes", self.spec.lanes, a, t, self.spec.lane_items, self.spec.groups_in_lanes)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Both."""
+        return self.rows, self.lanes
+
+    def first(self, side: Side, panel: Value) -> Value:
+        """Return the first item of a panel."""
+        first = panel * side.items
+        return self.f.least(first, side.a.items - side.items) if side.overlaps else first
+
+    def groups_left(self, group: Value) -> Value:
+        """Return how many lanes of a panel of groups hold one."""
+        return self.f.least(self.a.groups - group * self.spec.isa.lanes, self.spec.isa.lanes)
+
+    def lanes_left(self, group: Value, lane: Value) -> Value:
+        """Return how many lanes of a panel's tile are output."""
+        if self.spec.groups_in_lanes:
+            return self.groups_left(group)
+        return self.f.least(self.a.lanes.items - self.first(self.lanes, lane), self.spec.width)
+
+    @contextmanager
+    def chunks(self) -> Iterator[Named]:
+        """Do a block for each chunk of the task."""
+        f, t = self.f, self.t
+        with f.loop(t.chunks, chunk=f.at(self.a.chunks, t.chunk * CHUNK_BYTES)) as chunk:
+            yield columns(f, chunk.chunk, CHUNK)
+            chunk.next(chunk=f.at(chunk.chunk, CHUNK_BYTES))
+
+    def finish(self, group: Value, lane: Value, row: Value, sums: Value, sums_step: Value) -> None:
+        """Write what a panel of lanes and one of rows have under the task's taps."""
+        f, a, t = self.f, self.a, self.t
+        first_lane, first_row = self.first(self.lanes, lane), self.first(self.rows, row)
+        skip_row, skip_lane = row * self.rows.items - first_row, lane * self.lanes.items - first_lane
+        outs = f.at(a.outs, t.tap * (8 * self.spec.tile.taps))
+        out = f.at(a.out, group * (a.out_group * self.spec.groups_a_panel))
+        out = f.at(f.at(out, first_lane * a.lanes.out), first_row * a.rows.out)
+        left = self.lanes_left(group, lane)
+        f.call("finish", f.arguments, sums, sums_step, outs, t.taps, out, skip_row, skip_lane, left)
+
+
+def nest(module: Module, spec: KernelSpec) -> Nest:
+    """Begin ``task``, which does one."""
+    f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
+    return Nest(f, spec, arguments(f), columns(f, f.task, TASK))

@@ -1,0 +1,136 @@
+"""The nest of panels: a chunk is made ready, then each panel of lanes meets each of rows under each tile of taps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from convgrad.engines.llvm import ready
+from convgrad.engines.llvm.arguments import INDEX_BYTES, JOIN_BYTES, LINE_BYTES, TAP_BYTES, Named, bit, columns, going
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.join import climb, keep, when_all_ended
+from convgrad.engines.llvm.nest import Nest, nest
+from convgrad.engines.llvm.tile import tile
+from convgrad.plan.joins import JOIN
+from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.taps import TAP
+
+
+def bodies(module: Module, spec: KernelSpec) -> None:
+    """Emit what the nest calls beside what all nests do: packs, and a tile of each width."""
+    ready.packs(module, spec)
+    for vectors in widths(spec):
+        tile(module, spec, vectors)
+
+
+def widths(spec: KernelSpec) -> list[int]:
+    """Return the tiles' vectors, the full ones first: panels of channels at the end may be narrower.
+
+    >>> from convgrad.plan.machine import ISAS
+    >>> from convgrad.plan.recipe import ITEMS, TILE, KernelSpec, Read, Tile
+    >>> read = Read(ITEMS, 8)
+    >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", TILE, Tile(1, v), read, read)) for v in (4, 3)]
+    [[4, 2, 1], [3, 2, 1]]
+    """
+    vectors = spec.tile.vectors
+    if spec.groups_in_lanes:
+        return [vectors]
+    return [vectors, *(1 << i for i in reversed(range((vectors - 1).bit_length())))]
+
+
+def task(module: Module, spec: KernelSpec) -> None:
+    """Emit ``task``: chunk by chunk, group by group. Where lanes hold groups, all of a task are packed first."""
+    n = nest(module, spec)
+    f, a, t = n.f, n.a, n.t
+    with n.chunks() as c, f.when(going(f, a)):
+        if spec.groups_in_lanes:
+            for side in n.sides:
+                ready.groups(n, side, c)
+        with f.loop(t.groups, sums=f.at(f.scratch, a.sums_at)) as group:
+            x, y = (ready.where(n, side, c, group.index) for side in n.sides)
+            with f.loop(t.lanes.count, sums=group.sums) as lane:
+                with f.when(going(f, a)):
+                    here = _Here(n, c, group.index, lane.index)
+                    here.panel_of_lanes(lane.sums, x, ready.panel(n, n.lanes, y, lane.index))
+                lane.next(sums=f.at(lane.sums, t.rows.count * t.taps * a.panel_sums))
+            group.next(sums=lane.sums)
+    with when_all_ended(f, a, t):
+        _gathered(n)
+    f.done()
+
+
+@dataclass(frozen=True)
+class _Here:
+    """A panel of lanes of a group in a chunk."""
+
+    n: Nest
+    c: Named
+    group: Value  # numbers within the task
+    lane: Value
+
+    def panel_of_lanes(self, sums: Value, x: Value, y: Value) -> None:
+        """All rows and taps of the task under one panel of lanes; in the last chunk their sums are finished."""
+        n, f, a, t = self.n, self.n.f, self.n.a, self.n.t
+        group, lane = t.group + self.group, t.lanes.first + self.lane
+        left, first_tap = n.lanes_left(group, lane), f.at(a.taps, t.tap * TAP_BYTES)
+        with f.loop(t.rows.count, sums=sums) as row:
+            here = ready.panel(n, n.rows, x, row.index)
+            with f.when(going(f, a)), f.loop(t.taps, sums=row.sums, tap=first_tap) as tap:
+                number = ((self.group * t.lanes.count + self.lane) * t.rows.count + row.index) * t.taps + tap.index
+                kept = f.at(f.at(a.kept, t.kept), number * (a.units * n.spec.tile_bytes))
+                self.blocks(tap.tap, tap.sums, (here, y), left, kept)
+                tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
+            with f.when(f.compare("ne", self.c.last, 0)):
+                top = f.at(row.sums, a.sums_step - n.spec.tile_bytes)
+                n.finish(group, lane, t.rows.first + row.index, top, a.sums_step)
+            row.next(sums=f.at(row.sums, t.taps * a.panel_sums))
+
+    def blocks(self, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, kept: Value) -> None:
+        """All blocks of the chunk under one tile of taps: the tile, then the carries that the tree of sums has."""
+        f, a, c, k = self.n.f, self.n.a, self.c, columns(self.n.f, tap, TAP)
+        x, y = f.at(panels[0], k.rows.shift), f.at(panels[1], k.lanes.shift)
+        index, joins = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.joins, c.join * JOIN_BYTES)
+        with f.loop(c.blocks, entry=index, joins=joins, x=x, y=y, images=c.images) as block:
+            lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE_BYTES), f.load("i64", block.entry, 8)
+            j = columns(f, block.joins, JOIN)
+            images = f.least(block.images, a.block_images)
+            given = (f.arguments, sums, bit(f, j.firsts), block.x, block.y, images, lines, count, tap)
+            _by_width(f, self.n.spec, left, given)
+            keep(f, self.n.spec, j.unit, climb(f, self.n.spec, sums, j.firsts >> 1, j.carries), kept)
+            block.next(
+                entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, JOIN_BYTES),
+                x=f.at(block.x, a.block_step * a.rows.read_image), y=f.at(block.y, a.block_step * a.lanes.read_image),
+                images=block.images - a.block_step,
+            )  # fmt: skip
+
+
+def _by_width(f: Function, spec: KernelSpec, left: Value, given: tuple[Value, ...]) -> None:
+    """Call the narrowest tile that covers the lanes left."""
+
+    def narrower(among: list[int]) -> None:
+        if len(among) == 1:
+            f.call(f"tile{among[0]}", *given)
+            return
+        with f.when(f.compare("sgt", left, among[1] * spec.isa.lanes)):
+            f.call(f"tile{among[0]}", *given)
+        with f.otherwise():
+            narrower(among[1:])
+
+    narrower(widths(spec))
+
+
+def _gathered(n: Nest) -> None:
+    """Join the units' sums of a part of the weights, which become output."""
+    f, a, t = n.f, n.a, n.t
+    sums = f.at(f.scratch, a.sums_at)
+    with f.loop(t.groups, kept=f.at(a.kept, t.kept)) as group:
+        with f.loop(t.lanes.count, kept=group.kept) as lane:
+            with f.loop(t.rows.count, kept=lane.kept) as row:
+                with f.loop(t.taps, kept=row.kept, sums=sums) as tap:
+                    f.call("gather", f.arguments, tap.sums, tap.kept)
+                    kept = f.at(tap.kept, a.units * n.spec.tile_bytes)
+                    tap.next(kept=kept, sums=f.at(tap.sums, a.gather_step))
+                where = (t.group + group.index, t.lanes.first + lane.index, t.rows.first + row.index)
+                n.finish(*where, f.at(sums, a.gather_step - n.spec.tile_bytes), a.gather_step)
+                row.next(kept=tap.kept)
+            lane.next(kept=row.kept)
+        group.next(kept=lane.kept)

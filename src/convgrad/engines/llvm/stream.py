@@ -1,0 +1,89 @@
+"""The nest of strips: rows of dst as they lie, all groups of a row, then the next.
+
+The chains of a block wait in scratch while the other groups have their turn, so that memory is read as it lies.
+"""
+
+from __future__ import annotations
+
+from convgrad.engines.llvm.arguments import INDEX_BYTES, JOIN_BYTES, LINE_BYTES, TAP_BYTES, Named, columns, going
+from convgrad.engines.llvm.emit import Module, Value
+from convgrad.engines.llvm.join import climb, keep, when_all_ended
+from convgrad.engines.llvm.nest import Nest, nest
+from convgrad.engines.llvm.strip import first_group, strip
+from convgrad.plan.joins import JOIN
+from convgrad.plan.rates import STRIP_PANELS
+from convgrad.plan.recipe import F32_BYTES, KernelSpec
+
+
+def bodies(module: Module, spec: KernelSpec) -> None:
+    """Emit what the nest calls beside what all nests do."""
+    strip(module, spec)
+
+
+def task(module: Module, spec: KernelSpec) -> None:
+    """Emit ``task``: its groups in all chunks, block by block; then the sums of each become output."""
+    n = nest(module, spec)
+    f, a, t = n.f, n.a, n.t
+    sums = f.at(f.scratch, a.sums_at)
+    with n.chunks() as c:
+        index, joins = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.joins, c.join * JOIN_BYTES)
+        with f.loop(c.blocks, entry=index, joins=joins, image=c.image, images=c.images) as block:
+            with f.when(going(f, a)):
+                _lines(n, sums, block.entry, block.image, f.least(block.images, a.block_images))
+                _climbed(n, sums, columns(f, block.joins, JOIN))
+            block.next(
+                entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, JOIN_BYTES),
+                image=block.image + a.block_step, images=block.images - a.block_step,
+            )  # fmt: skip
+    with f.when(f.compare("eq", a.image_parts, 1) & going(f, a)):
+        _finished(n, f.at(sums, a.sums_step - spec.tile_bytes), a.sums_step)
+    with when_all_ended(f, a, t):
+        with f.loop(t.groups * t.taps, sums=sums, kept=f.at(a.kept, t.kept)) as each:
+            f.call("gather", f.arguments, each.sums, each.kept)
+            each.next(sums=f.at(each.sums, a.gather_step), kept=f.at(each.kept, a.units * spec.tile_bytes))
+        _finished(n, f.at(sums, a.gather_step - spec.tile_bytes), a.gather_step)
+    f.done()
+
+
+def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> None:
+    """One block of all groups of a task.
+
+    Under several tiles of taps, few panels of groups at a time: their rows are met again in the first cache.
+    """
+    f, a, t = n.f, n.a, n.t
+    first_line, lines = f.load("i64", entry), f.load("i64", entry, 8)
+    panel_sums = t.taps * a.sums_step
+    one_tile = f.compare("eq", t.taps, 1)
+    together = f.select(one_tile, t.groups, f.value(STRIP_PANELS))
+    pieces = f.select(one_tile, f.value(1), (t.groups + (STRIP_PANELS - 1)) >> (STRIP_PANELS.bit_length() - 1))
+    with f.loop(images) as image:
+        number = first + image.index
+        with f.loop(lines, line=f.at(a.lines, first_line * LINE_BYTES)) as line:
+            begins = f.compare("eq", image.index + line.index, 0)
+            with f.loop(pieces) as piece:
+                begin = piece.index * together
+                panels, there = f.least(t.groups - begin, together), f.at(sums, begin * panel_sums)
+                with f.loop(t.taps, sums=there, tap=f.at(a.taps, t.tap * TAP_BYTES)) as tap:
+                    where = (number, line.line, tap.tap, t.group + begin)
+                    f.call("strip", f.arguments, tap.sums, panel_sums, panels, begins, *where)
+                    tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
+            line.next(line=f.at(line.line, LINE_BYTES))
+
+
+def _climbed(n: Nest, sums: Value, j: Named) -> None:
+    """The carries that the tree of sums has after a block, of all groups of a task."""
+    f, a, t = n.f, n.a, n.t
+    with f.loop(t.groups * t.taps, sums=sums, kept=f.at(a.kept, t.kept)) as each:
+        keep(f, n.spec, j.unit, climb(f, n.spec, each.sums, j.firsts, j.carries + 1), each.kept)
+        each.next(sums=f.at(each.sums, a.sums_step), kept=f.at(each.kept, a.units * n.spec.tile_bytes))
+
+
+def _finished(n: Nest, sums: Value, sums_step: Value) -> None:
+    """The last panel of groups overlaps the one before: what that one has is not written again."""
+    f, t = n.f, n.t
+    with f.loop(t.groups, sums=sums) as panel:
+        number = t.group + panel.index
+        group = number * n.spec.isa.lanes
+        again = group - first_group(f, n.spec, n.a, group)
+        n.finish(number, f.value(0), f.value(0), f.at(panel.sums, again * F32_BYTES), sums_step)
+        panel.next(sums=f.at(panel.sums, t.taps * sums_step))
