@@ -55,9 +55,6 @@ class Stretches:
     def __iter__(self) -> Iterator[Stretch]:
         return map(Stretch, product(*self.axes))
 
-    def __len__(self) -> int:
-        return prod(map(len, self.axes))
-
 
 def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
     """Return the parts of an axis, where a problem solves for ``dst`` or for ``src``.
@@ -74,10 +71,11 @@ def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
     Part(positions=range(1, 7, 2), taps=range(1, 3, 2), met=0, by_position=1, by_tap=-1)
     """
     if solves_for == "dst":
-        whole = Part(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation)
-        return tuple(_existing(whole, axis.src))
-    phases = (_phase(axis, first) for first in range(min(axis.stride, axis.src)))
-    return tuple(part for phase in phases for part in _existing(phase, axis.dst))
+        wholes = [Part(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation)]
+    else:
+        wholes = [_phase(axis, first) for first in range(min(axis.stride, axis.src))]
+    extent = axis.src if solves_for == "dst" else axis.dst
+    return tuple(part for whole in wholes for part in _existing(whole, extent))
 
 
 def stretches(axes: Sequence[Axis], solves_for: str) -> Stretches:
@@ -111,7 +109,7 @@ def _existing(whole: Part, extent: int) -> Iterator[Part]:
     rise, and each is followed to the position where it next falls.
     """
     taps, step = len(whole.taps), abs(whole.by_tap)
-    least = whole.met + min(0, whole.by_tap) * (taps - 1) if taps else whole.met
+    least = whole.met + min(0, whole.by_tap) * (taps - 1)
     at, count = 0, len(whole.positions)
     while at < count:
         here = least + at * whole.by_position
