@@ -1,0 +1,142 @@
+"""The public functions, run and the operator table say the same."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import convgrad
+from convgrad import ConvgradError, InvalidAttributeError, infer_shapes, run
+from convgrad.spec.operators import OPERATORS, Operator
+from convgrad.spec.rules import RULES
+from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
+from table_rows import OPTIONS, attributes_of, functions, legal, replaced, row, rows, searching
+
+
+def test_every_current_operator_and_every_public_function_is_tied_to_the_table() -> None:
+    assert {op.name for op in OPERATORS if not op.name.endswith("-1")} <= set(FUNCTIONS)
+    others = {"explain", "infer_shapes", "run", "threads"}
+    public = {name for name in convgrad.__all__ if inspect.isfunction(getattr(convgrad, name))}
+    assert {f.__name__ for f in FUNCTIONS.values()} == public - others
+
+
+@functions
+def test_a_signature_is_its_row(name: str) -> None:
+    op, parameters = row(name), inspect.signature(FUNCTIONS[name]).parameters
+    positional = [p for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    keywords = {p.name: p.default for p in parameters.values() if p.kind is p.KEYWORD_ONLY}
+    assert len(positional) + len(keywords) == len(parameters)
+    assert [p.name for p in positional] == [port.name for port in op.operands]
+    for parameter, port in zip(positional, op.operands, strict=True):
+        assert parameter.default is (inspect.Parameter.empty if port.required else None)
+    assert keywords == attributes_of(op) | OPTIONS
+    assert keywords["data_format"] == "NXC"
+    weights_format = op.attribute("weights_format")
+    if weights_format:
+        assert keywords[weights_format.name] == weights_format.choices[0]
+        assert keywords["auto_pad"] == "none"
+        assert keywords["groups"] == 1
+    order = [n for n in keywords if n != "output_padding"]
+    assert order == [*(n for n in attributes_of(op) if n != "output_padding"), *OPTIONS]
+    assert "output_padding" not in keywords or list(keywords)[-1] == "output_padding"
+
+
+@functions
+def test_functions_of_one_meaning_have_one_signature(name: str) -> None:
+    """The same keywords in the same order, whatever the generation calls them."""
+    op = row(name)
+    current = next(r for r in OPERATORS if (r.solves_for, r.transposed) == (op.solves_for, op.transposed))
+    means = {a.name: a.means for a in op.attributes}
+
+    def shape(function: Callable[..., Any]) -> list[tuple[Any, ...]]:
+        parameters = inspect.signature(function).parameters.values()
+        return [(p.kind, p.default, p.annotation) for p in parameters]
+
+    assert shape(FUNCTIONS[name]) == shape(FUNCTIONS[current.name])
+    keywords = [p for p in inspect.signature(FUNCTIONS[name]).parameters if p in means]
+    ours = [p for p in inspect.signature(FUNCTIONS[current.name]).parameters if current.attribute(p)]
+    assert [means[k] for k in keywords if k not in {port.name for port in op.operands}] == [
+        k for k in ours if k not in {port.name for port in current.operands}
+    ]
+
+
+@functions
+def test_a_function_hands_on_every_keyword(name: str) -> None:
+    """A bad value of each is refused by that name."""
+    op, function = row(name), FUNCTIONS[name]
+    operands, attributes = legal(op)
+    by_name = {port.name: value for port, value in zip(op.operands, operands, strict=False)}
+    by_name |= {a: v for a, v in attributes.items() if a in inspect.signature(function).parameters}
+    assert_same_bits(function(**by_name), run(name, *operands, **attributes), name)
+    for attribute in attributes_of(op):
+        with pytest.raises(InvalidAttributeError, match=rf"^{name}: {attribute} must be .*\[A2\]$"):
+            function(**by_name | {attribute: 1.5})
+    for option, value, rule in [
+        ("dtype", "int8", "T4"),
+        ("out", [], "T5"),
+        ("accumulate", 1, "D5"),
+        ("threads", 0, "D6"),
+    ]:
+        with pytest.raises(RULES[rule].error, match=rf"^{name}: {option} must be .*\[{rule}\]$"):
+            function(**by_name | {option: value})
+
+
+@rows
+def test_every_row_is_reached_through_run(op: Operator) -> None:
+    """By its operands in its order, with its attributes: an error names the very operand."""
+    for seed in range(5):
+        operands, attributes = legal(op, seed)
+        ports = [port for port, _ in zip(op.operands, operands, strict=False)]
+        result = run(op.name, *operands, **attributes)
+        if not any(port.is_shape and port.required for port in op.operands):
+            shapes = (v if port.is_shape else v.shape for port, v in zip(ports, operands, strict=True))
+            assert infer_shapes(op.name, *shapes, **attributes) == result.shape
+        for place, port in enumerate(ports):
+            wrong = replaced(operands, {place: [[1.5]] if port.is_shape else np.zeros((1, 1), np.int8)})
+            rule = "T3" if port.is_shape else "T1"
+            if port.is_shape and port.required:
+                continue  # what is no shape there is an operand of the other row
+            with pytest.raises(ConvgradError, match=rf"^{op.name}: {port.name} must be .* \[{rule}\]$"):
+                run(op.name, *wrong, **attributes)
+
+
+@rows
+def test_an_older_row_gives_what_the_current_one_gives(op: Operator) -> None:
+    current = next(r for r in OPERATORS if (r.solves_for, r.transposed) == (op.solves_for, op.transposed))
+    operands, attributes = legal(op, 1)
+    given = {port.tensor: value for port, value in zip(op.operands, operands, strict=False)}
+    means = {a.name: a.means for a in op.attributes}
+    ordered = [given.get(port.tensor) for port in current.operands]
+    renamed = {means[a]: v for a, v in attributes.items()}
+    assert_same_bits(run(current.name, *ordered, **renamed), run(op.name, *operands, **attributes), op.name)
+
+
+@settings(searching, max_examples=200)
+@given(seed=st.integers(0, 2**32 - 1), name=st.sampled_from(sorted(FUNCTIONS)))
+def test_functions_and_run_agree(seed: int, name: str) -> None:
+    """Whatever the shapes and attributes: equal values on all axes may be one int, defaults may be left out."""
+    op = row(name)
+    case = random_case(np.random.default_rng(seed), op)
+    operands = operands_of(case, "normal", seed)
+    shapes = {port.name for port in op.operands}
+    keywords = {a: v for a, v in case.attributes.items() if a not in shapes}
+    third = [v for a, v in case.attributes.items() if a in shapes]
+    for attribute, default in attributes_of(op).items():
+        value = keywords.get(attribute)
+        if isinstance(value, list) and len(set(value)) == 1 and seed % 3:
+            keywords[attribute] = value[0]
+        if value is not None and keywords[attribute] == default and seed % 2:
+            del keywords[attribute]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        expected = run(name, *operands, dtype=case.dtype, **case.attributes)
+        got = FUNCTIONS[name](*operands, *third, dtype=case.dtype, **keywords)
+    assert_same_bits(got, expected, case)
+    assert got.shape == expected.shape
