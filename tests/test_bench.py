@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import os
-import pty
-import signal
-import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench_problems import ROOFS, TINY, needs_jax, needs_torch
 from convgrad.bench import suites
 from convgrad.bench.agreement import agree, judge, middle
 from convgrad.bench.figures import Series, fastest, geometric_mean, ratio
@@ -27,17 +22,11 @@ from convgrad.bench.measure import FmaPeak, fma_ir, read_bandwidth, read_ir, vec
 from convgrad.bench.peers import PEERS, Peer, contenders, find_peers
 from convgrad.bench.plot import draw
 from convgrad.bench.report import COLUMNS, conditions, heading, line, row, summary
-from convgrad.bench.roofs import Level, Roofs, cache_bytes
+from convgrad.bench.roofs import cache_bytes
 from convgrad.bench.work import Contender, Work, magnitudes, make_work
 from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
 from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
-
-COMMAND = str(Path(sysconfig.get_path("scripts")) / "convgrad")
-TINY = "BWD_W f32 NXC mb2ic4ih9oc6oh9kh3ph1ntiny:a"
-ROOFS = Roofs(2, 100.0, (Level("L1", 1 << 14, 400.0), Level("L2", 1 << 20, 200.0), Level("memory", None, 20.0)))
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
-needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")
 
 
 def work_of(text: str, **options: Any) -> Work:
@@ -348,82 +337,3 @@ def test_missing_and_unknown_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convgrad.bench.peers.importlib.util", SimpleNamespace(find_spec=lambda name: None))
     with pytest.raises(UnsupportedError, match="jax is not installed: pip install jax jaxlib"):
         find_peers(["jax"])
-
-
-# -- the command -----------------------------------------------------------------------------------------------------
-
-TWO = [TINY, "BWD_D f32 NCX mb1ic3ih8oc4oh4kh3sh2ph1"]
-
-
-def command(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [COMMAND, "bench", *arguments], capture_output=True, text=True, cwd=cwd, timeout=120, check=False
-    )
-    assert done.returncode == expect, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_two_problems_end_to_end(tmp_path: Path) -> None:
-    (tmp_path / "two.txt").write_text("\n".join(TWO))
-    arguments = ["--shapes", "two.txt", "--type", "f32,bf16", "--repeat", "1", "-o", "two.csv", "--plot", "two.png"]
-    text = command(*arguments, cwd=tmp_path).stdout
-    assert "multiply-add peak" in text
-    assert "two BWD_W bf16 NXC: 1 problem" in text
-    rows = rows_of(tmp_path / "two.csv")
-    assert tuple(rows[0]) == COLUMNS
-    assert [r["type"] for r in rows] == ["f32", "bf16", "f32", "bf16"]
-    assert {r["right"] for r in rows} == {"yes"}
-    assert all(float(r[c]) > 0 for r in rows for c in ("convgrad_ms", "gflops", "share_of_floor", "memory_gbs"))
-    assert (tmp_path / "two.png").read_bytes().startswith(b"\x89PNG")
-    assert "give --force" in command(*arguments, expect=3, cwd=tmp_path).stderr
-
-
-@needs_torch
-def test_against_torch(tmp_path: Path) -> None:
-    text = command(*TWO, "--against", "torch", "--threads", "1", "--repeat", "2", "-o", "t.csv", cwd=tmp_path).stdout
-    assert "to torch" in text
-    for figures in rows_of(tmp_path / "t.csv"):
-        assert figures["torch_layout"] in ("nchw", "nhwc")
-        assert float(figures["torch_ratio"]) > 0
-        assert figures["torch_version"]
-        assert figures["threads"] == "1"
-
-
-FAILURES = {
-    "nothing": ([], 2, "suites: all, dense"),
-    "suite": (["--suite", "vgg"], 2, "there is no suite vgg"),
-    "line": (["BWD_W f32 NXC ic3oc3"], 2, "at least one spatial axis"),
-    "type": ([TINY, "--type", "f8"], 2, "expected one of f32, bf16, f16, f64"),
-    "peer": ([TINY, "--against", "mkl"], 2, "peers must be of torch, jax"),
-    "threads": ([TINY, "--threads", "0"], 2, "a positive integer is wanted"),
-    "directory": ([TINY, "-o", "/nonexistent/a.csv"], 3, "no such directory"),
-}
-
-
-@pytest.mark.parametrize("name", FAILURES)
-def test_failures_are_sentences(name: str) -> None:
-    arguments, code, message = FAILURES[name]
-    assert message in command(*arguments, expect=code).stderr
-
-
-def test_an_interruption_leaves_the_rows_done(tmp_path: Path) -> None:
-    path, long_one = tmp_path / "rows.csv", "FWD_D f32 NXC mb1ic64iw40000oc64ow40000kw127pw63"
-    master, slave = pty.openpty()
-    arguments = [COMMAND, "bench", TINY, long_one, "--repeat", "3", "-o", str(path)]
-    process = subprocess.Popen(arguments, stdout=slave, stderr=subprocess.PIPE)
-    os.close(slave)
-    shown = b""
-    while b"2/2 mb1ic64iw40000" not in shown:
-        shown += os.read(master, 1000)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    os.close(master)
-    assert process.returncode == 130, errors
-    assert b"interrupted" in errors
-    assert [r["problem"] for r in rows_of(path)] == [TINY]
