@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -62,3 +63,30 @@ def test_refused_once_kernels_have_run() -> None:
     assert told["refusals"]
     assert told["problems"] + len(told["refusals"]) == len(NAMES) + 1
     assert all("executable memory is refused by now" in message for message in told["refusals"])
+
+
+# What NumPy does to a large temporary: it walks the stack, as an exception in C++ does
+WALK = "import numpy; one = numpy.ones(100_000); assert (one + numpy.abs(one)).sum() == 200_000; print('walked')"
+CALL = "convgrad.convolution_backward_weights(x, x, (3, 3, 64, 64), pads_begin=1, pads_end=1, threads={})"
+
+
+@pytest.mark.parametrize("kernels_before", [False, True])
+def test_the_stack_can_be_walked_after_a_refusal(kernels_before: bool) -> None:
+    """Nothing stays registered of what was refused: of the probe, or of what threads look for work with."""
+    lines = [
+        "import warnings; warnings.simplefilter('ignore')",
+        "import numpy, convgrad, refused",
+        "x = numpy.ones((16, 28, 28, 64), numpy.float32)",
+        CALL.format(1) if kernels_before else "",
+        "print(refused.refuse())",
+        CALL.format(2),
+        WALK,
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=Path(__file__).parent, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    if done.stdout.startswith("False"):
+        pytest.skip("this kernel cannot refuse executable memory")
+    assert (done.returncode, done.stdout.split()) == (0, ["True", "walked"]), done.stderr

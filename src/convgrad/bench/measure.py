@@ -47,7 +47,7 @@ def fma_ir(element: str) -> str:
     return "\n".join(
         [
             f"declare {vector} {intrinsic}({vector}, {vector}, {vector})",
-            "define void @fma(i64 %passes, ptr %x) {",
+            "define void @fma(i64 %passes, ptr %x) nounwind {",
             "entry:",
             f"  %second = getelementptr {vector}, ptr %x, i64 1",
             f"  %scale = load {vector}, ptr %x, align {size}",
@@ -88,7 +88,7 @@ def read_ir() -> str:
     joins = [f"  %s{i + 1} = or {vector} {'%b0' if i == 0 else f'%s{i}'}, %b{i + 1}" for i in streams[:-1]]
     return "\n".join(
         [
-            "define void @read(i64 %passes, ptr %x, i64 %bytes) {",
+            "define void @read(i64 %passes, ptr %x, i64 %bytes) nounwind {",
             "entry:",
             "  br label %pass",
             "pass:",

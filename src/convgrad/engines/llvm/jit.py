@@ -68,7 +68,10 @@ def refusal() -> str:
     binding = llvm()
     try:
         machine = binding.Target.from_default_triple().create_target_machine(jit=True)
-        library = binding.JITLibraryBuilder().add_ir("define void @probe() { ret void }").export_symbol("probe")
+        # nounwind, as all that is compiled: tables for unwinding stay registered when memory is refused, and name none
+        library = (
+            binding.JITLibraryBuilder().add_ir("define void @probe() nounwind { ret void }").export_symbol("probe")
+        )
         tracker = library.link(binding.create_lljit_compiler(machine, use_jit_link=False), "probe")
         ctypes.CFUNCTYPE(None)(tracker["probe"])()
     except RuntimeError as error:

@@ -36,7 +36,7 @@ def module(architecture: str) -> str:
     return f"""
 declare void {WORDS[architecture].pause_declared}
 
-define void @serve(ptr %mail, i64 %often) {{
+define void @serve(ptr %mail, i64 %often) nounwind {{
 entry:
   store atomic i64 {READY}, ptr %mail release, align 8
   br label %look
@@ -72,7 +72,7 @@ end:
   ret void
 }}
 
-define i64 @post(ptr %mail, ptr %kernel, ptr %arguments, i64 %wanted, ptr %pending) {{
+define i64 @post(ptr %mail, ptr %kernel, ptr %arguments, i64 %wanted, ptr %pending) nounwind {{
 entry:
   %tried = cmpxchg ptr %mail, i64 {READY}, i64 {CLAIMED} seq_cst seq_cst
   %claimed = extractvalue {{ i64, i1 }} %tried, 1
@@ -98,7 +98,7 @@ refused:
   ret i64 0
 }}
 
-define void @idle(ptr %one, ptr %other, i64 %often) {{
+define void @idle(ptr %one, ptr %other, i64 %often) nounwind {{
 entry:
   br label %look
 look:
