@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import data_on_tile
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module
@@ -54,10 +55,11 @@ def test_golden_loop() -> None:
     assert str(module) == (GOLDEN / "dot.ll").read_text()
 
 
-def test_golden_tile() -> None:
+@pytest.mark.parametrize("name", ["tile", "tile_of_items_apart"])
+def test_golden_tile(name: str) -> None:
     module = Module()
-    tile(module, spec_of("neon", 2, 1), 1)
-    assert str(module) == (GOLDEN / "tile.ll").read_text()
+    tile(module, (spec_of if name == "tile" else data_on_tile.spec_of)("neon", 2, 1), 1)
+    assert str(module) == (GOLDEN / f"{name}.ll").read_text()
 
 
 def test_golden_strip() -> None:
@@ -111,6 +113,17 @@ def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], place: bool) 
     assert not [line for line in loop if "(%rsp)" in line or "[sp" in line], "spills"
     limit = {"avx512": 14, "avx2": 14, "neon": 14}[isa]
     assert len(loop) - multiplies - rows - vectors <= limit, loop
+
+
+@pytest.mark.parametrize(("isa", "shape"), TILES)
+def test_the_inner_loop_of_items_apart_spills_nothing(isa: str, shape: tuple[int, int]) -> None:
+    """A step told at run time takes addresses, whose registers are others than those of sums."""
+    rows, vectors = shape
+    ir, _ = data_on_tile.module_of(data_on_tile.spec_of(isa, rows, vectors))
+    text = jit.assembly(ir, ISAS[isa])
+    (loop,) = inner_loops(text, f"tile{vectors}")
+    assert sum("fmadd" in line or "fmla" in line for line in loop) == rows * vectors
+    assert not spills(text, vectors)
 
 
 SEVERAL_TAPS = [

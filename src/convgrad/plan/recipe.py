@@ -51,6 +51,11 @@ class Read:
     in_place: bool = False
     moves: bool = False
 
+    @property
+    def apart(self) -> bool:
+        """Whether the tile reads items that are no neighbours: their step is told at run time."""
+        return self.in_place and self.lies != ITEMS
+
     def __str__(self) -> str:
         return "in place" if self.in_place else {NEITHER: "packed one by one"}.get(self.lies, f"packed by {self.lies}")
 

@@ -155,7 +155,7 @@ class Function:
             return pointer
         return self.op("ptr", f"getelementptr i8, {pointer}, {self.value(offset)}")
 
-    def load(self, kind: str, pointer: Value, offset: int = 0) -> Value:
+    def load(self, kind: str, pointer: Value, offset: Value | int = 0) -> Value:
         """Load from any address: arrays need not be aligned."""
         return self.op(kind, f"load {kind}, {self.at(pointer, offset)}, align 1")
 

@@ -34,7 +34,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
         (a.rows.read_image, a.lanes.read_image), (a.rows.read_term, a.lanes.read_term), a.tap_step, a.rows_next
     )
     taps, masks = outer_taps(f, spec, a.places, a.shifts, k.outer), (a.masks, a.mask_bytes)
-    one = _Tile(f, spec, vectors, moved, taps, masks, a.swapped)
+    one = _Tile(f, spec, vectors, moved, taps, masks, a.swapped, a.rows.item if spec.rows.apart else None)
     whole, segments = (f.at(a.segments, number * SEGMENT_BYTES) for number in (k.whole, k.segment))
     zeros, always = {name: f.zeros(one.kind) for name in one.names}, f.value(1)
     if spec.tile.taps == 1:
@@ -73,6 +73,7 @@ class _Tile:
     taps: list[Value]  # where in the table of places its outer taps begin
     masks: tuple[Value, Value]  # the table, and its bytes under one set of outer taps
     swapped: Value
+    item_step: Value | None  # of rows that the tile reads in place and that are no neighbours
 
     @property
     def kind(self) -> str:
@@ -133,10 +134,11 @@ class _Tile:
         there = [None] * tile.taps if masks is None else [_there(f, masks, t, lanes) for t in range(tile.taps)]
         apart = spec.term_bytes(spec.moving)
         inner = [k * apart if spec.adjacent else self.moved.tap * k for k in range(tile.inner_taps)]
+        items = self.items()
         with f.loop(count, **x, **y, **sums) as at:
             rows, columns = ([at.carried[name] for name in side] for side in (x, y))
             if not spec.rows.moves:
-                held = [self.item(rows[0], r, 0) for r in range(tile.rows)]
+                held = [self.item(rows[0], item) for item in items]
             else:
                 columns_here = self.columns(columns[0], 0)
             if tile.taps == 1:
@@ -145,7 +147,7 @@ class _Tile:
                 if not spec.rows.moves:
                     columns_here = self.columns(columns[outer], k)
                 for r in range(tile.rows):
-                    row = self.item(rows[outer], r, k) if spec.rows.moves else held[r]
+                    row = self.item(f.at(rows[outer], k), items[r]) if spec.rows.moves else held[r]
                     for v in range(self.vectors):
                         name = f"sum{t}_{r}_{v}"
                         total = f.fma(row, columns_here[v], at.carried[name])
@@ -155,13 +157,18 @@ class _Tile:
                 at.next(**{name: f.at(at.carried[name], step) for name in side})
         return _of(at, list(sums))
 
-    def item(self, rows: Value, r: int, shift: Value | int) -> Value:
+    def items(self) -> list[Value | int]:
+        """Return how far from the first item of the rows each lies."""
+        if self.item_step is not None:
+            return [0, *(self.item_step * r for r in range(1, self.spec.tile.rows))]
+        return [r * self.spec.groups_a_panel * F32_BYTES for r in range(self.spec.tile.rows)]
+
+    def item(self, place: Value, item: Value | int) -> Value:
         """Load an item of the rows: one value in all lanes, or one of each lane's group."""
-        f, lanes = self.f, self.spec.isa.lanes
-        place = f.at(rows, shift)
+        f = self.f
         if self.spec.groups_in_lanes:
-            return f.load(self.kind, place, r * lanes * F32_BYTES)
-        return f.splat(f.load("float", place, r * F32_BYTES), lanes)
+            return f.load(self.kind, place, item)
+        return f.splat(f.load("float", place, item), self.spec.isa.lanes)
 
     def columns(self, lanes: Value, shift: Value | int) -> list[Value]:
         """Load the vectors of the lanes."""
@@ -173,7 +180,7 @@ class _Tile:
         f, (x_step, y_step) = self.f, self.moved.term
         for line in range(0, self.vectors * self.spec.isa.lanes * F32_BYTES, 64):
             f.prefetch(f.at(y, y_step * TILE_AHEAD + line))
-        if self.spec.rows.in_place:
+        if self.spec.rows.in_place and not self.spec.rows.apart:  # else each item lies in a line of its own
             f.prefetch(f.at(x, x_step * TILE_AHEAD))
             f.prefetch(f.at(x, self.moved.next), locality=2)
 
