@@ -134,3 +134,14 @@ def test_slices_of_an_image_that_lie_on_padding(isa: str) -> None:
     expected = evaluate_in_order(one, operands)
     for each in plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 12)[::9]:
         assert_same_bits(run_plan(each, one, operands, empty(one)), expected, str(each))
+
+
+@pytest.mark.skipif(not HOST, reason="no instruction set of ours")
+def test_a_call_loads_nothing_of_numpys_but_what_is_there() -> None:
+    """A fork by another thread in the middle of an import would leave a child half a module."""
+    code = (
+        "import sys, numpy, convgrad; x = numpy.ones((1, 9, 9, 4), numpy.float32); before = set(sys.modules);"
+        "convgrad.convolution_backward_weights(x, x, (3, 3, 4, 4), pads_begin=1, pads_end=1);"
+        "print(*sorted(m for m in set(sys.modules) - before if m.startswith('numpy.')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

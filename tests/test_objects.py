@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
+import types
 from typing import Any
 
 import ml_dtypes
@@ -235,3 +237,9 @@ def test_other_types_are_refused(role: Role, dtype: Any) -> None:
     operands = role.operands(F32)
     with pytest.raises(InvalidDataTypeError, match=r"must be an array of f32, bf16, f16 or f64; got \S+ \[T1\]"):
         role(np.zeros(role.shapes[0], dtype), *operands[1:])
+
+
+def test_what_makes_masked_arrays_may_be_half_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where another thread is loading it."""
+    monkeypatch.setitem(sys.modules, "numpy.ma", types.ModuleType("numpy.ma"))
+    assert convgrad.bias_add_backward(np.ones((2, 3, 4), np.float32)).tolist() == [6.0] * 4

@@ -109,8 +109,8 @@ def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mappin
 
 def _is_masked(value: object) -> bool:
     """Tell whether it is a masked array, without loading what makes them."""
-    masked = sys.modules.get("numpy.ma")
-    return masked is not None and isinstance(value, masked.MaskedArray)
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # none yet while another thread is loading it
+    return masked is not None and isinstance(value, masked)
 
 
 def _as_array(value: object, operator: str, name: str) -> Array:

@@ -12,7 +12,7 @@ from convgrad.plan.lines import NOWHERE, Lines
 from convgrad.plan.recipe import KernelSpec
 from convgrad.plan.sides import Side
 from convgrad.plan.taps import margins
-from convgrad.plan.view import Ints, Pieces, RowOffsets, View, merged, rows_of, wrapped
+from convgrad.plan.view import Ints, Pieces, RowOffsets, View, distinct, merged, rows_of, wrapped
 from convgrad.spec.order import BLOCK
 
 
@@ -77,7 +77,7 @@ class _Cut:
         number, reached = self.met.reached(row)
         numbers = np.flatnonzero(reached)
         source = self.met.met(number + numbers)
-        present, slot = np.unique(source[source >= 0], return_inverse=True)
+        present, slot = distinct(source[source >= 0])
         extent = view.conv.positions if view.pointwise else inner.src
         i0 = min(extent, max(0, int(p0.min()) * inner.stride - inner.pad_begin))
         i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
