@@ -27,7 +27,7 @@ from convgrad.bench.report import conditions, heading, predicted_ms
 from convgrad.bench.roofs import Roofs, measure_roofs
 from convgrad.bench.suites import cases
 from convgrad.bench.work import Work, make_work, ours
-from convgrad.engines.threads import count
+from convgrad.engines.settings import count
 from convgrad.formats import FORMATS
 from convgrad.spec.layouts import DATA
 from convgrad.spec.work import moved_bytes, needed_flops

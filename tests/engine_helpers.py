@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from classes import WEIGHTS
 from convgrad.engines.llvm import isas
-from convgrad.engines.llvm.execute import prepare_plan
+from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem as problem_of
@@ -46,7 +46,7 @@ def plans_for(
 
 def run_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Array:
     """Execute one plan into a canonical output and return it, its bytes in canonical order."""
-    prepare_plan(plan, problem, operands, out).execute(operands, out)
+    executable_of(plan, problem, operands, out).execute(operands, out)
     return np.ascontiguousarray(out)
 
 

@@ -18,8 +18,8 @@ import numpy as np
 
 import convgrad
 from classes import NAMES, TYPES, layer_case
-from convgrad.engines import workspace
-from convgrad.engines.llvm.execute import prepare_plan
+from convgrad.engines import scratch as kept_memory
+from convgrad.engines.llvm.execute import executable_of
 from convgrad.functional.call import prepare
 from convgrad.plan.recipe import Plan
 from convgrad.spec import oracle
@@ -135,7 +135,7 @@ class GuardedShared:
 
 def run_guarded(plan: Plan, problem: Problem, operands: list[Array], out: Array, at_end: bool) -> None:
     """Execute a plan on this thread; what it takes beside its arrays is NaN in every format, among guard pages."""
-    call = prepare_plan(plan, problem, operands, out)
+    call = executable_of(plan, problem, operands, out)
     scratch = Guarded(call.schedule.scratch_bytes, at_end, CACHE_LINE)
     shared = Guarded(call.schedule.kept_bytes, at_end, CACHE_LINE)
     scratch.bytes[...] = shared.bytes[...] = 0xFF
@@ -174,7 +174,7 @@ def run_one(rng: np.random.Generator, name: str, operand: str, output: str, done
         *given, out = (p.array for p in placed)
         scratch = GuardedScratch(at_end)
         shared = GuardedShared(at_end)
-        workspace.scratch, workspace.shared = scratch, shared  # type: ignore[assignment]
+        kept_memory.own, kept_memory.shared = scratch, shared  # type: ignore[assignment]
         each = iter(given)
         operands = [a if is_shape else next(each) for a, is_shape in zip(plain, shapes, strict=True)]
         convgrad.run(

@@ -270,3 +270,13 @@ def test_an_error_while_generating_reaches_the_caller_and_is_not_kept() -> None:
     with pytest.raises(RuntimeError, match="no text"):
         jit.compile(spec, fail)
     assert jit.compile(spec, module_of)
+
+
+def test_two_generators_make_two_kernels_of_one_specification() -> None:
+    spec = spec_of(HOST[0], 2, 1, "bf16", NEITHER)
+
+    def same(given: KernelSpec) -> str:
+        return module_of(given)
+
+    assert jit.compile(spec, same) is not jit.compile(spec, module_of)
+    assert jit.compile(spec, same) is jit.compile(spec, same)

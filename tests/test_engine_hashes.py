@@ -12,7 +12,7 @@ from classes import CLASSES, TYPES, draw, line_of
 from convgrad import engines
 from convgrad.engines import pool
 from convgrad.engines.llvm import isas
-from convgrad.engines.llvm.execute import prepare
+from convgrad.engines.llvm.execute import executable
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
@@ -92,7 +92,7 @@ def hashes_of(conv: Conv, fmt: str, output: str, accumulate: bool, seed: int, tr
             for threads in THREADS:
                 for machine in (host, replace(host, l2_bytes=SMALL_CACHE)):
                     out = fresh()
-                    call = prepare(one, operands, out, machine, threads)
+                    call = executable(one, operands, out, machine, threads)
                     call.execute(operands, out)
                     digests[data_format, isa, threads, machine.l2_bytes] = digest(out)
                     tasks.append(call.plan.tasks)

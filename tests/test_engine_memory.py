@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from convgrad.engines.llvm.execute import Prepared, prepare_plan
+from convgrad.engines.llvm.execute import Executable, executable_of
 from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import HOST, Array, empty, plans_for, prepared_weights
@@ -54,7 +54,7 @@ def test_guard_pages(seed: int, isa: str) -> None:
         for plan in plans_for(one, operands, out, ISAS[isa], l2_bytes=1 << (10 + seed % 11))[::9]:
             for images in (1, 2):
                 cut = replace(plan, parts=(*plan.parts[:-1], images))
-                call = prepare_plan(cut, one, operands, out)
+                call = executable_of(cut, one, operands, out)
                 scratch = Guarded(call.schedule.scratch_bytes, at_end)
                 kept = Guarded(call.schedule.kept_bytes, at_end)
                 out[...] = np.nan
@@ -62,7 +62,7 @@ def test_guard_pages(seed: int, isa: str) -> None:
                 assert_same_bits(np.ascontiguousarray(out), expected, (case, cut, at_end))
 
 
-def run_in(call: Prepared, scratch: Guarded, kept: Guarded, operands: list[Array], out: Array) -> None:
+def run_in(call: Executable, scratch: Guarded, kept: Guarded, operands: list[Array], out: Array) -> None:
     shared = kept.bytes.view(np.int64) if kept.bytes.size else None
     if shared is not None:
         shared[: call.schedule.counters] = 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from convgrad import engines
-from convgrad.engines.llvm.execute import prepare_plan
+from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
@@ -78,7 +78,7 @@ def runners(one: Problem, operands: list[Array]) -> list[Callable[[Array], None]
         for plan in reversed(plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 10)):
             by_kernel[plan.rows, plan.spec.rows.in_place] = plan
         for plan in by_kernel.values():
-            call = prepare_plan(plan, one, operands, empty(one))
+            call = executable_of(plan, one, operands, empty(one))
             ways.append(lambda out, call=call: call.execute(operands, out))
     return ways
 

@@ -12,7 +12,7 @@ import pytest
 from convgrad import convolution_backward_weights, engines
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.llvm import execute, jit
-from convgrad.engines.llvm.execute import Prepared
+from convgrad.engines.llvm.execute import Executable
 from convgrad.functional.call import prepare
 from convgrad.plan.recipe import KernelSpec
 from convgrad.spec.geometry import forward_extent
@@ -67,7 +67,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
         compiled.append(spec)
         return execute_module(spec)
 
-    def remember(*arguments: object) -> Prepared:
+    def remember(*arguments: object) -> Executable:
         made = make(*arguments)  # type: ignore[arg-type]
         used[made.plan.spec] = used.get(made.plan.spec, 0) + 1
         return made
@@ -76,7 +76,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
     monkeypatch.setattr(execute, "module_of", generate)
     monkeypatch.setattr(execute, "_tabled", remember)
     monkeypatch.setattr(by_numpy, "execute", None)  # would fail
-    monkeypatch.setattr(execute, "_prepared", type(execute._prepared)())
+    monkeypatch.setattr(execute, "_kept", type(execute._kept)())
     times_ms, again_ms = [], []
     before = jit._linker.number
     for src, dst, rest in new_sizes(kernel, kernel, SIZES):
@@ -92,7 +92,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
         if len(compiled) == known:
             times_ms.append(1000 * (middle - begin))
             again_ms.append(1000 * (time.perf_counter() - middle))
-        assert len(execute._prepared) <= execute.CAPACITY
+        assert len(execute._kept) <= execute.CAPACITY
         assert execute._kept_bytes() <= execute.CAPACITY_BYTES
     assert sum(used.values()) == SIZES, "each size is prepared once, the second call finds it"
     assert len(compiled) == jit._linker.number - before
@@ -108,7 +108,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
 
 def test_prepared_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """By their number, and by what their tables take; the latest call is kept whatever it takes."""
-    monkeypatch.setattr(execute, "_prepared", type(execute._prepared)())
+    monkeypatch.setattr(execute, "_kept", type(execute._kept)())
     x = np.ones((1, 400, 1), np.float32)
 
     def call(n: int) -> None:
@@ -118,14 +118,14 @@ def test_prepared_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for n in range(1, 400):
         call(n)
-        assert len(execute._prepared) == min(n, execute.CAPACITY)
+        assert len(execute._kept) == min(n, execute.CAPACITY)
     monkeypatch.setattr(execute, "CAPACITY_BYTES", 5000)
     call(400)
-    assert 1 <= len(execute._prepared) < 20
+    assert 1 <= len(execute._kept) < 20
     assert execute._kept_bytes() <= 5000
     monkeypatch.setattr(execute, "CAPACITY_BYTES", 1)
     call(1)
-    assert len(execute._prepared) == 1
+    assert len(execute._kept) == 1
 
 
 RUN = {"strides": [1], "dilations": [1]}

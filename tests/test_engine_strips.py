@@ -10,7 +10,7 @@ import pytest
 from convgrad import engines
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
-from convgrad.engines.llvm.execute import prepare_plan
+from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
@@ -110,7 +110,7 @@ def test_what_is_not_finite_stays_where_it_belongs(line: str, isa: str) -> None:
     one, operands = made(line)
     clean, rng = evaluate_in_order(one, operands), np.random.default_rng(7)
     plan, *others = strips_of(one, operands, isa)
-    calls = [prepare_plan(each, one, operands, empty(one)) for each in (plan, in_parts(others[0], 2))]
+    calls = [executable_of(each, one, operands, empty(one)) for each in (plan, in_parts(others[0], 2))]
     for number in range(60):
         array = operands[number % 2]
         index = tuple(int(rng.integers(n)) if rng.random() < 0.5 else int(rng.choice([0, n - 1])) for n in array.shape)

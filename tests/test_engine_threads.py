@@ -17,8 +17,9 @@ import pytest
 import convgrad
 from children import Layer
 from convgrad import engines
-from convgrad.engines import pool, workspace
-from convgrad.engines import threads as setting
+from convgrad.engines import pool
+from convgrad.engines import scratch as kept_memory
+from convgrad.engines import settings as setting
 from convgrad.engines.llvm import isas
 from convgrad.errors import ConvgradError
 from convgrad.notation import problem
@@ -76,7 +77,7 @@ def test_settings_that_are_not_understood(name: str, value: str, monkeypatch: py
 
 def test_the_cap_on_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     one, operands = call_of("BWD_W f32 NXC mb1ic4iw9oc4ow9kw3pw1")
-    for cap in isas.CAPS:
+    for cap in setting.CAPS:
         monkeypatch.setenv("CONVGRAD_MAX_ISA", cap)
         choice = engines.execute(one, operands, empty(one))  # type: ignore[arg-type]
         usable = [i.name for i in isas.host_isas()]
@@ -129,10 +130,10 @@ def test_an_interrupt_while_scratch_is_made(monkeypatch: pytest.MonkeyPatch) -> 
         def ctypes(self) -> object:
             raise KeyboardInterrupt
 
-    scratch, sizes = workspace.Scratch(), (1000, 5000)
+    scratch, sizes = kept_memory.Scratch(), (1000, 5000)
     for size in sizes:
         with monkeypatch.context() as patched:
-            patched.setattr(workspace.np, "empty", lambda n, kind: np.zeros(n, kind).view(Interrupted))
+            patched.setattr(kept_memory.np, "empty", lambda n, kind: np.zeros(n, kind).view(Interrupted))
             with pytest.raises(KeyboardInterrupt):
                 scratch.address(size)
         address, memory = scratch.address(size)
@@ -142,7 +143,7 @@ def test_an_interrupt_while_scratch_is_made(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_memory_that_threads_share_is_nobody_elses() -> None:
-    shared = workspace.Shared()
+    shared = kept_memory.Shared()
     first, second = shared.take(100), shared.take(100)
     assert not np.shares_memory(first, second)
     shared.give_back(second)

@@ -13,7 +13,7 @@ import convgrad
 from convgrad import engines
 from convgrad.cli import main
 from convgrad.engines.llvm import isas
-from convgrad.engines.threads import count
+from convgrad.engines.settings import count
 from convgrad.functional.explain import Explanation
 from convgrad.notation import problem
 
@@ -47,9 +47,9 @@ def test_the_scratch_announced_is_the_scratch_used() -> None:
     one = explained(threads=1)
     src, diff_dst = (np.ones(shape, np.float32) for shape in SHAPES)
     convgrad.convolution_backward_weights(src, diff_dst, (3, 3, 64, 64), auto_pad="same_upper", threads=1)
-    from convgrad.engines.llvm.execute import _prepared  # noqa: PLC0415
+    from convgrad.engines.llvm.execute import _kept  # noqa: PLC0415
 
-    call = list(_prepared.values())[-1]
+    call = list(_kept.values())[-1]
     assert one.plan is not None
     assert call.plan.spec == one.plan.spec
     assert call.schedule.scratch_bytes == one.scratch_bytes

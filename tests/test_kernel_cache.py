@@ -40,7 +40,7 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def forget() -> None:
         monkeypatch.setattr(jit._linker, "kernels", OrderedDict())
-        monkeypatch.setattr(execute, "_prepared", OrderedDict())
+        monkeypatch.setattr(execute, "_kept", OrderedDict())
 
     forget()
     return forget
@@ -100,7 +100,7 @@ def many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
                 "kernels": jit._linker.number,
                 "warm kernels": warm_kernels,
                 "kept": len(jit._linker.kernels),
-                "prepared": len(execute._prepared),
+                "prepared": len(execute._kept),
                 "warm_mb": warm_mb,
                 "end_mb": resident_mb(),
                 "s": time.perf_counter() - begin,
@@ -165,7 +165,7 @@ def test_kernels_leave_while_they_run(
     assert all(right)
     assert compiled >= 10
     assert len(jit._linker.kernels) <= 2
-    assert len(execute._prepared) <= 2
+    assert len(execute._kept) <= 2
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")

@@ -83,10 +83,11 @@ ORDERS = {
         "strips",
     ),
     "engines": (
-        "threads",
+        "settings",
+        "mailbox",
         "numpy",
         "starting",
-        "workspace",
+        "scratch",
         "llvm",
         "team",
         "pool",

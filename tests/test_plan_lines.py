@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from convgrad import engines
 from convgrad.engines.llvm import isas
-from convgrad.engines.llvm.execute import prepare
+from convgrad.engines.llvm.execute import executable
 from convgrad.notation import problem
 from convgrad.plan.lines import lines, meetings, tap_share
 from convgrad.spec.geometry import Axis, Conv
@@ -92,7 +92,7 @@ def test_tables_are_bounded_by_the_operands(line: str) -> None:
     out = empty(one)
     isa = isas.isa()
     assert isa is not None
-    call = prepare(one, operands, out, isas.machine(isa), 1)
+    call = executable(one, operands, out, isas.machine(isa), 1)
     given_bytes = sum(a.nbytes for a in (*operands, out))
     assert call.schedule.table_bytes <= BYTES * given_bytes
     engines.execute(one, operands, out, 1)

@@ -1,6 +1,6 @@
 """Convolution gradients on NumPy arrays: the convolution family of oneDNN Graph, exactly, with a proved error bound."""
 
-from convgrad.engines.threads import threads
+from convgrad.engines.settings import threads
 from convgrad.errors import (
     ConvgradError,
     FileError,

@@ -16,7 +16,7 @@ import convgrad
 from convgrad.cli.console import say
 from convgrad.cli.exits import DONE
 from convgrad.engines.llvm import isas
-from convgrad.engines.threads import count
+from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
 from convgrad.host import cpu_fields, cpu_model, usable_cores
 
@@ -60,7 +60,7 @@ def _engine() -> str:
     except ConvgradError as error:
         return str(error)
     generated = f"generated for weight and bias gradients ({isa}: same bits everywhere); " if isa else ""
-    return f"{generated}numpy for the rest (keeps the error bound)" if isa else f"numpy only: {isas.why_none()}"
+    return f"{generated}numpy for the rest (keeps the error bound)" if isa else f"numpy only: {isas.why_no_isa()}"
 
 
 def _threads() -> str:

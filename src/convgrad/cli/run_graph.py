@@ -20,7 +20,7 @@ from convgrad.cli.console import complain, say
 from convgrad.cli.exits import UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import report
-from convgrad.engines.threads import threads
+from convgrad.engines.settings import threads
 from convgrad.errors import FileError, GraphError
 from convgrad.formats import of_dtype
 from convgrad.functional.call import Prepared, bind, check_options

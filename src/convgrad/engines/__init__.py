@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.pool import helped
+from convgrad.engines.settings import count
 from convgrad.engines.starting import apart
-from convgrad.engines.threads import count
 from convgrad.plan.choose import plan
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Plan
@@ -24,7 +24,7 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm.execute import Prepared
+    from convgrad.engines.llvm.execute import Executable
 
 Array = NDArray[Any]
 
@@ -47,17 +47,17 @@ if hasattr(os, "register_at_fork"):  # a child must not inherit modules and a co
 
 
 @cache
-def _generated() -> tuple[ModuleType, Callable[..., Prepared]]:
+def _generated() -> tuple[ModuleType, Callable[..., Executable]]:
     """Return what makes and runs kernels; LLVM is loaded at the first one, not before."""
     with _loading:
         return apart(_load)
 
 
-def _load() -> tuple[ModuleType, Callable[..., Prepared]]:
+def _load() -> tuple[ModuleType, Callable[..., Executable]]:
     from convgrad.engines.llvm import execute, isas  # noqa: PLC0415
 
     isas.host_isas()
-    return isas, execute.prepare
+    return isas, execute.executable
 
 
 def choose(problem: Problem) -> Choice:
@@ -66,7 +66,7 @@ def choose(problem: Problem) -> Choice:
         return Choice("numpy", reason, None)
     isas, _ = _generated()
     isa = isas.isa()
-    return Choice("numpy", isas.why_none(), None) if isa is None else Choice("generated", "", isa)
+    return Choice("numpy", isas.why_no_isa(), None) if isa is None else Choice("generated", "", isa)
 
 
 def machine_of(problem: Problem) -> Machine | None:
@@ -87,10 +87,10 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: in
     if choice.isa is None:
         by_numpy.execute(problem, operands, out)
         return choice
-    prepare = _call(choice.isa, problem, operands, out)
-    call = prepare(count(threads))
+    made = _call(choice.isa, problem, operands, out)
+    call = made(count(threads))
     if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
-        call = prepare(1)  # the same bits, and nothing is shared
+        call = made(1)  # the same bits, and nothing is shared
     call.execute(operands, out)
     return choice
 
@@ -100,14 +100,14 @@ def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, thread
     choice = choose(problem)
     if choice.isa is None:
         return by_numpy.memory_bytes(problem)
-    prepare = _call(choice.isa, problem, operands, out)
-    return prepare(count(threads)).memory_bytes
+    made = _call(choice.isa, problem, operands, out)
+    return made(count(threads)).memory_bytes
 
 
-def _call(isa: Isa, problem: Problem, operands: Sequence[Array], out: Array) -> Callable[[int], Prepared]:
-    """Return what prepares a call for some threads, made once for each."""
-    isas, prepare = _generated()
-    return partial(prepare, problem, operands, out, isas.machine(isa))
+def _call(isa: Isa, problem: Problem, operands: Sequence[Array], out: Array) -> Callable[[int], Executable]:
+    """Return what makes a call for some threads, once for each."""
+    isas, executable = _generated()
+    return partial(executable, problem, operands, out, isas.machine(isa))
 
 
 def height(problem: Problem) -> int:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import workspace
+from convgrad.engines import scratch
+from convgrad.engines.mailbox import LEAVE, MAIL, READY
 from convgrad.engines.starting import start
 from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
 
-STATE, SCRATCH = 0, slice(3, 5)  # of a mailbox, as engines/llvm/wait.py has them: scratch is address and bytes
-READY, LEAVE = 1, 4  # the states of one whose thread looks into it, and is to come to the queue
+STATE, SCRATCH = MAIL.index("state"), slice(MAIL.index("scratch"), MAIL.index("scratch_bytes") + 1)
 MORE_THAN_ANY = 1 << 62  # bytes
 LOOKS = 20_000  # at a mailbox: about half a millisecond, after which a thread without work sleeps. 4,000 lost the calls
 # of 0.3 ms that follow one another; more would take time from other processes
@@ -84,7 +84,7 @@ class _Helper:
     def _look(self) -> None:
         """Look into the mailbox for a while, and do what is posted."""
         # The interpreter's end clears what is a thread's while kernels run: this frame keeps the memory they write to.
-        held = workspace.scratch.held
+        held = scratch.own.held
         self.words[SCRATCH] = (0, 0) if held is None else (held[0], held[1].size - 64)
         waiting().serve(self.mail, LOOKS)
         del held

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import workspace
+from convgrad.engines import scratch
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting
@@ -21,7 +21,7 @@ LOOK_S = 0.02  # how often a caller who waits looks whether somebody has asked i
 
 def work(kernel: Any, arguments: int, scratch_bytes: int) -> None:
     """Run a driver on this thread."""
-    address, memory = workspace.scratch.address(scratch_bytes)
+    address, memory = scratch.own.address(scratch_bytes)
     kernel(arguments, address)
     del memory
 
@@ -30,7 +30,7 @@ def waiting() -> Waiting:
     """Return the compiled functions that wait."""
     from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is there when a driver is
 
-    return wait.waiting()
+    return wait.compiled()
 
 
 class Team:

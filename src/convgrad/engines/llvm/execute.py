@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import pool, workspace
+from convgrad.engines import pool, scratch
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.plan.choose import plan
@@ -32,7 +32,7 @@ _CALL = slice(len(CALL))
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Executable:
     """A plan for arrays of certain strides, ready to run: all of the driver's arguments but addresses."""
 
     plan: Plan
@@ -70,47 +70,47 @@ class Prepared:
         """Compute into ``out``, canonical, from canonical operands."""
         kept = None
         if self.schedule.kept_bytes:
-            kept = workspace.shared.take(self.schedule.kept_bytes // 8)
+            kept = scratch.shared.take(self.schedule.kept_bytes // 8)
             kept[: self.schedule.counters] = 0
         arguments = self.bound(operands, out, kept)
         keep = (self, operands, out, kept)
         pool.run(self.kernel, arguments, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, keep)
         if kept is not None:
-            workspace.shared.give_back(kept)
+            scratch.shared.give_back(kept)
 
 
-def prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
+def executable(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Executable:
     """Return the prepared call of a problem for arrays of these strides; made once."""
     key = (problem, *(a.strides for a in operands), out.strides, machine, threads)
     with _lock:
-        known = _prepared.pop(key, None)
+        known = _kept.pop(key, None)
         if known is not None:
-            _prepared[key] = known  # the latest at the end
+            _kept[key] = known  # the latest at the end
             return known
-    made = _prepare(problem, operands, out, machine, threads)
+    made = _made(problem, operands, out, machine, threads)
     with _lock:
-        _prepared[key] = made
-        while len(_prepared) > 1 and (len(_prepared) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):
-            _prepared.pop(next(iter(_prepared)), None)
+        _kept[key] = made
+        while len(_kept) > 1 and (len(_kept) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):
+            _kept.pop(next(iter(_kept)), None)
     return made
 
 
 def _kept_bytes() -> int:
-    return sum(one.schedule.table_bytes for one in list(_prepared.values()))
+    return sum(one.schedule.table_bytes for one in list(_kept.values()))
 
 
 _lock = threading.RLock()  # a signal handler may compute
 if hasattr(os, "register_at_fork"):  # as in jit.py
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
-_prepared: dict[Any, Prepared] = {}
+_kept: dict[Any, Executable] = {}
 
 
-def _prepare(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Prepared:
+def _made(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Executable:
     seen = _view(problem, operands, out)
     return _tabled(plan(problem, seen, machine, threads), problem, seen)
 
 
-def prepare_plan(chosen: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Prepared:
+def executable_of(chosen: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Executable:
     """Return the prepared call of one plan."""
     return _tabled(chosen, problem, _view(problem, operands, out))
 
@@ -119,7 +119,7 @@ def _view(problem: Problem, operands: Sequence[Array], out: Array) -> View:
     return view_of(problem, [array.strides for array in operands], out.strides)
 
 
-def _tabled(chosen: Plan, problem: Problem, seen: View) -> Prepared:
+def _tabled(chosen: Plan, problem: Problem, seen: View) -> Executable:
     tables = schedule(seen, chosen, problem.accumulate)
     arguments = np.zeros(len(FIELDS) + len(FLAGS), np.int64)
     for name, number in tables.numbers.items():
@@ -130,4 +130,4 @@ def _tabled(chosen: Plan, problem: Problem, seen: View) -> Prepared:
     tensors = (*problem.operands, ONES)
     rows, lanes = (tensors.index(ROLES[problem.solves_for].operands[side]) for side in (chosen.rows, chosen.lanes))
     ones = np.ones(1, problem.operand_format.dtype)
-    return Prepared(chosen, tables, kernel, arguments, ones, (rows, lanes))
+    return Executable(chosen, tables, kernel, arguments, ones, (rows, lanes))

@@ -1,4 +1,4 @@
-"""The machine we run on, detected, and the two environment settings that cap it."""
+"""The machine we run on, detected: its instruction sets and caches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import warnings
 from functools import cache
 
 from convgrad.engines.llvm import jit
-from convgrad.errors import InvalidAttributeError
+from convgrad.engines.settings import max_isa
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.rates import GHZ
-
-CAPS = ("avx512", "avx2", "neon", "numpy")
 
 
 @cache
@@ -33,14 +31,6 @@ def _supported() -> tuple[Isa, ...]:
     return tuple(
         isa for isa in ISAS.values() if isa.architecture == ours and (ours == "aarch64" or wanted[isa.name] <= present)
     )
-
-
-def max_isa() -> str | None:
-    """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
-    cap = os.environ.get("CONVGRAD_MAX_ISA", "").strip().lower()
-    if cap and cap not in CAPS:
-        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {cap!r}")
-    return cap or None
 
 
 def isa() -> Isa | None:
@@ -68,7 +58,7 @@ def _cache_bytes(level: int, otherwise: int) -> int:
     return (os.sysconf(name) if name in known else 0) or otherwise
 
 
-def why_none() -> str:
+def why_no_isa() -> str:
     """Return why there is no instruction set to use."""
     if not host_isas():
         return jit.refusal() or f"this machine has none of {', '.join(ISAS)}"

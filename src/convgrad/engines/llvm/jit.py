@@ -24,6 +24,7 @@ CAPACITY = 256  # kernels kept
 LONGEST_S = 10.0  # that the process's end waits for a kernel that is being compiled
 LOADING_MIB, COMPILING_MIB = 192, 32  # what LLVM takes: where it cannot have that, it ends the process
 Kernel = Callable[[int, int], None]
+Generator = Callable[["KernelSpec"], str]  # what makes IR of it: of one specification two may make two kernels
 
 
 @cache
@@ -80,7 +81,7 @@ def refusal() -> str:
 
 
 class _Linker:
-    """The process's compiler: kernels by specification, the longest unused leave first.
+    """The process's compiler: kernels by specification and generator, the longest unused leave first.
 
     One lock is held while a kernel is made, by the thread of ours that makes it, so that each is made once. A kernel
     that is known is had without the lock.
@@ -91,13 +92,13 @@ class _Linker:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.kernels: dict[KernelSpec, Kernel] = {}
+        self.kernels: dict[tuple[KernelSpec, Generator], Kernel] = {}
         self.loaded: list[tuple[weakref.ref[Any], Any]] = []  # functions, and what keeps their code in memory
         self.jits: dict[str, Any] = {}
         self.number = 0
 
-    def kernel(self, spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
-        known = self._known(spec)
+    def kernel(self, spec: KernelSpec, generate: Generator) -> Kernel:
+        known = self._known((spec, generate))
         return apart(lambda: self._make(spec, generate)) if known is None else known
 
     def end(self) -> None:
@@ -105,18 +106,18 @@ class _Linker:
         starting.ending.append(True)
         self.lock.acquire(timeout=LONGEST_S)
 
-    def _known(self, spec: KernelSpec) -> Kernel | None:
-        known = self.kernels.pop(spec, None)
+    def _known(self, key: tuple[KernelSpec, Generator]) -> Kernel | None:
+        known = self.kernels.pop(key, None)
         if known is not None:
-            self.kernels[spec] = known  # the latest at the end
+            self.kernels[key] = known  # the latest at the end
         return known
 
-    def _make(self, spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
+    def _make(self, spec: KernelSpec, generate: Generator) -> Kernel:
         with self.lock:
-            known = self._known(spec)
+            known = self._known((spec, generate))
             if known is None:
                 (known,) = self.functions(spec.isa, generate(spec), driver=_DRIVER)
-                self.kernels[spec] = known
+                self.kernels[spec, generate] = known
                 if len(self.kernels) > CAPACITY:
                     oldest, *_ = self.kernels  # at once: others look for theirs meanwhile
                     self.kernels.pop(oldest, None)
@@ -167,6 +168,6 @@ def functions(isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
     return made
 
 
-def compile(spec: KernelSpec, generate: Callable[[KernelSpec], str]) -> Kernel:
+def compile(spec: KernelSpec, generate: Generator) -> Kernel:
     """Return the compiled driver of a specification: a function of the addresses of its arguments and scratch."""
     return _linker.kernel(spec, generate)

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.words import WORDS
+from convgrad.engines.mailbox import AWAY, CLAIMED, LEAVE, MAIL, POSTED, READY
 
-MAIL = ("state", "kernel", "arguments", "scratch", "scratch_bytes", "pending")  # the words of a mailbox
-AWAY, READY, POSTED, CLAIMED, LEAVE = 0, 1, 2, 3, 4  # its states
 _AT = {name: 8 * at for at, name in enumerate(MAIL)}
 
 
@@ -121,7 +120,7 @@ end:
 
 
 @cache
-def waiting() -> Waiting:
+def compiled() -> Waiting:
     """Return the functions, compiled for this machine."""
     isa = isas.host_isas()[0]
     address, number = ctypes.c_void_p, ctypes.c_int64

@@ -49,5 +49,5 @@ class Shared(threading.local):
             self.memory = memory
 
 
-scratch = Scratch()
+own = Scratch()
 shared = Shared()

@@ -1,4 +1,4 @@
-"""How many threads a call may use: as it says, as the context says, by the environment, or all we may run on."""
+"""What a user sets: threads, by call, context or environment; the widest instruction set, by environment."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from convgrad.host import usable_cores
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
+CAPS = ("avx512", "avx2", "neon", "numpy")
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
 
 
@@ -47,3 +48,11 @@ def count(threads: int | None) -> int:
         if value and name == "CONVGRAD_NUM_THREADS":  # what the other one means is for its own libraries to say
             raise InvalidAttributeError(f"{name} must be a positive integer; got {os.environ[name]!r}")
     return len(usable_cores())
+
+
+def max_isa() -> str | None:
+    """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
+    cap = os.environ.get("CONVGRAD_MAX_ISA", "").strip().lower()
+    if cap and cap not in CAPS:
+        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {cap!r}")
+    return cap or None
