@@ -18,10 +18,10 @@ from convgrad.spec.problem import Problem
 def plans(problem: Problem, view: View, machine: Machine, threads: int, most: int | None = None) -> list[Plan]:
     """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
     proposed = [
-        (kernel(problem, view, machine, spec, rows), strategy.name)
+        (kernel(problem, view, machine, spec, operands), strategy.name)
         for strategy in STRATEGIES
         if not strategy.why_not(problem, view)
-        for spec, rows in strategy.kernels(problem, view, machine.isa)
+        for spec, operands in strategy.kernels(problem, view, machine.isa)
     ]
     proposed.sort(key=lambda one: one[0].alone_ns)
     found = [_planned(name, one, problem, view, machine, threads) for one, name in proposed[:most]]
@@ -39,10 +39,10 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
 def _planned(name: str, one: Kernel, problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
     """Return the plan of one kernel, cut in the cheapest way."""
     size = problem.operand_format.dtype.itemsize
-    ways = cuts(view, machine, one.spec, one.rows, threads, size)
+    ways = cuts(view, machine, one.spec, one.operands, threads, size)
     time, cut = min(((time_ns(one, problem, view, machine, cut), cut) for cut in ways), key=lambda each: each[0])
     used = min(cut.threads, cut.tasks)
     return Plan(
-        name, one.spec, one.rows, cut.chunk.blocks, cut.chunk.images, cut.parts, used, cut.kept_bytes,
+        name, one.spec, one.operands, cut.chunk.blocks, cut.chunk.images, cut.parts, used,
         height_of(problem), time / 1e6,
     )  # fmt: skip

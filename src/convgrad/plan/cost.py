@@ -12,7 +12,7 @@ from convgrad.plan import rates
 from convgrad.plan.cuts import Cut, lines_held
 from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, STRIP, TERMS, KernelSpec, Read
+from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, STRIP, TERMS, KernelSpec, Operands, Read
 from convgrad.plan.taps import starts
 from convgrad.plan.view import View, blocks_of, per_group
 from convgrad.spec.geometry import Axis
@@ -28,10 +28,10 @@ FINISH_NS = {
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel on a problem: which operand its rows are from, time of its arithmetic, of its output, of its packs."""
+    """A kernel on a problem: time of its arithmetic, of its output, of its packs."""
 
     spec: KernelSpec
-    rows: str
+    operands: Operands
     compute_ns: float
     finish_ns: float
     row_pack_ns: float
@@ -43,20 +43,20 @@ class Kernel:
         return self.compute_ns + self.finish_ns + (self.row_pack_ns + self.lane_pack_ns)
 
 
-def kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec, rows: str) -> Kernel:
+def kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> Kernel:
     """Return a kernel with what it costs on a problem."""
-    finish = _finish_ns(problem, view, spec, rows)
+    finish = _finish_ns(problem, view, spec, operands)
     if spec.body == STRIP:
-        return Kernel(spec, rows, _strip_ns(problem, view, machine, spec), finish, 0.0, 0.0)
-    conv, lanes = view.conv, "dst" if rows == "src" else "src"
+        return Kernel(spec, operands, _strip_ns(problem, view, machine, spec), finish, 0.0, 0.0)
+    conv, (rows, lanes) = view.conv, operands
     elements = {
         "src": conv.batch * conv.src_channels * prod(min(axis.src, _span(axis)) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
     read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
     row_pack, lane_pack = (_pack_ns(spec, read) + read_ns for read in (spec.rows, spec.lanes))
-    compute = _tile_ns(view, machine, spec, rows)
-    return Kernel(spec, rows, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
+    compute = _tile_ns(view, machine, spec, operands)
+    return Kernel(spec, operands, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
 
 
 def time_ns(kernel: Kernel, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
@@ -66,7 +66,7 @@ def time_ns(kernel: Kernel, problem: Problem, view: View, machine: Machine, cut:
     piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
     apart = 1.0 if view.conv.groups == 1 or in_order else 1 + rates.APART_BYTES / piece
     pack = {"rows": kernel.row_pack_ns, "lanes": kernel.lane_pack_ns}
-    pack["rows" if kernel.rows == "src" else "lanes"] *= _halo(view, cut.chunk.blocks)
+    pack["rows" if kernel.operands[0] == "src" else "lanes"] *= _halo(view, cut.chunk.blocks)
     _, rows, lanes, taps, _ = cut.parts
     compute = kernel.compute_ns * apart if spec.body == STRIP else kernel.compute_ns
     alone = compute + kernel.finish_ns + apart * taps * (pack["rows"] * lanes + pack["lanes"] * rows)
@@ -88,9 +88,9 @@ def _cycle_ns(machine: Machine) -> float:
     return 2 * machine.isa.lanes / machine.fma_per_ns
 
 
-def _tile_ns(view: View, machine: Machine, spec: KernelSpec, rows: str) -> float:
+def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
     conv, isa, tile = view.conv, spec.isa, spec.tile
-    channels, lanes = per_group(view), "dst" if rows == "src" else "src"
+    channels, (rows, lanes) = per_group(view), operands
     if spec.groups_in_lanes:
         widths = [(ceil(channels[lanes] / tile.vectors), tile.vectors)]
     else:
@@ -152,14 +152,14 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
     tiles = outer * len(starts(inner.kernel, tile.inner_taps))
     rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
     edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
-    strip = (rates.STRIP_CYCLES + tile.taps) * ceil(inner.dst / rates.STRIP)
+    strip = (rates.STRIP_CYCLES + tile.taps) * ceil(inner.dst / rates.STRIP_POSITIONS)
     edge = rates.EDGE_CYCLES + rates.EDGE_TAP_CYCLES * tile.taps
     cycles = rows * (inner.dst * position + edges * edge + strip)
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * _cycle_ns(machine)
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
     read = met * conv.groups * problem.operand_format.dtype.itemsize / machine.bytes_per_ns
     held = lines_held(machine.l1_bytes, rates.L1_WAYS, view.dst_strides[-1])
-    if min(inner.dst, rates.STRIP) * (tile.outer_taps + 1) > held:
+    if min(inner.dst, rates.STRIP_POSITIONS) * (tile.outer_taps + 1) > held:
         compute *= rates.STRIP_CROWDED
     if tiles > 1:
         compute *= rates.STRIP_AGAIN
@@ -174,10 +174,10 @@ def _span(axis: Axis) -> int:
     return (axis.dst - 1) * axis.stride + axis.effective_kernel
 
 
-def _finish_ns(problem: Problem, view: View, spec: KernelSpec, rows: str) -> float:
+def _finish_ns(problem: Problem, view: View, spec: KernelSpec, operands: Operands) -> float:
     """Return what rounding and writing the weights takes."""
     conv, channels, (dst, src, *taps) = view.conv, per_group(view), view.weights_strides
-    next_lane, next_row = (dst, src) if rows == "src" else (src, dst)
+    next_row, next_lane = ({"src": src, "dst": dst}[tensor] for tensor in operands)
     if spec.groups_in_lanes:
         next_lane = channels["dst"] * dst
     line = conv.taps if spec.tile.taps == 1 else spec.tile.taps

@@ -12,10 +12,9 @@ from convgrad.plan.joins import levels_of
 from convgrad.plan.lines import tap_share
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.rates import ALL_BYTES, L2_WAYS, MOST_AGAIN
-from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Parts
+from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Operands, Parts
 from convgrad.plan.taps import starts
-from convgrad.plan.view import View, blocks_of, per_group
-from convgrad.spec.order import BLOCK
+from convgrad.plan.view import View, blocks_a_row, blocks_of, per_group
 
 MOST_PARTS = 64  # of rows, lanes or taps
 
@@ -54,20 +53,20 @@ class Cut:
         return groups, rows, lanes, taps, units
 
 
-def cuts(view: View, machine: Machine, spec: KernelSpec, rows: str, threads: int, size: int) -> Iterator[Cut]:
+def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int) -> Iterator[Cut]:
     """Yield the ways to cut a problem of ``size`` bytes a value for one thread and for all."""
-    panels = panels_of(view, spec, rows)
+    panels = panels_of(view, spec, operands)
     several = (panels[0], *(min(n, MOST_PARTS) for n in panels[1:4]), panels[4])
     for used in sorted({1, threads}):
         for parts in _parts(several, used):
             kept = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
             whole = Cut(panels, parts, used, Chunk(0, 0, 0), kept)
-            yield Cut(panels, parts, used, _chunk(view, machine, rows, spec, whole.largest, size), kept)
+            yield Cut(panels, parts, used, _chunk(view, machine, spec, operands, whole.largest, size), kept)
 
 
-def panels_of(view: View, spec: KernelSpec, rows: str) -> Parts:
+def panels_of(view: View, spec: KernelSpec, operands: Operands) -> Parts:
     """Return how many panels of groups, rows and lanes there are, tiles of taps, and units of the batch."""
-    conv, channels, lanes = view.conv, per_group(view), "dst" if rows == "src" else "src"
+    conv, channels, (rows, lanes) = view.conv, per_group(view), operands
     *outer, inner = conv.axes
     return (
         ceil(conv.groups / spec.groups_a_panel),
@@ -106,13 +105,13 @@ def lines_held(cache_bytes: int, ways: int, pitch: int) -> int:
     return ways * sets // gcd(sets, max(1, abs(pitch) // LINE_BYTES))
 
 
-def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: Parts, size: int) -> Chunk:
+def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, part: Parts, size: int) -> Chunk:
     """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums.
 
     Several groups are packed one after the other out of what lies together: ``size`` bytes a value, which fits L2 too.
     Groups in lanes are all packed at once.
     """
-    conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
+    conv, (groups, row_panels, lane_panels, taps, units), (rows, lanes) = view.conv, part, operands
     blocks, together = blocks_of(conv)
     batch = min(conv.batch, units * together)
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
@@ -122,7 +121,7 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: Part
     sources = prod(axis.src for axis in conv.axes)
     stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
     row_bytes = spec.term_bytes(spec.rows) * stretch[rows]  # a position of a panel
-    lane_bytes = spec.term_bytes(spec.lanes) * stretch["dst" if rows == "src" else "src"]
+    lane_bytes = spec.term_bytes(spec.lanes) * stretch[lanes]
     channels = per_group(view)
     read = 0.0
     if spec.groups_in_lanes:
@@ -156,6 +155,5 @@ def _chunk(view: View, machine: Machine, rows: str, spec: KernelSpec, part: Part
     taken = max(1, min(int(room / block), blocks))
     least = ceil(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN)
     if least > taken:  # whole rows, where those are longer than a block
-        a_row = ceil(conv.axes[-1].dst / BLOCK)
-        taken = ceil(least / a_row) * a_row
+        taken = ceil(least / blocks_a_row(conv)) * blocks_a_row(conv)
     return Chunk(taken, 1, int(packed * taken * block) + sums)

@@ -83,7 +83,7 @@ JOIN_CYCLES = Rate(1.5, "cycles", BY_HAND, "to join a vector of sums")
 
 # -- strips ----------------------------------------------------------------------------------------------------------
 
-STRIP = Count(64, "positions", BY_HAND, "of a row that strips read at a time")
+STRIP_POSITIONS = Count(64, "positions", BY_HAND, "of a row that strips read at a time")
 STRIP_CYCLES = Rate(12.0, "cycles", BY_HAND, "to begin a strip of a panel")
 STRIP_TERM_CYCLES = Rate(0.5, "cycles", BY_HAND, "a position, for its loop")
 STRIP_LOAD_CYCLES = Rate(2.0, "cycles", BY_HAND, "a load: most lie across two lines of a cache")

@@ -14,6 +14,7 @@ GROUPS = "groups"  # the other thing that lanes may hold, beside items
 TILE, STRIP = "tile", "strip"  # bodies: an outer product of panels; taps of a strip of a row, as it lies
 F32_BYTES = 4
 Parts = tuple[int, int, int, int, int]
+Operands = tuple[str, str]  # the tensors that rows and lanes are from
 
 
 @dataclass(frozen=True)
@@ -132,12 +133,11 @@ class Plan:
 
     strategy: str
     spec: KernelSpec
-    rows: str  # the tensor whose channels are the tile's rows: src or dst
+    operands: Operands
     slice_blocks: int
     chunk_images: int
     parts: Parts  # of the groups, of a group's rows, lanes and taps, of the batch: a task is one of each
     threads: int
-    kept_bytes: int  # of all together: sums of images that tasks share
     error_height: int
     time_ms: float
     rejected: tuple[Rejected, ...] = ()
@@ -148,9 +148,14 @@ class Plan:
         return prod(self.parts)
 
     @property
+    def rows(self) -> str:
+        """The tensor whose items are the tile's rows."""
+        return self.operands[0]
+
+    @property
     def lanes(self) -> str:
-        """The tensor whose channels are the tile's lanes."""
-        return "dst" if self.rows == "src" else "src"
+        """The tensor whose items are the tile's lanes."""
+        return self.operands[1]
 
     @property
     def words(self) -> str:
@@ -161,12 +166,11 @@ class Plan:
     def __str__(self) -> str:
         packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
         read = "read in place" if self.spec.body == STRIP else f"{packed} packed at a time"
-        kept = f", {self.kept_bytes / 1024:.0f} KiB of sums shared" if self.kept_bytes else ""
         lines = [
             self.words,
             f"  {self.tasks} tasks on {self.threads} threads: {' x '.join(map(str, self.parts))} parts of groups, "
             f"rows, lanes, taps, images; {read}",
-            f"  error height {self.error_height}, about {self.time_ms:.3g} ms{kept}",
+            f"  error height {self.error_height}, about {self.time_ms:.3g} ms",
         ]
         lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]
         return "\n".join(lines)

@@ -39,82 +39,115 @@ class Schedule:
 def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     conv, spec = view.conv, plan.spec
-    rows, lanes = sides = sides_of(view, spec, plan.rows)
+    rows, lanes = sides = sides_of(view, spec, plan.operands)
     src = next(side for side in sides if side.tensor == "src")
     strips = spec.body == STRIP
-    cutting = shortened(pieces(view), rates.STRIP) if strips else pieces(view)
-    taps = tap_tables(view, spec, src, plan.rows, view.weights_strides[2:])
+    cutting = shortened(pieces(view), rates.STRIP_POSITIONS) if strips else pieces(view)
+    taps = tap_tables(view, spec, src, plan.operands, view.weights_strides[2:])
     met = lines(() if view.pointwise else conv.axes[:-1])
-    cut_image = slices(view, cutting, plan.slice_blocks, spec, sides, met)
-    units = -(-conv.batch // cutting.images_a_block)
-    image_ends = [min(unit * cutting.images_a_block, conv.batch) for _, unit in parts(units, plan.parts[-1])]
-    apart = len(image_ends) > 1
-    chunk_tables = [_chunks(part, cutting, cut_image, plan, not apart) for part in pairwise([0, *image_ends])]
-    join_table, levels = (joins_apart if apart else joins)(cutting.blocks, units)
-    unit_table, unit_levels = joins(units if apart else 1, 1)
-    cut = tasks(panels_of(view, spec, plan.rows)[:4], plan.parts, list(map(len, chunk_tables)), units * spec.tile_bytes)
-    images = [cut_image.positions[side.tensor] * spec.term_bytes(side.read) for side in sides]
-    panels = [_panel(spec, image * plan.chunk_images) for image in images]
+    cut = slices(view, cutting, plan.slice_blocks, spec, sides, met)
+    batch = _batch(conv.batch, cutting, cut, plan)
+    panels = panels_of(view, spec, plan.operands)[:4]
+    made = tasks(panels, plan.parts, list(map(len, batch.chunks)), batch.units * spec.tile_bytes)
+    packed = [_packed(side, spec, plan.chunk_images, cut) for side in sides]
     scratch = _scratch(
-        spec, cut.most, [0 if side.read.in_place else panel for side, panel in zip(sides, panels, strict=True)],
-        levels + strips,  # below the tree: the chain
-        unit_levels if apart else 0,
-        max(map(len, chunk_tables)) > 1 or strips,
+        spec, made.most, [each.panel for each in packed],
+        batch.levels + strips,  # below the tree: the chain
+        batch.unit_levels,
+        max(map(len, batch.chunks)) > 1 or strips,
     )  # fmt: skip
-    entries = [cut_image.entries[side.tensor] for side in sides]
+    left, right = margins(view, spec)
     tables: dict[str, Table] = {
-        "tasks": cut.table,
-        "chunks": np.concatenate(chunk_tables),
-        "rows.entries": np.concatenate(entries[0]),
-        "lanes.entries": np.concatenate(entries[1]),
+        "tasks": made.table,
+        "chunks": np.concatenate(batch.chunks),
+        **{f"{name}.entries": np.concatenate(each.entries) for name, each in zip(SIDES, packed, strict=True)},
         **taps,
-        "line_index": cut_image.line_index,
-        "lines": cut_image.lines,
-        "places": cut_image.places,
-        "shifts": met.taps[_together(len(met.taps), spec.tile.outer_taps)] * 8,
-        "joins": join_table,
-        "unit_joins": unit_table,
+        "line_index": cut.line_index,
+        "lines": cut.lines,
+        "places": cut.places,
+        "shifts": met.taps[_outer_tiles(len(met.taps), spec.tile.outer_taps)] * 8,
+        "joins": batch.joins,
+        "unit_joins": batch.unit_joins,
     }
-    packs, (left, right) = cutting.blocks == 1, margins(view, spec)
     numbers = {
         **{
             f"{name}.{word}": number
-            for name, side, image, panel in zip(SIDES, sides, images, panels, strict=True)
-            for word, number in _lying(view, side, image, panel).items()
+            for name, side, each in zip(SIDES, sides, packed, strict=True)
+            for word, number in _lying(view, side, each).items()
         },
         **scratch.numbers,
-        "task_count": len(cut.table),
+        **_blocks(cutting, cut),
+        "task_count": len(made.table),
         "groups": conv.groups, "out_group": per_group(view)["dst"] * view.weights_strides[0],
         "tap_step": src.step * conv.axes[-1].dilation,
         "left": left * spec.term_bytes(src.read), "right": right * spec.term_bytes(src.read),
         "swapped": int((rows.tensor == "src") != spec.rows.moves),
-        "rows_next": _advance(entries[0], rows.image * plan.chunk_images),
-        "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
-        "index_step": 0 if packs else cut_image.line_index[0].nbytes,
+        "rows_next": _advance(packed[0].entries, rows.image * plan.chunk_images),
         "mask_bytes": taps["masks"][0].nbytes,
-        "image_parts": len(chunk_tables), "units": units,
+        "image_parts": len(batch.chunks), "units": batch.units,
         "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }  # fmt: skip
     offset = {"src": view.src_offset, "dst": 0}
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     table_bytes = sum(table.nbytes for table in frozen.values())
-    return Schedule(
-        frozen, numbers, (offset[rows.tensor], offset[lanes.tensor]), scratch.size, cut.kept_bytes, cut.counters,
-        table_bytes,
-    )  # fmt: skip
+    offsets = (offset[rows.tensor], offset[lanes.tensor])
+    return Schedule(frozen, numbers, offsets, scratch.size, made.kept_bytes, made.counters, table_bytes)
 
 
-def _panel(spec: KernelSpec, size: int) -> int:
-    """Return what a panel of ``size`` bytes takes: those of groups, side by side, are to meet in no set of a cache."""
-    return (-(-size // LINE_BYTES) | 1) * LINE_BYTES if spec.groups_in_lanes else size
+@dataclass(frozen=True)
+class _Batch:
+    """The batch cut into parts that tasks take: the chunks of each, and how sums are joined."""
+
+    units: int
+    chunks: list[Ints]
+    joins: Ints
+    levels: int
+    unit_joins: Ints
+    unit_levels: int  # none where all is in one part
 
 
-def _lying(view: View, side: Side, image: int, panel: int) -> dict[str, int]:
-    """Return how an operand lies and how it is packed, an image of a panel in ``image`` bytes."""
+def _batch(images: int, cutting: Pieces, cut: Slices, plan: Plan) -> _Batch:
+    units = -(-images // cutting.images_a_block)
+    ends = [min(unit * cutting.images_a_block, images) for _, unit in parts(units, plan.parts[-1])]
+    apart = len(ends) > 1
+    chunks = [_chunks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
+    table, levels = (joins_apart if apart else joins)(cutting.blocks, units)
+    unit_table, unit_levels = joins(units if apart else 1, 1)
+    return _Batch(units, chunks, table, levels, unit_table, unit_levels if apart else 0)
+
+
+def _blocks(cutting: Pieces, cut: Slices) -> dict[str, int]:
+    """Return what a block is, and what is from a block to the next: images where they are packed, else lines."""
+    packs = cutting.blocks == 1
+    return {
+        "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
+        "index_step": 0 if packs else cut.line_index[0].nbytes,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """What is packed of an operand: by slice (byte offset, terms), and the bytes of an image of a panel and of all."""
+
+    entries: tuple[Ints, ...]
+    image: int
+    panel: int
+
+
+def _packed(side: Side, spec: KernelSpec, images: int, cut: Slices) -> _Packed:
+    """Panels of groups, side by side, are to meet in no set of a cache."""
+    image = cut.positions[side.tensor] * spec.term_bytes(side.read)
+    size = image * images
+    panel = (-(-size // LINE_BYTES) | 1) * LINE_BYTES if spec.groups_in_lanes else size
+    return _Packed(cut.entries[side.tensor], image, 0 if side.read.in_place else panel)
+
+
+def _lying(view: View, side: Side, packed: _Packed) -> dict[str, int]:
+    """Return how an operand lies and how it is packed."""
     return {
         "image": side.image, "group": side.group, "item": side.item, "term": side.term, "items": side.items,
-        "panel": panel, "read_image": side.image if side.read.in_place else image,
+        "panel": packed.panel, "read_image": side.image if side.read.in_place else packed.image,
         "read_term": side.step * side.stride, "ahead": _ahead(view, side), "out": side.out,
     }  # fmt: skip
 
@@ -156,8 +189,8 @@ def _ahead(view: View, side: Side) -> int:
     """Return the bytes from a position to what a strip asks for ahead: some rows on, or a strip in a long row."""
     axes = view.conv.axes
     strides = [axis.stride if side.tensor == "src" else 1 for axis in axes]
-    if view.pointwise or len(axes) == 1 or axes[-1].dst > rates.STRIP:
-        return rates.STRIP * side.step * strides[-1]
+    if view.pointwise or len(axes) == 1 or axes[-1].dst > rates.STRIP_POSITIONS:
+        return rates.STRIP_POSITIONS * side.step * strides[-1]
     rows = -(-rates.STRIP_AHEAD_BYTES // max(1, abs(axes[-1].dst * side.step * strides[-1])))
     return rows * view.strides(side.tensor)[-2] * strides[-2]
 
@@ -167,15 +200,15 @@ def _advance(entries: tuple[Ints, ...], images: int) -> int:
     return int(entries[1][0, 0] - entries[0][0, 0]) if len(entries) > 1 and all(map(len, entries[:2])) else images
 
 
-def _chunks(stretch: tuple[int, int], cutting: Pieces, slices: Slices, plan: Plan, finishes: bool) -> Ints:
+def _chunks(stretch: tuple[int, int], cutting: Pieces, cut: Slices, plan: Plan, finishes: bool) -> Ints:
     """Rows of CHUNK: what is packed at a time of some images, in the order of the sums."""
     (begin, batch), images = stretch, plan.chunk_images
-    rows, lanes = slices.entries[plan.rows], slices.entries[plan.lanes]
+    rows, lanes = cut.entries[plan.rows], cut.entries[plan.lanes]
     row_start = np.cumsum([0, *map(len, rows)])
     lane_start = np.cumsum([0, *map(len, lanes)])
     table = []
     for n in range(begin, batch, images):
-        for s, (b0, b1) in enumerate(slices.ranges):
+        for s, (b0, b1) in enumerate(cut.ranges):
             taken = min(images, batch - n)
             blocks = b1 - b0 if cutting.blocks > 1 else -(-taken // cutting.images_a_block)
             join = n * cutting.blocks + b0 if cutting.blocks > 1 else n // cutting.images_a_block
@@ -186,6 +219,6 @@ def _chunks(stretch: tuple[int, int], cutting: Pieces, slices: Slices, plan: Pla
     return chunks
 
 
-def _together(count: int, size: int) -> Ints:
+def _outer_tiles(count: int, size: int) -> Ints:
     """Return the numbers of the taps of each tile of outer taps."""
     return np.add.outer(starts(count, size), np.arange(size))

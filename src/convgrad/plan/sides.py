@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import MOST_APART_BYTES
-from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, KernelSpec, Read
+from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, KernelSpec, Operands, Read
 from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem
 
@@ -30,9 +30,10 @@ class Side:
     out: int  # from what an item becomes in the output to the next
 
 
-def sides_of(view: View, spec: KernelSpec, rows: str) -> tuple[Side, Side]:
-    """Return the sides that a kernel's rows and lanes are from; ``rows`` is src or dst."""
-    return _side(view, spec, spec.rows, rows), _side(view, spec, spec.lanes, "dst" if rows == "src" else "src")
+def sides_of(view: View, spec: KernelSpec, operands: Operands) -> tuple[Side, Side]:
+    """Return the sides that a kernel's rows and lanes are from."""
+    rows, lanes = operands
+    return _side(view, spec, spec.rows, rows), _side(view, spec, spec.lanes, lanes)
 
 
 def _side(view: View, spec: KernelSpec, read: Read, tensor: str) -> Side:

@@ -12,8 +12,7 @@ from convgrad.plan.lines import NOWHERE, Lines
 from convgrad.plan.recipe import KernelSpec
 from convgrad.plan.sides import Side
 from convgrad.plan.taps import margins
-from convgrad.plan.view import Ints, Pieces, RowOffsets, View, distinct, merged, rows_of, wrapped
-from convgrad.spec.order import BLOCK
+from convgrad.plan.view import Ints, Pieces, RowOffsets, View, blocks_a_row, distinct, merged, rows_of, wrapped
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def slices(
     cut = _Cut(view, cutting, spec, {side.tensor: side for side in sides}, met)
     step = slice_blocks or cutting.blocks
     begins = [0]
-    row = 1 if view.pointwise else -(-view.conv.axes[-1].dst // BLOCK)
+    row = 1 if view.pointwise else blocks_a_row(view.conv)
     if row > 1 and (step < row or step % row):  # an end of a row and a beginning together span whole rows
         begins = [int(block) for block in cutting.block[cutting.first == 0]]
     stretches = pairwise([*begins, cutting.blocks])

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.rates import SHORTEST_LINE
-from convgrad.plan.recipe import STRIP, KernelSpec
+from convgrad.plan.recipe import STRIP, KernelSpec, Operands
 from convgrad.plan.sides import Side
 from convgrad.plan.view import Strides, View, offsets, wrapped
 
@@ -37,7 +37,7 @@ def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
     return min(reach, axis.pad_begin), min(reach, max(behind, 0))
 
 
-def tap_tables(view: View, spec: KernelSpec, src: Side, rows: str, out_strides: Strides) -> dict[str, Table]:
+def tap_tables(view: View, spec: KernelSpec, src: Side, operands: Operands, out_strides: Strides) -> dict[str, Table]:
     """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
     *outer, inner = view.conv.axes
     tile = spec.tile
@@ -65,7 +65,7 @@ def tap_tables(view: View, spec: KernelSpec, src: Side, rows: str, out_strides: 
     for number, u in enumerate(starts(len(outer_out), tile.outer_taps)):
         for at, k in enumerate(firsts):
             shift = wrapped(k * inner.dilation * src.step)
-            moved = (shift, 0) if rows == "src" else (0, shift)
+            moved = tuple(shift if tensor == "src" else 0 for tensor in operands)
             whole, end = first_segment[at : at + 2]
             taps.append((number, *moved, whole, whole + 1, end - whole - 1))
             new = [

@@ -155,6 +155,11 @@ def blocks_of(conv: Conv) -> tuple[int, int]:
     return over_positions(1, extents).blocks, images_a_block(extents)
 
 
+def blocks_a_row(conv: Conv) -> int:
+    """Return how many blocks a destination row is cut into; 1 where a block holds whole rows."""
+    return over_positions(1, [axis.dst for axis in conv.axes]).blocks_a_line
+
+
 def pieces(view: View) -> Pieces:
     """Cut an image's rows where the order of sums begins a block; a pointwise image is one row."""
     conv = view.conv

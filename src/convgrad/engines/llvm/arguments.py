@@ -12,7 +12,7 @@ from convgrad.plan.taps import SEGMENT, TAP
 from convgrad.plan.tasks import TASK
 
 ENTRY_BYTES, INDEX_BYTES = 16, 16  # rows of two integers
-CHUNK_BYTES, JOIN_BYTES, LINE_BYTES, SEGMENT_BYTES, TAP_BYTES, TASK_BYTES = (
+CHUNK_BYTES, JOIN_BYTES, LINE_ROW_BYTES, SEGMENT_BYTES, TAP_BYTES, TASK_BYTES = (
     8 * len(columns) for columns in (CHUNK, JOIN, LINE, SEGMENT, TAP, TASK)
 )
 _FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}

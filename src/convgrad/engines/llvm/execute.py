@@ -128,6 +128,6 @@ def _tabled(chosen: Plan, problem: Problem, seen: View) -> Executable:
         arguments[_AT[name]] = table.ctypes.data
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
-    rows, lanes = (tensors.index(ROLES[problem.solves_for].operands[side]) for side in (chosen.rows, chosen.lanes))
+    rows, lanes = (tensors.index(ROLES[problem.solves_for].operands[tensor]) for tensor in chosen.operands)
     ones = np.ones(1, problem.operand_format.dtype)
     return Executable(chosen, tables, kernel, arguments, ones, (rows, lanes))

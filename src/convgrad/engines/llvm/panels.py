@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.engines.llvm import ready
-from convgrad.engines.llvm.arguments import INDEX_BYTES, JOIN_BYTES, LINE_BYTES, TAP_BYTES, Named, bit, columns, going
+from convgrad.engines.llvm.arguments import (
+    INDEX_BYTES,
+    JOIN_BYTES,
+    LINE_ROW_BYTES,
+    TAP_BYTES,
+    Named,
+    bit,
+    columns,
+    going,
+)
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.join import climb, keep, when_all_ended
 from convgrad.engines.llvm.nest import Nest, nest
@@ -90,7 +99,7 @@ class _Here:
         x, y = f.at(panels[0], k.rows.shift), f.at(panels[1], k.lanes.shift)
         index, joins = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.joins, c.join * JOIN_BYTES)
         with f.loop(c.blocks, entry=index, joins=joins, x=x, y=y, images=c.images) as block:
-            lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE_BYTES), f.load("i64", block.entry, 8)
+            lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE_ROW_BYTES), f.load("i64", block.entry, 8)
             j = columns(f, block.joins, JOIN)
             images = f.least(block.images, a.block_images)
             given = (f.arguments, sums, bit(f, j.firsts), block.x, block.y, images, lines, count, tap)

@@ -5,7 +5,7 @@ The chains of a block wait in scratch while the other groups have their turn, so
 
 from __future__ import annotations
 
-from convgrad.engines.llvm.arguments import INDEX_BYTES, JOIN_BYTES, LINE_BYTES, TAP_BYTES, Named, columns, going
+from convgrad.engines.llvm.arguments import INDEX_BYTES, JOIN_BYTES, LINE_ROW_BYTES, TAP_BYTES, Named, columns, going
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.join import climb, keep, when_all_ended
 from convgrad.engines.llvm.nest import Nest, nest
@@ -58,7 +58,7 @@ def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> N
     pieces = f.select(one_tile, f.value(1), (t.groups + (STRIP_PANELS - 1)) >> (STRIP_PANELS.bit_length() - 1))
     with f.loop(images) as image:
         number = first + image.index
-        with f.loop(lines, line=f.at(a.lines, first_line * LINE_BYTES)) as line:
+        with f.loop(lines, line=f.at(a.lines, first_line * LINE_ROW_BYTES)) as line:
             begins = f.compare("eq", image.index + line.index, 0)
             with f.loop(pieces) as piece:
                 begin = piece.index * together
@@ -67,7 +67,7 @@ def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> N
                     where = (number, line.line, tap.tap, t.group + begin)
                     f.call("strip", f.arguments, tap.sums, panel_sums, panels, begins, *where)
                     tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
-            line.next(line=f.at(line.line, LINE_BYTES))
+            line.next(line=f.at(line.line, LINE_ROW_BYTES))
 
 
 def _climbed(n: Nest, sums: Value, j: Named) -> None:

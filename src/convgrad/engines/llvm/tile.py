@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from convgrad.engines.llvm.arguments import LINE_BYTES, SEGMENT_BYTES, Named, arguments, columns
+from convgrad.engines.llvm.arguments import LINE_ROW_BYTES, SEGMENT_BYTES, Named, arguments, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
 from convgrad.plan.rates import TILE_AHEAD
@@ -102,7 +102,7 @@ class _Tile:
                         done = self.shared(image, met, words, _of(segment, names), absent)
                         segment.next(segment=f.at(segment.segment, SEGMENT_BYTES), **done)
                     after = _of(segment, names)
-                line.next(line=f.at(line.line, LINE_BYTES), **after)
+                line.next(line=f.at(line.line, LINE_ROW_BYTES), **after)
             x, y = (f.at(image.carried[name], step) for name, step in zip("xy", self.moved.image, strict=True))
             image.next(x=x, y=y, **_of(line, names))
         return _of(image, names)

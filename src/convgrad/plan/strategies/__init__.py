@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.recipe import KernelSpec, Operands
 from convgrad.plan.strategies import dense, grouped, strips, thin
 from convgrad.plan.view import View
 from convgrad.spec.problem import Problem
 
-Proposed = tuple[KernelSpec, str]  # and the tensor whose items are its rows
+Proposed = tuple[KernelSpec, Operands]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import TILE, KernelSpec, Read
+from convgrad.plan.recipe import TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lanes_in_place, lies, readable_in_place
 from convgrad.plan.tiling import outer_products
 from convgrad.plan.view import View, per_group
@@ -19,7 +19,7 @@ def why_not(problem: Problem, view: View) -> str:
     return ""
 
 
-def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, str]]:
+def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
     """Yield the kernels whose tile is channels of one operand, each in all lanes, times lanes of the other's."""
     size = problem.operand_format.dtype.itemsize
     names = (problem.operand_format.name, problem.output_format.name)
@@ -33,4 +33,4 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
             y = Read(lies(view, lanes, size), vectors * isa.lanes)
             once = tile.rows == channels[rows] and view.conv.taps == 1  # lanes are read by one tile only
             for read in (y, replace(y, in_place=True)) if once and whole else (y,):
-                yield KernelSpec(isa, *names, TILE, tile, x, read), rows
+                yield KernelSpec(isa, *names, TILE, tile, x, read), (rows, lanes)

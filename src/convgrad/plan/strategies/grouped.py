@@ -7,7 +7,7 @@ from itertools import product
 
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import FEW, GROUP_CHANNELS, MOST_ADDRESSES
-from convgrad.plan.recipe import GROUPS, TILE, KernelSpec, Read
+from convgrad.plan.recipe import GROUPS, TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lies
 from convgrad.plan.tiling import balanced, under_taps
 from convgrad.plan.view import View, per_group
@@ -24,7 +24,7 @@ def why_not(problem: Problem, view: View) -> str:
     return "" if most <= GROUP_CHANNELS else f"a group has {most} channels"
 
 
-def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, str]]:
+def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
     """Yield the kernels whose tile is some channels of src times some of dst, of as many groups as there are lanes."""
     axes, channels = view.conv.axes, per_group(view)
     size = problem.operand_format.dtype.itemsize
@@ -35,4 +35,4 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     adjacent = axes[-1].dilation == 1
     for rows, vectors in shapes:
         for tile in under_taps(axes, rows, vectors, isa.registers - vectors - isa.spare, MOST_ADDRESSES):
-            yield KernelSpec(isa, *names, TILE, tile, x, y, GROUPS, adjacent), "src"
+            yield KernelSpec(isa, *names, TILE, tile, x, y, GROUPS, adjacent), ("src", "dst")

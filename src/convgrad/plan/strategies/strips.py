@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from convgrad.plan import tiling
 from convgrad.plan.machine import ISAS, Isa
 from convgrad.plan.rates import FEW
-from convgrad.plan.recipe import GROUPS, ITEMS, STRIP, KernelSpec, Read
+from convgrad.plan.recipe import GROUPS, ITEMS, STRIP, KernelSpec, Operands, Read
 from convgrad.plan.sides import lies
 from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem
@@ -33,9 +33,9 @@ def why_not(problem: Problem, view: View) -> str:
     return ""
 
 
-def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, str]]:
+def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
     """Yield the kernels whose tile is some taps of as many groups as there are lanes, in registers."""
     names = (problem.operand_format.name, problem.output_format.name)
     for tile, slide in tiling.strips(isa, view.conv.axes):
         x, y = Read(ITEMS, 1, in_place=True, moves=True), Read(ITEMS, 1, in_place=True)
-        yield KernelSpec(isa, *names, STRIP, tile, x, y, GROUPS, slide=slide), "src"
+        yield KernelSpec(isa, *names, STRIP, tile, x, y, GROUPS, slide=slide), ("src", "dst")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import FEW, MOST_ADDRESSES, THIN_CHANNELS
-from convgrad.plan.recipe import TILE, KernelSpec, Read
+from convgrad.plan.recipe import TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lanes_in_place, lies
 from convgrad.plan.tiling import under_taps
 from convgrad.plan.view import View, per_group
@@ -24,7 +24,7 @@ def why_not(problem: Problem, view: View) -> str:
     return "" if thin <= THIN_CHANNELS else f"src and dst have {thin} channels a group or more"
 
 
-def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, str]]:
+def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
     """Yield the kernels whose rows are all channels of the thin operand, under several taps."""
     axes, channels = view.conv.axes, per_group(view)
     size = problem.operand_format.dtype.itemsize
@@ -41,4 +41,4 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
             for tile in under_taps(axes, channels[rows], vectors, isa.registers - held - isa.spare, MOST_ADDRESSES):
                 for read in (y, replace(y, in_place=True)) if in_place else (y,):
                     if tile.taps > 1:
-                        yield KernelSpec(isa, *names, TILE, tile, x, read, adjacent=adjacent), rows
+                        yield KernelSpec(isa, *names, TILE, tile, x, read, adjacent=adjacent), (rows, lanes)
