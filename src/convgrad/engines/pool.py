@@ -17,16 +17,12 @@ from convgrad.engines.mailbox import LEAVE, MAIL, READY
 from convgrad.engines.starting import start
 from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
+from convgrad.plan.rates import CALLS_WEIGHED, LOOKS, MOST_ALONE, SUCCESSION_S, WAKE_MS
 
 STATE, SCRATCH = MAIL.index("state"), slice(MAIL.index("scratch"), MAIL.index("scratch_bytes") + 1)
 MORE_THAN_ANY = 1 << 62  # bytes
-LOOKS = 20_000  # at a mailbox: about half a millisecond, after which a thread without work sleeps. 4,000 lost the calls
-# of 0.3 ms that follow one another; more would take time from other processes
-WAKE_MS = 0.4  # a shorter call wakes nobody who sleeps, as that takes 0.05 to 0.15 ms,
-SUCCESSION_S = 1e-3  # but where another began so shortly before: the next finds them looking
 LONG_MS = 50.0  # from here on the caller waits, so that Ctrl-C ends the call at the next chunk
 STACK_BYTES = 1 << 20  # of a thread of the pool
-REMEMBERED, MOST_ALONE = 8, 32  # calls, as weights fall off; calls without help for one that has it, if all waited
 
 
 class _Helper:
@@ -165,7 +161,7 @@ class Patience:
 
     def learn(self, waited_ms: float, time_ms: float) -> None:
         """Take how long a call waited for its helpers when there was nothing left to do, and what it was to take."""
-        self.waited += ((waited_ms > time_ms) - self.waited) / REMEMBERED
+        self.waited += ((waited_ms > time_ms) - self.waited) / CALLS_WEIGHED
         self.left = int(MOST_ALONE * self.waited**2)  # one call that waited among many that did not is chance
 
 

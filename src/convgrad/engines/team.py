@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import scratch
+from convgrad.plan.rates import SPIN
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting
 
 PENDING, ACTIVE, STOP = -3, -2, -1  # of the driver's arguments: threads that will run it, that do; whether it ends
-SPIN = 4_000  # looks at a word by a caller who waits: about 0.1 ms, after which others may have the interpreter
 LOOK_S = 0.02  # how often a caller who waits looks whether somebody has asked it to end
 
 

@@ -65,6 +65,15 @@ REMOTE = Rate(5.0, "times", BY_HAND, "longer, to read what another core has writ
 FEW = Count(1 << 16, "multiply-adds", BY_HAND, "below, a kernel that other layers use too is as good, and compiled")
 KERNELS = Count(4, "kernels", BY_HAND, "the most promising ones are planned in full")
 
+# -- threads that wait ------------------------------------------------------------------------------------------------
+
+LOOKS = Count(20_000, "looks", "after_a_rest.csv", "at a mailbox, half a ms; 4,000 lost calls of 0.3 ms in succession")
+SPIN = Count(4_000, "looks", BY_HAND, "by a caller who waits, 0.1 ms; then others may have the interpreter")
+WAKE_MS = Rate(0.4, "ms", "after_a_rest.csv", "a shorter call wakes nobody who sleeps: that takes 0.05 to 0.15 ms,")
+SUCCESSION_S = Rate(1e-3, "s", BY_HAND, "but where another began so shortly before: the next finds them looking")
+CALLS_WEIGHED = Count(8, "calls", BY_HAND, "as weights fall off, of those that had to wait for help")
+MOST_ALONE = Count(32, "calls", BY_HAND, "without help for one that has it, if all waited")
+
 # -- a tile ----------------------------------------------------------------------------------------------------------
 
 LEAST_CYCLES = Rate(4.0, "cycles", BY_HAND, "a term, as a sum waits for its last multiply-add")
