@@ -1,0 +1,127 @@
+"""The hashes of a machine with AVX-512, held on every instruction set of this one; the program that compares them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convgrad import engines
+from convgrad.engines.llvm import execute
+from convgrad.plan import joins
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.spec.geometry import Conv
+from convgrad.spec.ordered import evaluate_in_order
+from engine_helpers import HOST, digest
+from hash_problems import WAYS, drawn, operands_and_out, problems
+from hashes import DIFFERS, DONE, FILE, hash_of, hash_of_all, hashes_in, main
+
+GOLDEN = hashes_in(FILE)
+WORDS = list(GOLDEN)
+QUICK = WORDS[7::13]  # some of them with more leaves than a tree has children
+SMALL = 20_000  # multiply-adds: what the specified order is executed on
+
+
+def written(path: Path, hashes: dict[str, str], end: str = "") -> list[str]:
+    """Write a file of hashes; return the program's arguments that compare with it."""
+    rows = [f"{found}  {words}" for words, found in hashes.items()]
+    path.write_text("\n".join([*rows, end or f"{hash_of_all(hashes.values())}  all of {len(hashes)}", ""]))
+    return ["--against", str(path)]
+
+
+@pytest.mark.parametrize("isa", HOST)
+def test_the_hashes_are_those_of_the_golden_file(isa: str) -> None:
+    assert {words: hash_of(words, ISAS[isa]) for words in QUICK} == {words: GOLDEN[words] for words in QUICK}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("isa", HOST)
+def test_all_hashes_are_those_of_the_golden_file(isa: str) -> None:
+    assert {words: hash_of(words, ISAS[isa]) for words in WORDS} == GOLDEN
+
+
+def test_the_golden_hashes_are_those_of_the_specified_order() -> None:
+    compared = 0
+    for words in WORDS:
+        one = problems(words)[0]
+        if len(problems(words)) > 1 or not isinstance(one.geometry, Conv) or one.geometry.multiply_adds > SMALL:
+            continue
+        operands, out = operands_and_out(one, words)
+        with np.errstate(all="ignore"):
+            assert digest(evaluate_in_order(one, operands, out)) == GOLDEN[words], words
+        compared += 1
+    assert compared >= 5
+
+
+def test_trees_of_other_arity_have_other_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joins, "FAN_IN", 8)
+    monkeypatch.setattr(execute, "_kept", {})  # prepared calls have tables of joins
+    assert sum(hash_of(words, ISAS[HOST[0]]) != GOLDEN[words] for words in QUICK) >= 3
+
+
+def test_the_file_is_wide() -> None:
+    """All classes, types, layouts and strategies; most problems of several blocks, some of several tasks."""
+    assert len(WORDS) == 180
+    made = [one for words in WORDS for one in problems(words)]
+    plans = [engines.plan_of(one, Machine(ISAS["neon"]), 2) for one in made]
+    assert min(sum(plan.strategy == name for plan in plans) for name in {plan.strategy for plan in plans}) >= 4
+    assert len({plan.strategy for plan in plans}) == 4
+    assert sum(plan.threads > 1 for plan in plans) >= 30
+    assert len({(one.operand_format, one.output_format) for one in made}) == 9
+    assert len({(one.layouts, one.operator) for one in made}) == 2 * 4 + 2
+    assert sum(one.geometry.batch * one.geometry.positions > 256 for one in made if isinstance(one.geometry, Conv)) > 90
+    assert {words.split()[-2] for words in WORDS} == set(WAYS)
+    first = [operands_and_out(problems(words)[0], words)[0][0] for words in QUICK]
+    with np.errstate(invalid="ignore"):
+        assert {bool(np.isfinite(array.astype(np.float32)).all()) for array in first} == {True, False}
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+FEW = {words: GOLDEN[words] for words in QUICK[:2]}
+
+
+def test_a_file_of_right_hashes_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(written(tmp_path / "right.txt", FEW)) == DONE
+    isa, *rows, total, verdict = capsys.readouterr().out.splitlines()
+    assert isa == f"# computed with {HOST[0]}"
+    assert rows == [f"{found}  {words}" for words, found in FEW.items()]
+    assert total == f"{hash_of_all(FEW.values())}  all of 2"
+    assert "2 of 2 problems" in verdict
+
+
+def test_a_wrong_hash_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {**FEW, QUICK[1]: FEW[QUICK[0]]}
+    assert main(written(tmp_path / "wrong.txt", wrong)) == DIFFERS
+    out, err = capsys.readouterr()
+    assert err == f"differs: {QUICK[1]}\n"
+    assert "1 of 2 problems" in out
+
+
+ENDS = {"cut": FEW[QUICK[0]] + "  " + QUICK[0], "of more": f"{'0' * 64}  all of 3"}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_file_that_was_cut_is_refused(end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(written(tmp_path / "cut.txt", FEW, end))
+    assert "must end with the hash of all" in capsys.readouterr().err
+
+
+def test_another_engine_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
+    with pytest.raises(SystemExit, match="2"):
+        main(["-n", "1"])
+    assert "must be the choice; got numpy" in capsys.readouterr().err
+
+
+def test_a_problem_of_another_engine_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(written(tmp_path / "forward.txt", {"FWD_D f32 NXC mb1ic1iw8oc1kw3 to f32": "0" * 64}))
+    assert "must be the choice; got numpy" in capsys.readouterr().err
+
+
+def test_drawn_problems_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-n", "2"]) == DONE
+    assert [row.split("  ")[1] for row in capsys.readouterr().out.splitlines()[1:-1]] == list(drawn(2))
