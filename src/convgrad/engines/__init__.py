@@ -71,9 +71,8 @@ def choose(problem: Problem) -> Choice:
 
 def machine_of(problem: Problem) -> Machine | None:
     """Return this machine as plans see it; None where the generated engine is not the choice."""
-    isas, _ = _generated()
     isa = choose(problem).isa
-    return None if isa is None else isas.machine(isa)
+    return None if isa is None else _generated()[0].machine(isa)
 
 
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Plan:

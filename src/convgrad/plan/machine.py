@@ -58,11 +58,10 @@ ISAS: Mapping[str, Isa] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine: its instruction set, caches of a core in bytes, cores, and the rates that costs are told with."""
+    """One machine: its instruction set, caches of a core in bytes, and the rates that costs are told with."""
 
     isa: Isa
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
-    cores: int = 1
     fma_per_ns: float = 64.0  # of one core
     bytes_per_ns: float = BYTES_PER_NS  # where operands usually lie, in a shared cache or memory, of one core

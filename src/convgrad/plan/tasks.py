@@ -27,7 +27,6 @@ class Tasks:
 
     table: Ints
     most: tuple[int, int, int, int]  # panels of groups, of rows, of lanes, tiles of taps
-    kept_step: int  # bytes of a tile's sums of all units; none where no two tasks share a part of the weights
     kept_bytes: int  # of all tiles, behind a counter for each part of the weights
     counters: int
 
@@ -63,4 +62,4 @@ def tasks(whole: Sequence[int], into: Parts, chunks: Sequence[int], unit_bytes: 
         for part, one in enumerate(weights)
     ]
     groups, rows, lanes, taps = (max(one[at] for one in weights) for at in (1, 3, 5, 7))
-    return Tasks(np.array(table, np.int64), (groups, rows, lanes, taps), kept_step, int(kept_at[-1]), counters)
+    return Tasks(np.array(table, np.int64), (groups, rows, lanes, taps), int(kept_at[-1]), counters)

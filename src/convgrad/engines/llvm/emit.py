@@ -171,10 +171,6 @@ class Function:
         """Ask for a cache line, in L1 or, of locality 2, in L2; never faults."""
         self.intrinsic("void", "llvm.prefetch.p0", pointer, "i32 0", f"i32 {locality}", "i32 1")
 
-    def pointer(self, value: Value) -> Value:
-        """Return an integer as an address."""
-        return self.op("ptr", f"inttoptr {value} to ptr")
-
     # -- vectors --
 
     def splat(self, scalar: Value, lanes: int) -> Value:

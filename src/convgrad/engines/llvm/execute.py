@@ -87,7 +87,8 @@ def executable(problem: Problem, operands: Sequence[Array], out: Array, machine:
         if known is not None:
             _kept[key] = known  # the latest at the end
             return known
-    made = _made(problem, operands, out, machine, threads)
+    seen = _view(problem, operands, out)
+    made = _tabled(plan(problem, seen, machine, threads), problem, seen)
     with _lock:
         _kept[key] = made
         while len(_kept) > 1 and (len(_kept) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):
@@ -103,11 +104,6 @@ _lock = threading.RLock()  # a signal handler may compute
 if hasattr(os, "register_at_fork"):  # as in jit.py
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _kept: dict[Any, Executable] = {}
-
-
-def _made(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Executable:
-    seen = _view(problem, operands, out)
-    return _tabled(plan(problem, seen, machine, threads), problem, seen)
 
 
 def executable_of(chosen: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Executable:

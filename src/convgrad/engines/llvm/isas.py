@@ -48,14 +48,14 @@ def isa() -> Isa | None:
 @cache
 def machine(isa: Isa) -> Machine:
     """Return this machine under an instruction set."""
-    fma_per_ns = 2 * isa.lanes * GHZ
-    return Machine(isa, _cache_bytes(1, 32 << 10), _cache_bytes(2, 1 << 20), os.cpu_count() or 1, fma_per_ns)
+    return Machine(
+        isa, _cache_bytes("LEVEL1_DCACHE", 32 << 10), _cache_bytes("LEVEL2_CACHE", 1 << 20), 2 * isa.lanes * GHZ
+    )
 
 
-def _cache_bytes(level: int, otherwise: int) -> int:
-    name = "SC_LEVEL1_DCACHE_SIZE" if level == 1 else f"SC_LEVEL{level}_CACHE_SIZE"
-    known = getattr(os, "sysconf_names", {})
-    return (os.sysconf(name) if name in known else 0) or otherwise
+def _cache_bytes(cache: str, otherwise: int) -> int:
+    name = f"SC_{cache}_SIZE"
+    return (os.sysconf(name) if name in getattr(os, "sysconf_names", {}) else 0) or otherwise
 
 
 def why_no_isa() -> str:
