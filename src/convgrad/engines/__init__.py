@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines.pool import helped
 from convgrad.engines.settings import count
-from convgrad.engines.starting import apart
+from convgrad.engines.starting import apart, forked_with
 from convgrad.plan.choose import plan
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Plan
@@ -41,9 +39,7 @@ class Choice:
         return f"generated, {self.isa}" if self.engine == "generated" else f"numpy: {self.reason}"
 
 
-_loading = threading.RLock()
-if hasattr(os, "register_at_fork"):  # a child must not inherit modules and a compiler that are half loaded
-    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
+_loading = forked_with()  # no child inherits modules and a compiler that are half loaded
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Starting threads of our own, with a stack of a size we know, whatever the process has set for its own."""
+"""Threads of our own, with a stack of a size we know, and locks that forks wait for."""
 
 from __future__ import annotations
 
@@ -13,9 +13,19 @@ Made = TypeVar("Made")
 
 ending: list[bool] = []  # true once the interpreter is about to end: callers then work on their own threads
 
-_lock = threading.RLock()  # a signal handler may compute
-if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread it does not have is holding
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+def forked_with() -> threading.RLock:
+    """Return a lock that a fork waits for: a child must not inherit what a thread it does not have is at.
+
+    One thread may take it again: a signal handler may compute.
+    """
+    lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
+
+
+_lock = forked_with()
 
 
 def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Thread:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 from convgrad.engines import pool, scratch
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
+from convgrad.engines.starting import forked_with
 from convgrad.plan.choose import plan
 from convgrad.plan.fields import CALL, FIELDS, FLAGS
 from convgrad.plan.machine import Machine
@@ -100,9 +99,7 @@ def _kept_bytes() -> int:
     return sum(one.schedule.table_bytes for one in list(_kept.values()))
 
 
-_lock = threading.RLock()  # a signal handler may compute
-if hasattr(os, "register_at_fork"):  # as in jit.py
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = forked_with()
 _kept: dict[Any, Executable] = {}
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import atexit
 import ctypes
 import mmap
-import os
-import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from convgrad.engines import starting
-from convgrad.engines.starting import apart
+from convgrad.engines.starting import apart, forked_with
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
 
@@ -91,7 +89,7 @@ class _Linker:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = forked_with()
         self.kernels: dict[tuple[KernelSpec, Generator], Kernel] = {}
         self.loaded: list[tuple[weakref.ref[Any], Any]] = []  # functions, and what keeps their code in memory
         self.jits: dict[str, Any] = {}
@@ -156,10 +154,6 @@ _DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p)
 _linker = _Linker()
 atexit.register(_linker.end)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the interpreter: threads may still be running it
-if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that a thread it does not have is holding
-    os.register_at_fork(
-        before=_linker.lock.acquire, after_in_parent=_linker.lock.release, after_in_child=_linker.lock.release
-    )
 
 
 def functions(isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
