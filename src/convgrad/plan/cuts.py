@@ -37,6 +37,7 @@ class Cut:
 
     panels: Parts  # of groups, of a group's rows and lanes, tiles of taps; units of the batch
     parts: Parts
+    largest: Parts  # the panels and units of the largest task
     threads: int
     chunk: Chunk
     kept_bytes: int  # of sums that tasks share: written by all, read by one
@@ -46,12 +47,6 @@ class Cut:
         """One for each part of the weights and of the batch."""
         return prod(self.parts)
 
-    @property
-    def largest(self) -> Parts:
-        """The panels and units of the largest task."""
-        groups, rows, lanes, taps, units = map(ceil, (n / p for n, p in zip(self.panels, self.parts, strict=True)))
-        return groups, rows, lanes, taps, units
-
 
 def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int) -> Iterator[Cut]:
     """Yield the ways to cut a problem of ``size`` bytes a value for one thread and for all."""
@@ -60,8 +55,9 @@ def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, thr
     for used in sorted({1, threads}):
         for parts in _parts(several, used):
             kept = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
-            whole = Cut(panels, parts, used, Chunk(0, 0, 0), kept)
-            yield Cut(panels, parts, used, _chunk(view, machine, spec, operands, whole.largest, size), kept)
+            groups, rows, lanes, taps, units = map(ceil, (n / p for n, p in zip(panels, parts, strict=True)))
+            largest = (groups, rows, lanes, taps, units)
+            yield Cut(panels, parts, largest, used, _chunk(view, machine, spec, operands, largest, size), kept)
 
 
 def panels_of(view: View, spec: KernelSpec, operands: Operands) -> Parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from convgrad.formats import F32
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import MOST_APART_BYTES
 from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, KernelSpec, Operands, Read
@@ -46,27 +47,31 @@ def _side(view: View, spec: KernelSpec, read: Read, tensor: str) -> Side:
 
 def inner_step(view: View, tensor: str) -> int:
     """Return the step from a position to the next: of all positions where they are one row and lie so."""
-    extents = tuple(a.dst for a in view.conv.axes)
-    strides = view.strides(tensor)[2:]
-    together = collapsed(extents, strides) if view.pointwise else None
-    return strides[-1] if together is None else together
+    together = _together(view, tensor) if view.pointwise else None
+    return view.strides(tensor)[-1] if together is None else together
 
 
-def lies(view: View, tensor: str, size: int) -> str:
-    """Return what lies next to each other of src or dst, ``size`` bytes a value; one channel lies as you like."""
-    shape = view.conv.src_shape if tensor == "src" else view.conv.dst_shape
-    if view.strides(tensor)[1] == size or shape[1] == 1:
+def evenly_apart(view: View, tensor: str) -> bool:
+    """Return whether the positions of a row are one step apart: of all, where they are one row."""
+    return not view.pointwise or _together(view, tensor) is not None
+
+
+def _together(view: View, tensor: str) -> int | None:
+    return collapsed(tuple(axis.dst for axis in view.conv.axes), view.strides(tensor)[2:])
+
+
+def lies(problem: Problem, view: View, tensor: str) -> str:
+    """Return what lies next to each other of src or dst; one channel lies as you like."""
+    size, conv = problem.operand_format.dtype.itemsize, view.conv
+    channels = conv.src_channels if tensor == "src" else conv.dst_channels
+    if view.strides(tensor)[1] == size or channels == 1:
         return ITEMS
     return TERMS if inner_step(view, tensor) == size else NEITHER
 
 
 def readable_in_place(problem: Problem, view: View, tensor: str) -> bool:
     """Tiles can read an operand where it is if f32 channels are neighbours and positions of a row one step apart."""
-    size = problem.operand_format.dtype.itemsize
-    if problem.operand_format.name != "f32" or lies(view, tensor, size) != ITEMS:
-        return False
-    extents = tuple(a.dst for a in view.conv.axes)
-    return not view.pointwise or collapsed(extents, view.strides(tensor)[2:]) is not None
+    return problem.operand_format is F32 and lies(problem, view, tensor) == ITEMS and evenly_apart(view, tensor)
 
 
 def lanes_in_place(problem: Problem, view: View, isa: Isa, lanes: str, vectors: int) -> bool:

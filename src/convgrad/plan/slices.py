@@ -12,7 +12,7 @@ from convgrad.plan.lines import NOWHERE, Lines
 from convgrad.plan.recipe import KernelSpec
 from convgrad.plan.sides import Side
 from convgrad.plan.taps import margins
-from convgrad.plan.view import Ints, Pieces, RowOffsets, View, blocks_a_row, distinct, merged, rows_of, wrapped
+from convgrad.plan.view import Ints, Pieces, View, blocks_a_row, distinct, merged, wrapped
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,17 @@ class _Cut:
         i1 = (int(p1.max()) - 1) * inner.stride + (inner.kernel - 1) * inner.dilation - inner.pad_begin + 1
         width = max(0, min(extent, i1) - i0)
         left, right = margins(view, self.spec)
-        src_rows, dst_rows = self._rows("src"), self._rows("dst")
+        src_rows, dst_rows = self._rows("src", present), self._rows("dst", row)
         if view.pointwise:
-            src_entries = rows_of(src_rows, i0, width, inner.src, view.src_strides[-1])
-            dst_entries = rows_of(dst_rows, i0, width, inner.dst, view.dst_strides[-1])
+            src_entries, dst_entries = (self._rows_of(tensor, i0, width) for tensor in ("src", "dst"))
         else:
-            src_entries = np.stack([src_rows[present] + i0 * src.term, np.full(len(present), width)], 1)
-            dst_entries = np.stack([dst_rows[row] + p0 * dst.term, p1 - p0], 1)
+            src_entries = np.stack([src_rows + i0 * src.term, np.full(len(present), width)], 1)
+            dst_entries = np.stack([dst_rows + p0 * dst.term, p1 - p0], 1)
         if src.read.in_place:
-            x = src_rows[present][slot] - wrapped(inner.pad_begin * src.term)
+            x = src_rows[slot] - wrapped(inner.pad_begin * src.term)
         else:
             x = slot * ((left + width + right) * src.step) + wrapped((left - i0 - inner.pad_begin) * src.step)
-        y = dst_rows[row] if dst.read.in_place else (np.cumsum(p1 - p0) - p1) * dst.step
+        y = dst_rows if dst.read.in_place else (np.cumsum(p1 - p0) - p1) * dst.step
         places = np.full(len(reached), NOWHERE)
         if width:
             places[numbers[source >= 0]] = x
@@ -102,8 +101,18 @@ class _Cut:
             src_entries = merged(src_entries, src.term)
         return src_entries, merged(dst_entries, dst.term), found, places
 
-    def _rows(self, tensor: str) -> RowOffsets:
-        """Return the byte offsets of a tensor's rows in an image."""
-        outer = self.view.conv.axes[:-1]
-        extents = tuple(a.src if tensor == "src" else a.dst for a in outer)
-        return RowOffsets(extents, self.view.strides(tensor)[2:-1])
+    def _rows(self, tensor: str, numbers: Ints) -> Ints:
+        """Return the byte offsets of some rows of an image, by their numbers, row-major."""
+        outer, strides = self.view.conv.axes[:-1], self.view.strides(tensor)[2:-1]
+        found = np.zeros_like(numbers)
+        for axis, stride in zip(reversed(outer), reversed(strides), strict=True):
+            numbers, index = np.divmod(numbers, axis.src if tensor == "src" else axis.dst)
+            found = found + index * stride
+        return found
+
+    def _rows_of(self, tensor: str, first: int, count: int) -> Ints:
+        """Return (byte offset, positions) of the rows in which ``count`` positions of a pointwise image lie."""
+        row, step = self.view.conv.axes[-1].dst, self.view.strides(tensor)[-1]
+        begin = np.arange(first // row, -(-(first + count) // row)) * row
+        start, stop = np.maximum(begin, first), np.minimum(begin + row, first + count)
+        return np.stack([self._rows(tensor, begin // row) + (start - begin) * step, stop - start], 1)

@@ -216,28 +216,6 @@ def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
     return found
 
 
-@dataclass(frozen=True)
-class RowOffsets:
-    """The byte offsets of rows by their number, row-major over some axes: of those that are asked for only."""
-
-    extents: tuple[int, ...]
-    strides: Strides
-
-    def __getitem__(self, rows: Ints) -> Ints:
-        found = np.zeros_like(rows)
-        for extent, stride in zip(reversed(self.extents), reversed(self.strides), strict=True):
-            rows, index = np.divmod(rows, max(extent, 1))
-            found = found + index * stride
-        return found
-
-
-def rows_of(row_offsets: RowOffsets, first: int, count: int, row: int, step: int) -> Ints:
-    """Return (byte offset, positions) of the rows that ``count`` positions from ``first`` on lie in."""
-    begin = np.arange(first // row, -(-(first + count) // row)) * row
-    start, stop = np.maximum(begin, first), np.minimum(begin + row, first + count)
-    return np.stack([row_offsets[begin // row] + (start - begin) * step, stop - start], 1)
-
-
 def merged(entries: Ints, step: int) -> Ints:
     """Join (byte offset, positions) entries that continue one another.
 

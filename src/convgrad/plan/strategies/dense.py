@@ -21,7 +21,6 @@ def why_not(problem: Problem, view: View) -> str:
 
 def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
     """Yield the kernels whose tile is channels of one operand, each in all lanes, times lanes of the other's."""
-    size = problem.operand_format.dtype.itemsize
     names = (problem.operand_format.name, problem.output_format.name)
     channels = per_group(view)
     for (rows, lanes), (most, vectors) in product((("src", "dst"), ("dst", "src")), isa.tiles):
@@ -29,8 +28,8 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
         for tile, in_place in product(outer_products(most, vectors, channels[rows]), (False, True)):
             if in_place and not readable_in_place(problem, view, rows):
                 continue
-            x = Read(lies(view, rows, size), tile.rows, in_place, moves=True)
-            y = Read(lies(view, lanes, size), vectors * isa.lanes)
+            x = Read(lies(problem, view, rows), tile.rows, in_place, moves=True)
+            y = Read(lies(problem, view, lanes), vectors * isa.lanes)
             once = tile.rows == channels[rows] and view.conv.taps == 1  # lanes are read by one tile only
             for read in (y, replace(y, in_place=True)) if once and whole else (y,):
                 yield KernelSpec(isa, *names, TILE, tile, x, read), (rows, lanes)

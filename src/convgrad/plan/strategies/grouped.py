@@ -27,10 +27,9 @@ def why_not(problem: Problem, view: View) -> str:
 def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
     """Yield the kernels whose tile is some channels of src times some of dst, of as many groups as there are lanes."""
     axes, channels = view.conv.axes, per_group(view)
-    size = problem.operand_format.dtype.itemsize
     names = (problem.operand_format.name, problem.output_format.name)
-    x = Read(lies(view, "src", size), channels["src"], moves=True)
-    y = Read(lies(view, "dst", size), channels["dst"])
+    x = Read(lies(problem, view, "src"), channels["src"], moves=True)
+    y = Read(lies(problem, view, "dst"), channels["dst"])
     shapes = product(*(sorted({balanced(read.items, n) for n in range(1, 9)}) for read in (x, y)))
     adjacent = axes[-1].dilation == 1
     for rows, vectors in shapes:

@@ -8,8 +8,8 @@ from convgrad.plan import tiling
 from convgrad.plan.machine import ISAS, Isa
 from convgrad.plan.rates import FEW
 from convgrad.plan.recipe import GROUPS, ITEMS, STRIP, KernelSpec, Operands, Read
-from convgrad.plan.sides import lies
-from convgrad.plan.view import View, collapsed, per_group
+from convgrad.plan.sides import evenly_apart, lies
+from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
 
 FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector: nothing is read beyond the last group
@@ -17,7 +17,6 @@ FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector: nothin
 
 def why_not(problem: Problem, view: View) -> str:
     """Return why not; nothing where it applies."""
-    size = problem.operand_format.dtype.itemsize
     channels = max(per_group(view).values())
     if view.conv.groups < FEWEST_GROUPS:
         return f"there are fewer than {FEWEST_GROUPS} groups"
@@ -25,12 +24,9 @@ def why_not(problem: Problem, view: View) -> str:
         return f"a group has {channels} channels"
     if view.conv.multiply_adds < FEW:
         return "there is too little to do for a kernel of its own"
-    if any(lies(view, tensor, size) != ITEMS for tensor in ("src", "dst")):
+    if any(lies(problem, view, tensor) != ITEMS for tensor in ("src", "dst")):
         return "channels are not neighbours"
-    extents = tuple(axis.dst for axis in view.conv.axes)
-    if view.pointwise and any(collapsed(extents, view.strides(tensor)[2:]) is None for tensor in ("src", "dst")):
-        return "positions are not evenly apart"
-    return ""
+    return "" if all(evenly_apart(view, tensor) for tensor in ("src", "dst")) else "positions are not evenly apart"
 
 
 def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:

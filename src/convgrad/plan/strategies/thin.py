@@ -27,15 +27,14 @@ def why_not(problem: Problem, view: View) -> str:
 def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
     """Yield the kernels whose rows are all channels of the thin operand, under several taps."""
     axes, channels = view.conv.axes, per_group(view)
-    size = problem.operand_format.dtype.itemsize
     names = (problem.operand_format.name, problem.output_format.name)
     adjacent = axes[-1].dilation == 1
     for rows, lanes in (("src", "dst"), ("dst", "src")):
         if channels[rows] > THIN_CHANNELS:
             continue
-        x = Read(lies(view, rows, size), channels[rows], moves=rows == "src")
+        x = Read(lies(problem, view, rows), channels[rows], moves=rows == "src")
         for vectors in sorted({min(v, -(-channels[lanes] // isa.lanes)) for v in (1, 2, 3, 4)}):
-            y = Read(lies(view, lanes, size), vectors * isa.lanes, moves=lanes == "src")
+            y = Read(lies(problem, view, lanes), vectors * isa.lanes, moves=lanes == "src")
             held = vectors if x.moves else channels[rows] + vectors
             in_place = x.moves and lanes_in_place(problem, view, isa, lanes, vectors)
             for tile in under_taps(axes, channels[rows], vectors, isa.registers - held - isa.spare, MOST_ADDRESSES):
