@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
 
-import numpy as np
-
 from convgrad.plan import rates
 from convgrad.plan.cuts import Cut, lines_held
 from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, STRIP, TERMS, KernelSpec, Operands, Read
-from convgrad.plan.taps import starts
+from convgrad.plan.taps import of_tiles, starts
 from convgrad.plan.view import View, blocks_of, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
@@ -131,16 +129,16 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     tiles = len(starts(inner.kernel, tile.inner_taps))
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
     begin = rates.RUN_CYCLES + rates.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
-    blocks, together = blocks_of(conv)
-    joins = conv.batch * blocks / together * len(starts(prod(a.kernel for a in conv.axes[:-1]), tile.outer_taps))
+    blocks, images = blocks_of(conv)
+    joins = conv.batch * blocks / images * len(starts(prod(a.kernel for a in conv.axes[:-1]), tile.outer_taps))
     return tiles * (lines * (position * inner.dst + begin) + joins * rates.JOIN_CYCLES * sums)
 
 
 @lru_cache(maxsize=256)
-def _outer_meetings(axes: tuple[Axis, ...], together: int) -> int:
+def _outer_meetings(axes: tuple[Axis, ...], taps: int) -> int:
     """Return how many pairs there are of a row of dst and a tile of outer taps, of which the one that most meet."""
     met = meetings(axes)
-    return int(met[np.add.outer(starts(len(met), together), np.arange(together))].max(1).sum())
+    return int(met[of_tiles(len(met), taps)].max(1).sum())
 
 
 def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) -> float:

@@ -108,9 +108,9 @@ def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, p
     Groups in lanes are all packed at once.
     """
     conv, (groups, row_panels, lane_panels, taps, units), (rows, lanes) = view.conv, part, operands
-    blocks, together = blocks_of(conv)
-    batch = min(conv.batch, units * together)
-    levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // together)))
+    blocks, images_a_block = blocks_of(conv)
+    batch = min(conv.batch, units * images_a_block)
+    levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // images_a_block)))
     tile_bytes = levels * spec.tile_bytes
     if spec.body == STRIP:  # nothing is packed; chains wait beside the sums
         return Chunk(0, batch if blocks == 1 else 1, (levels + 1) * spec.tile_bytes * groups * taps)
@@ -144,8 +144,8 @@ def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, p
         held = channels[rows] * stretch[rows] * F32_BYTES
     room = budget / max(1.0, held + lane_read + read)  # positions
     if blocks == 1:
-        images = max(1, int(room / conv.positions) // together) * together
-        images = min(images, units * together)
+        images = max(1, int(room / conv.positions) // images_a_block) * images_a_block
+        images = min(images, units * images_a_block)
         return Chunk(0, images, int(packed * images * conv.positions) + sums)
     block = conv.positions / blocks
     taken = max(1, min(int(room / block), blocks))

@@ -18,7 +18,7 @@ from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import STRIP, KernelSpec, Plan
 from convgrad.plan.sides import Side, sides_of
 from convgrad.plan.slices import Slices, slices
-from convgrad.plan.taps import Table, margins, starts, tap_tables, together
+from convgrad.plan.taps import Table, margins, of_tiles, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.view import Ints, Pieces, View, per_group, pieces, shortened
 
@@ -39,7 +39,7 @@ class Schedule:
 def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     conv, spec = view.conv, plan.spec
-    rows, lanes = sides = sides_of(view, spec, plan.operands)
+    rows, _ = sides = sides_of(view, spec, plan.operands)
     src = next(side for side in sides if side.tensor == "src")
     strips = spec.body == STRIP
     cutting = shortened(pieces(view), rates.STRIP_POSITIONS) if strips else pieces(view)
@@ -49,9 +49,9 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     batch = _batch(conv.batch, cutting, cut, plan)
     panels = panels_of(view, spec, plan.operands)[:4]
     made = tasks(panels, plan.parts, list(map(len, batch.chunks)), batch.units * spec.tile_bytes)
-    packed = [_packed(side, spec, plan.chunk_images, cut) for side in sides]
-    scratch = _scratch(
-        spec, made.most, [each.panel for each in packed],
+    lying = [_lying(view, plan, side, cut) for side in sides]
+    scratch, scratch_bytes = _scratch(
+        spec, made.most, [each["panel"] for each in lying],
         batch.levels + strips,  # below the tree: the chain
         batch.unit_levels,
         max(map(len, batch.chunks)) > 1 or strips,
@@ -60,39 +60,36 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     tables: dict[str, Table] = {
         "tasks": made.table,
         "chunks": np.concatenate(batch.chunks),
-        **{f"{name}.entries": np.concatenate(each.entries) for name, each in zip(SIDES, packed, strict=True)},
+        **{
+            f"{name}.entries": np.concatenate(cut.entries[side.tensor]) for name, side in zip(SIDES, sides, strict=True)
+        },
         **taps,
         "line_index": cut.line_index,
         "lines": cut.lines,
         "places": cut.places,
-        "shifts": met.taps[_outer_tiles(len(met.taps), spec.tile.outer_taps)] * 8,
+        "shifts": met.taps[of_tiles(len(met.taps), spec.tile.outer_taps)] * 8,
         "joins": batch.joins,
         "unit_joins": batch.unit_joins,
     }
     numbers = {
-        **{
-            f"{name}.{word}": number
-            for name, side, each in zip(SIDES, sides, packed, strict=True)
-            for word, number in _lying(view, side, each).items()
-        },
-        **scratch.numbers,
+        **{f"{name}.{word}": each[word] for name, each in zip(SIDES, lying, strict=True) for word in each},
+        **scratch,
         **_blocks(cutting, cut),
         "task_count": len(made.table),
         "groups": conv.groups, "out_group": per_group(view)["dst"] * view.weights_strides[0],
         "tap_step": src.step * conv.axes[-1].dilation,
         "left": left * spec.term_bytes(src.read), "right": right * spec.term_bytes(src.read),
         "swapped": int((rows.tensor == "src") != spec.rows.moves),
-        "rows_next": _advance(packed[0].entries, rows.image * plan.chunk_images),
+        "rows_next": _advance(cut.entries[rows.tensor], rows.image * plan.chunk_images),
         "mask_bytes": taps["masks"][0].nbytes,
         "image_parts": len(batch.chunks), "units": batch.units,
         "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }  # fmt: skip
-    offset = {"src": view.src_offset, "dst": 0}
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     table_bytes = sum(table.nbytes for table in frozen.values())
-    offsets = (offset[rows.tensor], offset[lanes.tensor])
-    return Schedule(frozen, numbers, offsets, scratch.size, made.kept_bytes, made.counters, table_bytes)
+    offsets = (view.src_offset, 0) if rows is src else (0, view.src_offset)
+    return Schedule(frozen, numbers, offsets, scratch_bytes, made.kept_bytes, made.counters, table_bytes)
 
 
 @dataclass(frozen=True)
@@ -126,45 +123,24 @@ def _blocks(cutting: Pieces, cut: Slices) -> dict[str, int]:
     }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """What is packed of an operand: by slice (byte offset, terms), and the bytes of an image of a panel and of all."""
-
-    entries: tuple[Ints, ...]
-    image: int
-    panel: int
-
-
-def _packed(side: Side, spec: KernelSpec, images: int, cut: Slices) -> _Packed:
-    """Panels of groups, side by side, are to meet in no set of a cache."""
-    image = cut.positions[side.tensor] * spec.term_bytes(side.read)
-    size = image * images
-    panel = (-(-size // LINE_BYTES) | 1) * LINE_BYTES if spec.groups_in_lanes else size
-    return _Packed(cut.entries[side.tensor], image, 0 if side.read.in_place else panel)
-
-
-def _lying(view: View, side: Side, packed: _Packed) -> dict[str, int]:
-    """Return how an operand lies and how it is packed."""
+def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:
+    """Return how an operand lies, and how it is packed: panels of groups, side by side, meet in no set of a cache."""
+    packed, place = cut.terms[side.tensor] * plan.spec.term_bytes(side.read), side.read.in_place
+    panel = packed * plan.chunk_images
+    if plan.spec.groups_in_lanes:
+        panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {
         "image": side.image, "group": side.group, "item": side.item, "term": side.term, "items": side.items,
-        "panel": packed.panel, "read_image": side.image if side.read.in_place else packed.image,
+        "panel": 0 if place else panel, "read_image": side.image if place else packed,
         "read_term": side.step * side.stride, "ahead": _ahead(view, side), "out": side.out,
     }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Scratch:
-    """Where a task's rows, lanes and sums are in scratch, and its bytes."""
-
-    numbers: Mapping[str, int]
-    size: int
 
 
 def _scratch(
     spec: KernelSpec, most: tuple[int, int, int, int], panel_bytes: Sequence[int], levels: int, unit_levels: int,
     kept: bool,
-) -> _Scratch:  # fmt: skip
-    """Lay out scratch: rows first, then lanes, then each tile's sums level by level; what is read in place takes none.
+) -> tuple[dict[str, int], int]:  # fmt: skip
+    """Return where rows, lanes and sums are in scratch, and its bytes: each tile's sums level by level, behind packs.
 
     ``most`` are the panels of groups, rows and lanes of a task, and its tiles of taps; the sums of all panels, or only
     of one, are ``kept`` for the next chunk. Sums of several tasks' images are joined where those were, in
@@ -182,7 +158,7 @@ def _scratch(
         "rows.at": 0, "lanes.at": row_bytes, "sums_at": sums_at, "sums_step": sums_step,
         "panel_sums": sums_step * kept, "gather_step": unit_levels * spec.tile_bytes,
     }  # fmt: skip
-    return _Scratch(numbers, size + (LINE_BYTES if strips else 0))  # the last groups' sums are read shifted
+    return numbers, size + (LINE_BYTES if strips else 0)  # the last groups' sums are read shifted
 
 
 def _ahead(view: View, side: Side) -> int:
@@ -217,8 +193,3 @@ def _chunks(stretch: tuple[int, int], cutting: Pieces, cut: Slices, plan: Plan, 
     chunks = np.array(table, np.int64)
     chunks[-1, -1] = finishes
     return chunks
-
-
-def _outer_tiles(count: int, size: int) -> Ints:
-    """Return the numbers of the taps of each tile of outer taps."""
-    return np.add.outer(starts(count, size), np.arange(size))

@@ -47,16 +47,16 @@ def _side(view: View, spec: KernelSpec, read: Read, tensor: str) -> Side:
 
 def inner_step(view: View, tensor: str) -> int:
     """Return the step from a position to the next: of all positions where they are one row and lie so."""
-    together = _together(view, tensor) if view.pointwise else None
-    return view.strides(tensor)[-1] if together is None else together
+    of_all = _step_of_all(view, tensor) if view.pointwise else None
+    return view.strides(tensor)[-1] if of_all is None else of_all
 
 
 def evenly_apart(view: View, tensor: str) -> bool:
     """Return whether the positions of a row are one step apart: of all, where they are one row."""
-    return not view.pointwise or _together(view, tensor) is not None
+    return not view.pointwise or _step_of_all(view, tensor) is not None
 
 
-def _together(view: View, tensor: str) -> int | None:
+def _step_of_all(view: View, tensor: str) -> int | None:
     return collapsed(tuple(axis.dst for axis in view.conv.axes), view.strides(tensor)[2:])
 
 

@@ -20,18 +20,18 @@ class Slices:
     """The tables of all slices of an image, one after the other."""
 
     ranges: tuple[tuple[int, int], ...]  # of blocks
-    entries: Mapping[str, tuple[Ints, ...]]  # of each tensor, by slice: (byte offset, positions) of what is packed
+    entries: Mapping[str, tuple[Ints, ...]]  # of each tensor, by slice: (byte offset, terms) of what is packed
     lines: Ints  # rows of LINE
     line_index: Ints  # of each block: its first line, and their number
     places: Ints  # bytes of source rows at position 0, in each slice by what lines and outer taps meet
-    positions: Mapping[str, int]  # of each tensor: the most of any slice
+    terms: Mapping[str, int]  # of each tensor: the most of any slice
 
 
 def slices(
     view: View, cutting: Pieces, slice_blocks: int, spec: KernelSpec, sides: tuple[Side, Side], met: Lines
 ) -> Slices:
     """Return the tables of an image cut every ``slice_blocks`` blocks, or not at all where it is 0."""
-    cut = _Cut(view, cutting, spec, {side.tensor: side for side in sides}, met)
+    cut = _Slicing(view, cutting, spec, {side.tensor: side for side in sides}, met)
     step = slice_blocks or cutting.blocks
     begins = [0]
     row = 1 if view.pointwise else blocks_a_row(view.conv)
@@ -60,7 +60,7 @@ def slices(
 
 
 @dataclass(frozen=True)
-class _Cut:
+class _Slicing:
     """An image's pieces, and how each operand is read."""
 
     view: View

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from convgrad.plan.rates import SHORTEST_LINE
 from convgrad.plan.recipe import STRIP, KernelSpec, Operands
 from convgrad.plan.sides import Side
-from convgrad.plan.view import Strides, View, offsets, wrapped
+from convgrad.plan.view import Ints, Strides, View, offsets, wrapped
 
 TAP = ("outer", "rows.shift", "lanes.shift", "whole", "segment", "segments")
 SEGMENT = ("low", "high", "absent")  # positions, masks; read in place: where all exist, then, for each, where it does
-NOWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
-Table = NDArray[np.int64] | NDArray[np.int32]
+ELSEWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
+Table = Ints | NDArray[np.int32]
 
 
 def starts(count: int, size: int) -> list[int]:
@@ -25,6 +25,15 @@ def starts(count: int, size: int) -> list[int]:
     ([0, 3, 4], [0])
     """
     return [*range(0, count - size, size), count - size]
+
+
+def of_tiles(count: int, size: int) -> Ints:
+    """Return the numbers of the taps of each tile.
+
+    >>> of_tiles(5, 2).tolist()
+    [[0, 1], [2, 3], [3, 4]]
+    """
+    return np.add.outer(starts(count, size), np.arange(size))
 
 
 def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
@@ -73,7 +82,7 @@ def tap_tables(view: View, spec: KernelSpec, src: Side, operands: Operands, out_
                 for i in range(tile.outer_taps)
             ]
             inner_out = (k + np.arange(tile.inner_taps)) * out_strides[-1]
-            outs.append(np.where(new, outer_out[u : u + tile.outer_taps, None] + inner_out, NOWHERE).ravel())
+            outs.append(np.where(new, outer_out[u : u + tile.outer_taps, None] + inner_out, ELSEWHERE).ravel())
     return {
         "taps": np.array(taps, np.int64),
         "outs": np.array(outs, np.int64),
@@ -87,7 +96,7 @@ def together(outs: Table, size: int) -> bool:
 
     Where a tile has taps that another writes, it does not.
 
-    >>> together(np.array([[0], [4], [8], [12]]), 4), together(np.array([[0, 4, 8, 12], [NOWHERE, 16, 20, 24]]), 4)
+    >>> together(np.array([[0], [4], [8], [12]]), 4), together(np.array([[0, 4, 8, 12], [ELSEWHERE, 16, 20, 24]]), 4)
     (True, False)
     """
     lines = outs.reshape(1, -1) if outs.shape[1] == 1 else outs

@@ -11,7 +11,7 @@ from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
-from convgrad.plan.taps import NOWHERE
+from convgrad.plan.taps import ELSEWHERE
 
 
 def finish(module: Module, spec: KernelSpec) -> None:
@@ -28,12 +28,12 @@ def finish(module: Module, spec: KernelSpec) -> None:
     )  # fmt: skip
     a, size, pitch = arguments(f), BYTES[spec.output], f.value(spec.width * F32_BYTES)
     lane, vector = a.lanes.out, a.lanes.out * spec.isa.lanes
-    steps = _Steps(a.rows.out, *((a.out_group, lane) if spec.groups_in_lanes else (lane, vector)))
-    sums, out = f.at(f.sums, f.skip * pitch), f.at(f.out, f.skip * steps.row)
-    one = _Finish(f, spec, steps, f.value(spec.tile.rows) - f.skip, sums, out, a.accumulate)
+    steps = (a.rows.out, *((a.out_group, lane) if spec.groups_in_lanes else (lane, vector)))
+    sums, out = f.at(f.sums, f.skip * pitch), f.at(f.out, f.skip * steps[0])
+    one = _Finish(f, spec, *steps, f.value(spec.tile.rows) - f.skip, sums, out, a.accumulate)
     ways = (
-        (f.compare("eq", steps.lane, size), one.by_lanes),
-        (f.compare("eq", steps.row, size), one.by_rows),
+        (f.compare("eq", one.lane_step, size), one.by_lanes),
+        (f.compare("eq", one.row_step, size), one.by_rows),
         (f.compare("ne", a.taps_together, 0), one.by_taps),
     )
     with ExitStack() as nested:
@@ -70,21 +70,14 @@ def _line(module: Module, spec: KernelSpec) -> None:
 
 
 @dataclass(frozen=True)
-class _Steps:
-    """Bytes in the output from a row, a lane, a vector to the next."""
-
-    row: Value
-    lane: Value
-    vector: Value
-
-
-@dataclass(frozen=True)
 class _Finish:
     """The output of a panel being emitted: so many ``rows``, their sums, where they go, whether to accumulate."""
 
     f: Function
     spec: KernelSpec
-    steps: _Steps
+    row_step: Value  # bytes in the output from a row to the next,
+    lane_step: Value
+    vector_step: Value
     rows: Value
     sums: Value
     out: Value
@@ -109,8 +102,8 @@ class _Finish:
         ):
             for v, left in enumerate(self.vectors()):
                 total = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
-                self.vector(total, f.at(row.out, self.steps.vector * v), left, old)
-            row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.steps.row))
+                self.vector(total, f.at(row.out, self.vector_step * v), left, old)
+            row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step))
 
     def by_rows(self) -> None:
         """Rows lie together."""
@@ -129,16 +122,16 @@ class _Finish:
             with f.loop(tiles, sums=first, outs=f.outs) as tile:
                 with f.loop(self.rows, sums=tile.sums, out=f.at(start, f.load("i64", tile.outs))) as row:
                     self.line(row.sums, step, count, row.out, left)
-                    row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.steps.row))
+                    row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step))
                 tile.next(sums=f.at(tile.sums, f.sums_step), outs=f.at(tile.outs, 8 * spec.tile.taps))
 
     def one_by_one(self) -> None:
         """Nothing lies together: the longer of both steps outside."""
-        f, steps, old = self.f, self.steps, self.old
+        f, old = self.f, self.old
         for v, left in enumerate(self.vectors() if self.spec.groups_in_lanes else [f.left]):
-            by_row = (self.rows, self.pitch, steps.row)
-            by_lane = (left, f.value(F32_BYTES), steps.lane)
-            lanes_outside = steps.row < steps.lane
+            by_row = (self.rows, self.pitch, self.row_step)
+            by_lane = (left, f.value(F32_BYTES), self.lane_step)
+            lanes_outside = self.row_step < self.lane_step
             outside = [f.select(lanes_outside, a, b) for a, b in zip(by_lane, by_row, strict=True)]
             inside = [f.select(lanes_outside, a, b) for a, b in zip(by_row, by_lane, strict=True)]
             first, start = self.of_vector(v)
@@ -158,7 +151,7 @@ class _Finish:
 
     def of_vector(self, v: int) -> tuple[Value, Value]:
         """Return where a vector's sums are and where its first lane goes."""
-        return self.f.at(self.sums, v * self.spec.isa.lanes * F32_BYTES), self.f.at(self.out, self.steps.vector * v)
+        return self.f.at(self.sums, v * self.spec.isa.lanes * F32_BYTES), self.f.at(self.out, self.vector_step * v)
 
     @contextmanager
     def each_tap(self, sums: Value, out: Value) -> Iterator[tuple[Value, Value]]:
@@ -167,7 +160,7 @@ class _Finish:
         with f.loop(f.tap_tiles, sums=sums, outs=f.outs) as tile:
             with f.loop(spec.tile.taps, sums=tile.sums, outs=tile.outs) as tap:
                 place = f.load("i64", tap.outs)
-                with f.when(f.compare("ne", place, NOWHERE)):
+                with f.when(f.compare("ne", place, ELSEWHERE)):
                     yield tap.sums, f.at(out, place)
                 tap.next(sums=f.at(tap.sums, spec.tap_bytes), outs=f.at(tap.outs, 8))
             tile.next(sums=f.at(tile.sums, f.sums_step), outs=tap.outs)
@@ -175,7 +168,7 @@ class _Finish:
     def line(self, sums: Value, step: Value, count: Value, out: Value, left: Value) -> None:
         """Write what lies together as transposed squares."""
         lanes = self.f.most(self.f.least(left, self.spec.isa.lanes), 0)
-        self.f.call("finish_line", sums, step, count, out, self.steps.lane, lanes, self.accumulate)
+        self.f.call("finish_line", sums, step, count, out, self.lane_step, lanes, self.accumulate)
 
     def vector(self, sums: Value, out: Value, left: Value, old: Value) -> None:
         """Write a vector, or what of it is output."""

@@ -56,14 +56,10 @@ class Nest:
         first = panel * side.items
         return self.f.least(first, side.a.items - side.items) if side.overlaps else first
 
-    def groups_left(self, group: Value) -> Value:
-        """Return how many lanes of a panel of groups hold one."""
-        return self.f.least(self.a.groups - group * self.spec.isa.lanes, self.spec.isa.lanes)
-
     def lanes_left(self, group: Value, lane: Value) -> Value:
         """Return how many lanes of a panel's tile are output."""
         if self.spec.groups_in_lanes:
-            return self.groups_left(group)
+            return self.f.least(self.a.groups - group * self.spec.isa.lanes, self.spec.isa.lanes)
         return self.f.least(self.a.lanes.items - self.first(self.lanes, lane), self.spec.width)
 
     @contextmanager

@@ -37,8 +37,9 @@ def strip(module: Module, spec: KernelSpec) -> None:
         tap="ptr", group="i64",
     )  # fmt: skip
     a, k, kind = arguments(f), columns(f, f.tap, TAP), f"<{spec.isa.lanes} x float>"
-    steps = _Steps(a.rows.read_term, a.lanes.read_term, a.tap_step, a.rows.ahead, a.lanes.ahead)
-    s = _Strip(f, spec, steps, f.at(a.segments, k.whole * SEGMENT_BYTES))
+    steps = {"x": a.rows.read_term, "y": a.lanes.read_term}
+    tap_step, ahead = a.tap_step, {"x": a.rows.ahead, "y": a.lanes.ahead}
+    s = _Strip(f, spec, f.at(a.segments, k.whole * SEGMENT_BYTES), steps, tap_step, ahead)
     met = Met(f, f.line, outer_taps(f, spec, a.places, a.shifts, k.outer))
     first, end = met.first, met.end
     low, high = f.load("i64", s.segments), f.load("i64", s.segments, 8)
@@ -46,8 +47,8 @@ def strip(module: Module, spec: KernelSpec) -> None:
     right = f.least(f.most(high, left), end)
     x = f.at(f.at(a.rows.data, f.image * a.rows.image), k.rows.shift)
     y = f.at(a.lanes.data, f.image * a.lanes.image)
-    begin = {f"x{u}": f.at(f.at(x, offset), first * steps.x) for u, offset in enumerate(met.places)}
-    begin["y"] = f.at(f.at(y, met.fixed), first * steps.y)
+    begin = {f"x{u}": f.at(f.at(x, offset), first * steps["x"]) for u, offset in enumerate(met.places)}
+    begin["y"] = f.at(f.at(y, met.fixed), first * steps["y"])
     with f.loop(f.panels, chain=f.chain) as panel:
         group = first_group(f, spec, a, (f.group + panel.index) * spec.isa.lanes)
         here = {name: f.at(place, group * BYTES[spec.operand]) for name, place in begin.items()}
@@ -70,37 +71,28 @@ def strip(module: Module, spec: KernelSpec) -> None:
 
 
 @dataclass(frozen=True)
-class _Steps:
-    """Bytes from a position to the next, from what a tap meets to the next, to what is asked for ahead."""
-
-    x: Value
-    y: Value
-    tap: Value
-    x_ahead: Value
-    y_ahead: Value
-
-
-@dataclass(frozen=True)
 class _Strip:
     """A strip being emitted; ``segments`` tell where its inner taps exist."""
 
     f: Function
     spec: KernelSpec
-    steps: _Steps
     segments: Value
+    steps: dict[str, Value]  # bytes from a position to the next, of x and y,
+    tap: Value  # from what a tap meets to what the next one does,
+    ahead: dict[str, Value]  # to what is asked for ahead
 
     def middle(self, count: Value, here: Values) -> Values:
         """Positions where all taps exist; what the next one meets too is held."""
-        f, spec, tile, steps = self.f, self.spec, self.spec.tile, self.steps
+        f, spec, tile = self.f, self.spec, self.spec.tile
         kept = range(tile.inner_taps - spec.slide) if spec.slide else range(0)
         held = list(product(range(tile.outer_taps), kept))
         with f.loop(f.least(count, 1), **here) as some:  # nothing is read where there is no position
-            known = {f"held{u}_{k}": self.read(some.carried[f"x{u}"], steps.tap * k) for u, k in held}
+            known = {f"held{u}_{k}": self.read(some.carried[f"x{u}"], self.tap * k) for u, k in held}
             with f.loop(count, **some.carried, **known) as at:
                 y = self.read(at.y, 0)
                 newest = at.carried[f"x{tile.outer_taps - 1}"]
-                f.prefetch(f.at(at.y, steps.y_ahead), locality=2)
-                f.prefetch(f.at(newest, steps.x_ahead), locality=2)
+                f.prefetch(f.at(at.y, self.ahead["y"]), locality=2)
+                f.prefetch(f.at(newest, self.ahead["x"]), locality=2)
                 shifts = self.shifts()
                 met = {}
                 for u, k in product(range(tile.outer_taps), range(tile.inner_taps)):
@@ -123,7 +115,7 @@ class _Strip:
                 inner.append(f.splat(f.compare("ult", position - begin, end - begin), lanes))
             for t, (u, k) in enumerate(product(range(tile.outer_taps), range(tile.inner_taps))):
                 there = inner[k]
-                place = f.at(at.carried[f"x{u}"], self.steps.tap * k)
+                place = f.at(at.carried[f"x{u}"], self.tap * k)
                 x = widen(f, spec.operand, load_masked(f, spec.operand, lanes, place, there))
                 total = f.fma(x, y, at.carried[f"sum{t}"])
                 at.next(**{f"sum{t}": f.select(there, total, at.carried[f"sum{t}"])})
@@ -149,11 +141,10 @@ class _Strip:
                 shifts.append(0)  # held
                 continue
             if k >> scale not in multiples:
-                multiples[k >> scale] = f.hidden(self.steps.tap * (k >> scale))
+                multiples[k >> scale] = f.hidden(self.tap * (k >> scale))
             shifts.append(multiples[k >> scale] * (1 << scale))
         return shifts
 
     def moved(self, here: Values) -> Values:
         """Return the pointers at the next position."""
-        steps = {"x": self.steps.x, "y": self.steps.y}
-        return {name: self.f.at(value, steps[name[0]]) for name, value in here.items() if name[0] in steps}
+        return {name: self.f.at(value, self.steps[name[0]]) for name, value in here.items() if name[0] in self.steps}
