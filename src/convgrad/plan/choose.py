@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from convgrad.plan.cost import Kernel, kernel, time_ns
+from convgrad.plan.cost import Costs, costs, time_ns
 from convgrad.plan.cuts import cuts
 from convgrad.plan.machine import Machine
 from convgrad.plan.rates import KERNELS
@@ -18,7 +18,7 @@ from convgrad.spec.problem import Problem
 def plans(problem: Problem, view: View, machine: Machine, threads: int, most: int | None = None) -> list[Plan]:
     """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
     proposed = [
-        (kernel(problem, view, machine, spec, operands), strategy.name)
+        (costs(problem, view, machine, spec, operands), strategy.name)
         for strategy in STRATEGIES
         if not strategy.why_not(problem, view)
         for spec, operands in strategy.kernels(problem, view, machine.isa)
@@ -36,7 +36,7 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
     return replace(best, rejected=tuple(rejected))
 
 
-def _planned(name: str, one: Kernel, problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
+def _planned(name: str, one: Costs, problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
     """Return the plan of one kernel, cut in the cheapest way."""
     size = problem.operand_format.dtype.itemsize
     ways = cuts(view, machine, one.spec, one.operands, threads, size)

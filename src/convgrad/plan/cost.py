@@ -25,8 +25,8 @@ FINISH_NS = {
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """A kernel on a problem: time of its arithmetic, of its output, of its packs."""
+class Costs:
+    """What a kernel costs on a problem: time of its arithmetic, of its output, of its packs."""
 
     spec: KernelSpec
     operands: Operands
@@ -41,11 +41,11 @@ class Kernel:
         return self.compute_ns + self.finish_ns + (self.row_pack_ns + self.lane_pack_ns)
 
 
-def kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> Kernel:
-    """Return a kernel with what it costs on a problem."""
+def costs(problem: Problem, view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
+    """Return what a kernel costs on a problem where nothing is cut."""
     finish = _finish_ns(problem, view, spec, operands)
     if spec.body == STRIP:
-        return Kernel(spec, operands, _strip_ns(problem, view, machine, spec), finish, 0.0, 0.0)
+        return Costs(spec, operands, _strip_ns(problem, view, machine, spec), finish, 0.0, 0.0)
     conv, (rows, lanes) = view.conv, operands
     elements = {
         "src": conv.batch * conv.src_channels * prod(min(axis.src, _span(axis)) for axis in conv.axes),
@@ -54,20 +54,20 @@ def kernel(problem: Problem, view: View, machine: Machine, spec: KernelSpec, ope
     read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
     row_pack, lane_pack = (_pack_ns(spec, read) + read_ns for read in (spec.rows, spec.lanes))
     compute = _tile_ns(view, machine, spec, operands)
-    return Kernel(spec, operands, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
+    return Costs(spec, operands, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
 
 
-def time_ns(kernel: Kernel, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
+def time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
     """Return the time under a cut: each part of the rows packs all lanes again, and chunks overlap in src."""
-    spec, largest, size = kernel.spec, cut.largest, problem.operand_format.dtype.itemsize
+    spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
     in_order = TERMS in (spec.rows.lies, spec.lanes.lies) or (spec.body == STRIP and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
     apart = 1.0 if view.conv.groups == 1 or in_order else 1 + rates.APART_BYTES / piece
-    pack = {"rows": kernel.row_pack_ns, "lanes": kernel.lane_pack_ns}
-    pack["rows" if kernel.operands[0] == "src" else "lanes"] *= _halo(view, cut.chunk.blocks)
+    pack = {"rows": one.row_pack_ns, "lanes": one.lane_pack_ns}
+    pack["rows" if one.operands[0] == "src" else "lanes"] *= _halo(view, cut.chunk.blocks)
     _, rows, lanes, taps, _ = cut.parts
-    compute = kernel.compute_ns * apart if spec.body == STRIP else kernel.compute_ns
-    alone = compute + kernel.finish_ns + apart * taps * (pack["rows"] * lanes + pack["lanes"] * rows)
+    compute = one.compute_ns * apart if spec.body == STRIP else one.compute_ns
+    alone = compute + one.finish_ns + apart * taps * (pack["rows"] * lanes + pack["lanes"] * rows)
     images = min(1.0, largest[4] * blocks_of(view.conv)[1] / view.conv.batch)
     share = prod(largest[:4]) / prod(cut.panels[:4]) * images
     time = alone * ceil(cut.tasks / cut.threads) * share

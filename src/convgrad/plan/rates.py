@@ -11,32 +11,27 @@ from typing import Self
 BY_HAND = "by hand"
 
 
-class Rate(float):
+class Fitted:
+    """What is known of a number: its unit, the run that gave it, what it is."""
+
+    def __init__(self, value: float, unit: str, run: str, about: str) -> None:
+        self.unit, self.run, self.about = unit, run, about
+
+
+class Rate(Fitted, float):
     """A fitted number. It counts and compares as a number does."""
 
-    unit: str
-    run: str
-    about: str
-
-    def __new__(cls, value: float, unit: str, run: str, about: str) -> Self:
-        """Return the number with what is known of it."""
-        made = super().__new__(cls, value)
-        made.unit, made.run, made.about = unit, run, about
-        return made
+    def __new__(cls, value: float, *_: str) -> Self:
+        """Return the number."""
+        return super().__new__(cls, value)
 
 
-class Count(int):
+class Count(Fitted, int):
     """A fitted whole number."""
 
-    unit: str
-    run: str
-    about: str
-
-    def __new__(cls, value: int, unit: str, run: str, about: str) -> Self:
-        """Return the number with what is known of it."""
-        made = super().__new__(cls, value)
-        made.unit, made.run, made.about = unit, run, about
-        return made
+    def __new__(cls, value: int, *_: str) -> Self:
+        """Return the number."""
+        return super().__new__(cls, value)
 
 
 def fitted() -> dict[str, Rate | Count]:

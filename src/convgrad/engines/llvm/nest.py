@@ -14,7 +14,7 @@ from convgrad.plan.tasks import TASK
 
 
 @dataclass(frozen=True)
-class Side:
+class TaskSide:
     """A side of a task: how its operand is read, its arguments, the panels that the task has of it."""
 
     name: str
@@ -35,23 +35,23 @@ class Nest:
     t: Named
 
     @property
-    def rows(self) -> Side:
+    def rows(self) -> TaskSide:
         """The side of the rows."""
         a, t = self.a.rows, self.t.rows
-        return Side("rows", self.spec.rows, a, t, self.spec.tile.rows, True)
+        return TaskSide("rows", self.spec.rows, a, t, self.spec.tile.rows, True)
 
     @property
-    def lanes(self) -> Side:
+    def lanes(self) -> TaskSide:
         """The side of the lanes: beyond the last item of a panel of channels, lanes are idle."""
         a, t = self.a.lanes, self.t.lanes
-        return Side("lanes", self.spec.lanes, a, t, self.spec.lane_items, self.spec.groups_in_lanes)
+        return TaskSide("lanes", self.spec.lanes, a, t, self.spec.lane_items, self.spec.groups_in_lanes)
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[TaskSide, TaskSide]:
         """Both."""
         return self.rows, self.lanes
 
-    def first(self, side: Side, panel: Value) -> Value:
+    def first(self, side: TaskSide, panel: Value) -> Value:
         """Return the first item of a panel."""
         first = panel * side.items
         return self.f.least(first, side.a.items - side.items) if side.overlaps else first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convgrad.engines.llvm.arguments import ENTRY_BYTES, Named, side_fields
 from convgrad.engines.llvm.emit import Module, Value
-from convgrad.engines.llvm.nest import Nest, Side
+from convgrad.engines.llvm.nest import Nest, TaskSide
 from convgrad.engines.llvm.pack import pack, pack_groups
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 
@@ -20,7 +20,7 @@ def packs(module: Module, spec: KernelSpec) -> None:
         _clear(module, spec)
 
 
-def groups(n: Nest, side: Side, c: Named) -> None:
+def groups(n: Nest, side: TaskSide, c: Named) -> None:
     """Pack a chunk of all groups of a task: what lies together is read together."""
     f, t, lanes = n.f, n.t, n.spec.isa.lanes
     many = f.least(n.a.groups - t.group * lanes, t.groups * lanes)
@@ -28,7 +28,7 @@ def groups(n: Nest, side: Side, c: Named) -> None:
     _chunk(n, side, c, f.at(f.scratch, side.a.at), source, many)
 
 
-def where(n: Nest, side: Side, c: Named, group: Value) -> Value:
+def where(n: Nest, side: TaskSide, c: Named, group: Value) -> Value:
     """Return where a chunk of a task's group is, the ``group``-th of the task: packed now, or in place."""
     f = n.f
     if n.spec.groups_in_lanes:
@@ -45,7 +45,7 @@ def where(n: Nest, side: Side, c: Named, group: Value) -> Value:
     return begin
 
 
-def panel(n: Nest, side: Side, begin: Value, number: Value) -> Value:
+def panel(n: Nest, side: TaskSide, begin: Value, number: Value) -> Value:
     """Return where a panel is, the ``number``-th of the task, of what is ready from ``begin`` on."""
     f = n.f
     if n.spec.groups_in_lanes or side.read.in_place:
@@ -53,7 +53,7 @@ def panel(n: Nest, side: Side, begin: Value, number: Value) -> Value:
     return f.at(begin, number * side.a.panel)
 
 
-def _chunk(n: Nest, side: Side, c: Named, to: Value, source: Value, items: Value) -> None:
+def _chunk(n: Nest, side: TaskSide, c: Named, to: Value, source: Value, items: Value) -> None:
     """Pack the images of a chunk, row by row: one panel of ``items``, or, of groups, all panels of so many."""
     f, rows = n.f, c.of(side.name)
     entries = f.at(side.a.entries, rows.entry * ENTRY_BYTES)
@@ -65,7 +65,7 @@ def _chunk(n: Nest, side: Side, c: Named, to: Value, source: Value, items: Value
         image.next(to=f.at(image.to, side.a.read_image), source=f.at(image.source, side.a.image))
 
 
-def _row(n: Nest, side: Side, to: Value, source: Value, count: Value, items: Value) -> Value:
+def _row(n: Nest, side: TaskSide, to: Value, source: Value, count: Value, items: Value) -> Value:
     """Pack terms that lie together, and return where the next go.
 
     For tiles of several taps a row of src has zeros on both sides: their product with what is finite is what an absent
@@ -86,7 +86,7 @@ def _row(n: Nest, side: Side, to: Value, source: Value, count: Value, items: Val
 
 
 def _clear(module: Module, spec: KernelSpec) -> None:
-    """Emit ``clear``: zeros in ``size`` bytes, a multiple of what a packed position of src takes, of each panel."""
+    """Emit ``clear``: zeros in ``size`` bytes, a multiple of what a packed term of src takes, of each panel."""
     lanes = spec.isa.lanes
     wide = spec.term_bytes(spec.moving) % (lanes * F32_BYTES) == 0
     kind, step = (f"<{lanes} x float>", lanes * F32_BYTES) if wide else ("float", F32_BYTES)
