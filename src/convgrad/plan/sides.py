@@ -1,4 +1,4 @@
-"""One operand as a tile meets it: what lies next to what, how far positions are apart, whether it is read in place."""
+"""One operand as a tile meets it: what lies next to what, how far terms are apart, whether it is read in place."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _folded(view: View) -> View:
 
 
 # A role that writes src must write the positions that no tap meets, and sums in blocks of the channels that there are:
-# none of these is legal there, nor the last for a forward.
+# none is legal there, nor is folding for a forward: its blocks, too, are of the taps and channels that there are.
 SIMPLIFICATIONS = (
     (_met, ("weights", "bias")),
     (_folded, ("weights", "bias")),

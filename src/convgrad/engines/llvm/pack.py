@@ -54,13 +54,13 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, read: Read) -> None
     f.done()
 
 
-def _from_groups(f: Function, spec: KernelSpec, items: int, term: Value, panels: tuple[Value, Value]) -> None:
+def _from_groups(f: Function, spec: KernelSpec, items: int, step: Value, panels: tuple[Value, Value]) -> None:
     """All items are neighbours: term by term, as they lie in memory; a last panel of few groups by masks."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     full = f.items >> (lanes.bit_length() - 1)
     rest = f.items - full * lanes
-    with f.loop(f.count, source=f.source, to=f.to) as position:
-        with f.loop(full, source=position.source, to=position.to) as panel:
+    with f.loop(f.count, source=f.source, to=f.to) as term:
+        with f.loop(full, source=term.source, to=term.to) as panel:
             raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(items)]
             values = [widen(f, spec.operand, value) for value in raw]
             _apart(f, spec, values, panel.to)
@@ -75,7 +75,7 @@ def _from_groups(f: Function, spec: KernelSpec, items: int, term: Value, panels:
             ]
             values = [widen(f, spec.operand, value) for value in raw]
             _apart(f, spec, values, panel.to)
-        position.next(source=f.at(position.source, term), to=f.at(position.to, items * lanes * F32_BYTES))
+        term.next(source=f.at(term.source, step), to=f.at(term.to, items * lanes * F32_BYTES))
 
 
 def _apart(f: Function, spec: KernelSpec, vectors: list[Value], to: Value) -> None:
@@ -126,13 +126,13 @@ class _Copy:
         here = f.items >= self.width
         with (
             f.when(here if dense is None else here & f.compare("ne", self.term, self.width * size)),
-            f.loop(f.count, source=f.source, to=f.to) as position,
+            f.loop(f.count, source=f.source, to=f.to) as term,
         ):
             for c in starts:
-                raw = f.load(stored(spec.operand, piece), position.source, c * size)
-                f.store(widen(f, spec.operand, raw), position.to, c * F32_BYTES)
-            f.prefetch(f.at(position.source, self.term * PACK_AHEAD))
-            position.next(source=f.at(position.source, self.term), to=f.at(position.to, self.pitch))
+                raw = f.load(stored(spec.operand, piece), term.source, c * size)
+                f.store(widen(f, spec.operand, raw), term.to, c * F32_BYTES)
+            f.prefetch(f.at(term.source, self.term * PACK_AHEAD))
+            term.next(source=f.at(term.source, self.term), to=f.at(term.to, self.pitch))
         with f.when(f.items < self.width):
             self._some_items()
 
@@ -152,11 +152,11 @@ class _Copy:
         f, spec, lanes, size = self.f, self.spec, self.spec.isa.lanes, BYTES[self.spec.operand]
         starts = range(0, self.width, lanes)
         masks = [f.mask(f.items - c, lanes) for c in starts]
-        with f.loop(f.count, source=f.source, to=f.to) as position:
+        with f.loop(f.count, source=f.source, to=f.to) as term:
             for c, mask in zip(starts, masks, strict=True):
-                raw = load_masked(f, spec.operand, lanes, f.at(position.source, c * size), mask)
-                f.store_first(widen(f, spec.operand, raw), min(lanes, self.width - c), position.to, c * F32_BYTES)
-            position.next(source=f.at(position.source, self.term), to=f.at(position.to, self.pitch))
+                raw = load_masked(f, spec.operand, lanes, f.at(term.source, c * size), mask)
+                f.store_first(widen(f, spec.operand, raw), min(lanes, self.width - c), term.to, c * F32_BYTES)
+            term.next(source=f.at(term.source, self.term), to=f.at(term.to, self.pitch))
 
     def terms_together(self) -> None:
         """Terms are neighbours: transpose squares in registers; the last square overlaps the one before."""
@@ -193,14 +193,14 @@ class _Copy:
     def one_by_one(self) -> None:
         """Any layout, item by item; the rest of the panel is zero, so that its sums stay ordinary numbers."""
         f, spec = self.f, self.spec
-        with f.loop(f.count, source=f.source, to=f.to) as position:
-            with f.loop(f.items, source=position.source, to=position.to) as each:
+        with f.loop(f.count, source=f.source, to=f.to) as term:
+            with f.loop(f.items, source=term.source, to=term.to) as each:
                 f.store(widen(f, spec.operand, f.load(stored(spec.operand), each.source)), each.to)
                 each.next(source=f.at(each.source, self.item), to=f.at(each.to, F32_BYTES))
             with f.loop(f.value(self.width) - f.items, to=each.to) as rest:
                 f.store(f.zeros("float"), rest.to)
                 rest.next(to=f.at(rest.to, F32_BYTES))
-            position.next(source=f.at(position.source, self.term), to=f.at(position.to, self.pitch))
+            term.next(source=f.at(term.source, self.term), to=f.at(term.to, self.pitch))
 
 
 _COPIES = {ITEMS: _Copy.items_together, TERMS: _Copy.terms_together, NEITHER: _Copy.one_by_one}

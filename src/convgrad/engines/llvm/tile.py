@@ -16,11 +16,11 @@ Values = dict[str, Value]
 
 
 def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
-    """Emit ``tile<vectors>``: sum[t][r][v] = sum over images, lines, positions of x[r] * y[v], joined into ``partial``.
+    """Emit ``tile<vectors>``: sum[t][r][v] = sum over images, lines, terms of x[r] * y[v], joined into ``partial``.
 
-    A line is a row of dst, or a stretch of one, and a segment one of the positions under which the same taps of the
+    A line is a stretch of terms, as of a row of dst, and a segment one of the terms under which the same taps of the
     tile exist: what a line and a segment share is summed. What a line meets by an outer tap lies at a place, in bytes
-    at position 0, so that a tap is just another offset of the operand that moves with it. One tap has one segment, and
+    at term 0, so that a tap is just another offset of the operand that moves with it. One tap has one segment, and
     is never absent in it. Of several, the block is summed as if all of them existed wherever one does, as src has zeros
     on its padding; only where that gives a sum that is not finite it is summed again by ``segments``: where taps are
     absent, sums stay.
@@ -54,7 +54,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
 
 @dataclass(frozen=True)
 class _Moved:
-    """Bytes from an image and from a position to the next, of rows and lanes; from a tap; to what is next read."""
+    """Bytes from an image and from a term to the next, of rows and lanes; from a tap; to what is next read."""
 
     image: tuple[Value, Value]
     term: tuple[Value, Value]
@@ -108,7 +108,7 @@ class _Tile:
         return _of(image, names)
 
     def shared(self, image: Loop, met: Met, segment: Named, sums: Values, absent_outer: Value | int = 0) -> Values:
-        """The positions that a line and a segment share, all taps there or some absent; return the sums after them."""
+        """The terms that a line and a segment share, all taps there or some absent; return the sums after them."""
         f = self.f
         begin = f.most(met.first, segment.low)
         count = f.least(met.end, segment.high) - begin
@@ -122,14 +122,14 @@ class _Tile:
             for name, start, found, step in zip("xy", (image.x, image.y), offsets, self.moved.term, strict=True)
         )
         if self.spec.tile.taps == 1:
-            return self.positions(count, x, y, sums, None)
+            return self.terms(count, x, y, sums, None)
         absent = segment.absent + absent_outer
         whole = f.select(f.compare("eq", absent, 0), count, f.value(0))
-        sums = self.positions(whole, x, y, sums, None)
-        return self.positions(count - whole, x, y, sums, f.at(self.masks[0], absent))
+        sums = self.terms(whole, x, y, sums, None)
+        return self.terms(count - whole, x, y, sums, f.at(self.masks[0], absent))
 
-    def positions(self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None) -> Values:
-        """A loop over positions; under ``masks`` the sums of absent taps are kept."""
+    def terms(self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None) -> Values:
+        """A loop over terms; under ``masks`` the sums of absent taps are kept."""
         f, spec, tile, lanes = self.f, self.spec, self.spec.tile, self.spec.isa.lanes
         there = [None] * tile.taps if masks is None else [_there(f, masks, t, lanes) for t in range(tile.taps)]
         apart = spec.term_bytes(spec.moving)
@@ -176,7 +176,7 @@ class _Tile:
         return [self.f.load(self.kind, place, v * step) for v in range(self.vectors)]
 
     def prefetch(self, x: Value, y: Value) -> None:
-        """Ask for what is read some positions on, and, of rows in place, for what the next chunk will read here."""
+        """Ask for what is read some terms on, and, of rows in place, for what the next chunk will read here."""
         f, (x_step, y_step) = self.f, self.moved.term
         for line in range(0, self.vectors * self.spec.isa.lanes * F32_BYTES, 64):
             f.prefetch(f.at(y, y_step * TILE_AHEAD + line))
