@@ -11,12 +11,10 @@ from operator import le
 from convgrad.plan.joins import levels_of
 from convgrad.plan.lines import tap_share
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.rates import ALL_BYTES, L2_WAYS, MOST_AGAIN
+from convgrad.plan.rates import ALL_BYTES, L2_WAYS, MOST_AGAIN, MOST_PARTS
 from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Operands, Parts
 from convgrad.plan.taps import starts
 from convgrad.plan.view import View, blocks_a_row, blocks_of, per_group
-
-MOST_PARTS = 64  # of rows, lanes or taps
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ SHORTEST_LINE = Count(4, "outputs", BY_HAND, "that lie together: fewer are writt
 SCRATCH_BYTES = Count(64 << 20, "bytes", BY_HAND, "of all threads; a plan that takes more counts")
 SCRATCH_SLOWER = Rate(10.0, "times", BY_HAND, "as long")
 ALL_BYTES = Count(8 << 20, "bytes", BY_HAND, "of packed operands, where all are packed at once")
+MOST_PARTS = Count(64, "parts", BY_HAND, "of rows, lanes or taps")
 MOST_AGAIN = Count(16, "times", BY_HAND, "that tables of places have what an image meets")
 MOST_APART_BYTES = Count(256, "bytes", BY_HAND, "from a position to the next where lanes are read in place")
 
@@ -127,6 +128,7 @@ FAR = Count(8, "positions", BY_HAND, "of a row for each that is met: beyond, onl
 GROUP_CHANNELS = Count(16, "channels", BY_HAND, "a group, at most, of groups in lanes")
 THIN_CHANNELS = Count(12, "channels", BY_HAND, "a group, at most, of a thin operand")
 MOST_ADDRESSES = Count(7, "taps", BY_HAND, "of a tile under dilation: each has an address of its own")
+FEWER_ROWS = Count(5, "rows", BY_HAND, "than most: a number of rows that divides what there is wastes none")
 STRIP_OUTER = Count(5, "taps", BY_HAND, "of the outer axes in a strip: each has a pointer")
 
 # -- what is asked for ahead -----------------------------------------------------------------------------------------

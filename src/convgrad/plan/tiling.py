@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from math import ceil, prod
 
 from convgrad.plan.machine import Isa
-from convgrad.plan.rates import STRIP_OUTER
+from convgrad.plan.rates import FEWER_ROWS, STRIP_OUTER
 from convgrad.plan.recipe import Tile
 from convgrad.spec.geometry import Axis
-
-FEWER_ROWS = 5  # than most: a number of rows that divides what there is wastes none
 
 
 def balanced(count: int, most: int) -> int:

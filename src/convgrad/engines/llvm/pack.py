@@ -62,8 +62,7 @@ def _from_groups(f: Function, spec: KernelSpec, items: int, step: Value, panels:
     with f.loop(f.count, source=f.source, to=f.to) as term:
         with f.loop(full, source=term.source, to=term.to) as panel:
             raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(items)]
-            values = [widen(f, spec.operand, value) for value in raw]
-            _apart(f, spec, values, panel.to)
+            _apart(f, spec, raw, panel.to)
             for line in range(0, items * lanes * size, 64):
                 f.prefetch(f.at(panel.source, PACK_AHEAD_BYTES + line))
             panel.next(source=f.at(panel.source, panels[0]), to=f.at(panel.to, panels[1]))
@@ -73,14 +72,13 @@ def _from_groups(f: Function, spec: KernelSpec, items: int, step: Value, panels:
                 load_masked(f, spec.operand, lanes, f.at(panel.source, v * lanes * size), mask)
                 for v, mask in enumerate(masks)
             ]
-            values = [widen(f, spec.operand, value) for value in raw]
-            _apart(f, spec, values, panel.to)
+            _apart(f, spec, raw, panel.to)
         term.next(source=f.at(term.source, step), to=f.at(term.to, items * lanes * F32_BYTES))
 
 
-def _apart(f: Function, spec: KernelSpec, vectors: list[Value], to: Value) -> None:
+def _apart(f: Function, spec: KernelSpec, raw: list[Value], to: Value) -> None:
     """Store vectors in which the items of a group are neighbours so that those of an item are."""
-    lanes, items = spec.isa.lanes, len(vectors)
+    lanes, items, vectors = spec.isa.lanes, len(raw), [widen(f, spec.operand, value) for value in raw]
     for item in range(items):
         wanted = [group * items + item for group in range(lanes)]
         f.store(_picked(f, vectors, wanted, lanes), to, item * lanes * F32_BYTES)
