@@ -99,55 +99,62 @@ def lines_held(cache_bytes: int, ways: int, pitch: int) -> int:
     return ways * sets // gcd(sets, max(1, abs(pitch) // LINE_BYTES))
 
 
+@dataclass(frozen=True)
+class _Position:
+    """Bytes that a position of a part takes: packed, of all panels or of two; read to be packed; held in a cache."""
+
+    packed: float
+    two_panels: float
+    read: float
+    held: float
+
+
+def _position(view: View, spec: KernelSpec, operands: Operands, part: Parts, size: int) -> _Position:
+    """Several groups are packed one after the other out of what lies together; groups in lanes all at once."""
+    (groups, row_panels, lane_panels, *_), (rows, lanes), channels = part, operands, per_group(view)
+    sources = prod(axis.src for axis in view.conv.axes)
+    stretch = {"src": sources / view.conv.positions, "dst": 1.0}  # source positions a destination position
+    row_bytes, lane_bytes = spec.term_bytes(spec.rows) * stretch[rows], spec.term_bytes(spec.lanes) * stretch[lanes]
+    read = 0.0
+    if spec.groups_in_lanes:
+        row_panels = lane_panels = groups
+    elif groups > 1:
+        read = sum(channels[t] * stretch[t] for t in channels) * size * groups
+    held = row_packed = 0.0 if spec.rows.in_place else row_bytes * row_panels
+    if spec.rows.in_place:  # other channels lie between, and crowd the sets of a cache
+        held = channels[rows] * stretch[rows] * F32_BYTES
+    lane_read = lane_bytes * lane_panels
+    packed = row_packed + (0.0 if spec.lanes.in_place else lane_read)
+    return _Position(packed, packed if spec.groups_in_lanes else row_bytes + lane_bytes, read, held + lane_read)
+
+
 def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, part: Parts, size: int) -> Chunk:
     """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums.
 
-    Several groups are packed one after the other out of what lies together: ``size`` bytes a value, which fits L2 too.
-    Groups in lanes are all packed at once.
+    What is read to be packed, ``size`` bytes a value, is to fit L2 too.
     """
-    conv, (groups, row_panels, lane_panels, taps, units), (rows, lanes) = view.conv, part, operands
+    conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
     blocks, images_a_block = blocks_of(conv)
     batch = min(conv.batch, units * images_a_block)
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // images_a_block)))
-    tile_bytes = levels * spec.tile_bytes
+    tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2
     if spec.body == STRIP:  # nothing is packed; chains wait beside the sums
         return Chunk(0, batch if blocks == 1 else 1, (levels + 1) * spec.tile_bytes * groups * taps)
-    sources = prod(axis.src for axis in conv.axes)
-    stretch = {"src": sources / conv.positions, "dst": 1.0}  # source positions a destination position
-    row_bytes = spec.term_bytes(spec.rows) * stretch[rows]  # a position of a panel
-    lane_bytes = spec.term_bytes(spec.lanes) * stretch[lanes]
-    channels = per_group(view)
-    read = 0.0
-    if spec.groups_in_lanes:
-        row_panels_packed, lane_panels_packed = groups, groups
-    else:
-        row_panels_packed, lane_panels_packed = row_panels, lane_panels
-        read = sum(channels[t] * stretch[t] for t in channels) * size * groups if groups > 1 else 0.0
-    row_packed = 0.0 if spec.rows.in_place else row_bytes * row_panels_packed
-    lane_read = lane_bytes * lane_panels_packed
-    packed = row_packed + (0.0 if spec.lanes.in_place else lane_read)
-    everything = batch * conv.positions
-    fits = (
-        packed if spec.groups_in_lanes else row_bytes + lane_bytes
-    ) * everything <= machine.l2_bytes // 2 and packed * everything <= ALL_BYTES
+    one, everything = _position(view, spec, operands, part, size), batch * conv.positions
+    fits = max(one.two_panels, one.read) * everything <= half and one.packed * everything <= ALL_BYTES
     if spec.rows.in_place:
-        fits = fits and everything <= 2 * lines_held(machine.l2_bytes, L2_WAYS, view.strides(rows)[-1])
-    fits = fits and read * everything <= machine.l2_bytes // 2
+        fits = fits and everything <= 2 * lines_held(machine.l2_bytes, L2_WAYS, view.strides(operands[0])[-1])
     if blocks == 1 and fits:
-        return Chunk(0, batch, int(packed * everything) + tile_bytes * taps)
+        return Chunk(0, batch, int(one.packed * everything) + tile_bytes * taps)
     sums = tile_bytes * groups * row_panels * lane_panels * taps
-    budget = max(machine.l2_bytes // 4, machine.l2_bytes // 2 - sums // levels)
-    held = row_packed
-    if spec.rows.in_place:  # other channels lie between, and crowd the sets of a cache
-        held = channels[rows] * stretch[rows] * F32_BYTES
-    room = budget / max(1.0, held + lane_read + read)  # positions
+    room = max(machine.l2_bytes // 4, half - sums // levels) / max(1.0, one.held + one.read)  # positions
     if blocks == 1:
         images = max(1, int(room / conv.positions) // images_a_block) * images_a_block
         images = min(images, units * images_a_block)
-        return Chunk(0, images, int(packed * images * conv.positions) + sums)
+        return Chunk(0, images, int(one.packed * images * conv.positions) + sums)
     block = conv.positions / blocks
     taken = max(1, min(int(room / block), blocks))
     least = ceil(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN)
     if least > taken:  # whole rows, where those are longer than a block
         taken = ceil(least / blocks_a_row(conv)) * blocks_a_row(conv)
-    return Chunk(taken, 1, int(packed * taken * block) + sums)
+    return Chunk(taken, 1, int(one.packed * taken * block) + sums)

@@ -43,7 +43,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     src = next(side for side in sides if side.tensor == "src")
     strips = spec.body == STRIP
     cutting = shortened(pieces(view), rates.STRIP_POSITIONS) if strips else pieces(view)
-    taps = tap_tables(view, spec, src, plan.operands, view.weights_strides[2:])
+    taps = tap_tables(view, spec, sides)
     met = lines(() if view.pointwise else conv.axes[:-1])
     cut = slices(view, cutting, plan.slice_blocks, spec, sides, met)
     batch = _batch(conv.batch, cutting, cut, plan)
@@ -74,7 +74,9 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     numbers = {
         **{f"{name}.{word}": each[word] for name, each in zip(SIDES, lying, strict=True) for word in each},
         **scratch,
-        **_blocks(cutting, cut),
+        # from a block to the next: images where an image is one, else lines
+        "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if cutting.blocks == 1 else 0,
+        "index_step": cut.line_index[0].nbytes if cutting.blocks > 1 else 0,
         "task_count": len(made.table),
         "groups": conv.groups, "out_group": per_group(view)["dst"] * view.weights_strides[0],
         "tap_step": src.step * conv.axes[-1].dilation,
@@ -112,15 +114,6 @@ def _batch(images: int, cutting: Pieces, cut: Slices, plan: Plan) -> _Batch:
     table, levels = (joins_apart if apart else joins)(cutting.blocks, units)
     unit_table, unit_levels = joins(units if apart else 1, 1)
     return _Batch(units, chunks, table, levels, unit_table, unit_levels if apart else 0)
-
-
-def _blocks(cutting: Pieces, cut: Slices) -> dict[str, int]:
-    """Return what a block is, and what is from a block to the next: images where they are packed, else lines."""
-    packs = cutting.blocks == 1
-    return {
-        "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if packs else 0,
-        "index_step": 0 if packs else cut.line_index[0].nbytes,
-    }  # fmt: skip
 
 
 def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:

@@ -46,16 +46,6 @@ class Stretch:
         return prod(len(part.taps) for part in self.parts)
 
 
-@dataclass(frozen=True)
-class Stretches:
-    """The parts of each axis; iterating gives the stretches, and every output position stands in one of them."""
-
-    axes: tuple[tuple[Part, ...], ...]
-
-    def __iter__(self) -> Iterator[Stretch]:
-        return map(Stretch, product(*self.axes))
-
-
 def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
     """Return the parts of an axis, where a problem solves for ``dst`` or for ``src``.
 
@@ -78,14 +68,14 @@ def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
     return tuple(part for whole in wholes for part in _existing(whole, extent))
 
 
-def stretches(axes: Sequence[Axis], solves_for: str) -> Stretches:
-    """Return the stretches of a problem that solves for ``dst`` or for ``src``.
+def stretches(axes: Sequence[Axis], solves_for: str) -> Iterator[Stretch]:
+    """Yield the stretches of a problem that solves for ``dst`` or for ``src``: every output position is in one of them.
 
     >>> found = stretches([Axis(5, 5, 3, pad_begin=1), Axis(4, 2, 2, stride=2)], "dst")
     >>> [(stretch.positions, stretch.taps) for stretch in found]
     [(2, 4), (6, 6), (2, 4)]
     """
-    return Stretches(tuple(parts(axis, solves_for) for axis in axes))
+    return map(Stretch, product(*(parts(axis, solves_for) for axis in axes)))
 
 
 def _phase(axis: Axis, first: int) -> Part:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.rates import SHORTEST_LINE
-from convgrad.plan.recipe import STRIP, KernelSpec, Operands
+from convgrad.plan.recipe import STRIP, KernelSpec
 from convgrad.plan.sides import Side
-from convgrad.plan.view import Ints, Strides, View, offsets, wrapped
+from convgrad.plan.view import Ints, View, offsets, wrapped
 
 TAP = ("outer", "rows.shift", "lanes.shift", "whole", "segment", "segments")
 SEGMENT = ("low", "high", "absent")  # positions, masks; read in place: where all exist, then, for each, where it does
@@ -46,11 +46,11 @@ def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
     return min(reach, axis.pad_begin), min(reach, max(behind, 0))
 
 
-def tap_tables(view: View, spec: KernelSpec, src: Side, operands: Operands, out_strides: Strides) -> dict[str, Table]:
+def tap_tables(view: View, spec: KernelSpec, sides: tuple[Side, Side]) -> dict[str, Table]:
     """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
-    *outer, inner = view.conv.axes
+    (*outer, inner), (*outer_steps, inner_step) = view.conv.axes, view.weights_strides[2:]
     tile = spec.tile
-    outer_out = offsets(tuple(a.kernel for a in outer), out_strides[:-1])
+    outer_out = offsets(tuple(a.kernel for a in outer), tuple(outer_steps))
     existing: dict[tuple[bool, ...], int] = {(True,) * tile.inner_taps: 0}
     word = tile.taps * 4
     segments: list[tuple[int, int, int]] = []
@@ -73,15 +73,14 @@ def tap_tables(view: View, spec: KernelSpec, src: Side, operands: Operands, out_
     taps, outs = [], []
     for number, u in enumerate(starts(len(outer_out), tile.outer_taps)):
         for at, k in enumerate(firsts):
-            shift = wrapped(k * inner.dilation * src.step)
-            moved = tuple(shift if tensor == "src" else 0 for tensor in operands)
+            moved = (wrapped(k * inner.dilation * side.step) if side.tensor == "src" else 0 for side in sides)
             whole, end = first_segment[at : at + 2]
             taps.append((number, *moved, whole, whole + 1, end - whole - 1))
             new = [
                 [u + i >= number * tile.outer_taps and k + j >= at * tile.inner_taps for j in range(tile.inner_taps)]
                 for i in range(tile.outer_taps)
             ]
-            inner_out = (k + np.arange(tile.inner_taps)) * out_strides[-1]
+            inner_out = (k + np.arange(tile.inner_taps)) * inner_step
             outs.append(np.where(new, outer_out[u : u + tile.outer_taps, None] + inner_out, ELSEWHERE).ravel())
     return {
         "taps": np.array(taps, np.int64),

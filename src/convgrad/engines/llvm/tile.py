@@ -89,7 +89,7 @@ class _Tile:
     def summed(self, images: Value, segments: tuple[Value, Value], sums: Values) -> Values:
         """Sum all images by some segments; return the sums after them."""
         f, names = self.f, self.names
-        only = _segment(f, segments[0]) if self.spec.tile.taps == 1 else None
+        only = columns(f, segments[0], SEGMENT) if self.spec.tile.taps == 1 else None
         with f.loop(images, x=f.x, y=f.y, **sums) as image:
             with f.loop(f.line_count, line=f.lines_at, **_of(image, names)) as line:
                 met = Met(f, line.line, self.taps)
@@ -98,7 +98,7 @@ class _Tile:
                 else:
                     absent = met.absent(self.masks[1])
                     with f.loop(segments[1], segment=segments[0], **_of(line, names)) as segment:
-                        words = _segment(f, segment.segment)
+                        words = columns(f, segment.segment, SEGMENT)
                         done = self.shared(image, met, words, _of(segment, names), absent)
                         segment.next(segment=f.at(segment.segment, SEGMENT_BYTES), **done)
                     after = _of(segment, names)
@@ -212,10 +212,6 @@ def _some_is_not_finite(f: Function, sums: list[Value]) -> Value:
 
 def _of(loop: Loop, names: list[str]) -> Values:
     return {name: loop.carried[name] for name in names}
-
-
-def _segment(f: Function, segment: Value) -> Named:
-    return columns(f, segment, SEGMENT)
 
 
 def _there(f: Function, masks: Value, tap: int, lanes: int) -> Value:
