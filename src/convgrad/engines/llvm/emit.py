@@ -225,7 +225,7 @@ class Function:
     @contextmanager
     def loop(self, count: Value | int, **carried: Value) -> Iterator[Loop]:
         """Repeat ``count`` times; after the block the carried values are those the last round left."""
-        assert "index" not in carried
+        assert "index" not in carried, "a loop has an index of its own"
         name, before, rounds = self.fresh("loop"), self.block, self.value(count)
         self.say(f"br label %{name}")
         self.start(name)

@@ -52,7 +52,7 @@ class Executable:
 
         ``kept`` is what all threads share, where tasks share parts of the weights: ``schedule.kept_bytes``.
         """
-        assert (kept is None) == (self.schedule.kept_bytes == 0)
+        assert (kept is None) == (self.schedule.kept_bytes == 0), "kept is for tasks that share sums"
         arguments, given = self.arguments.copy(), (*operands, self.ones)
         end = arguments.ctypes.data + arguments.nbytes
         (rows, lanes), offsets = self.sides, self.schedule.offsets

@@ -21,7 +21,7 @@ def why_not(problem: Problem, view: View) -> str:
     if view.conv.multiply_adds < FEW:
         return "there is too little to do for a kernel of its own"
     most = max(per_group(view).values())
-    return "" if most <= GROUP_CHANNELS else f"a group has {most} channels"
+    return "" if most <= GROUP_CHANNELS else f"a group has {most} channels; at most {GROUP_CHANNELS} fit"
 
 
 def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:

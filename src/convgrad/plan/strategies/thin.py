@@ -21,7 +21,9 @@ def why_not(problem: Problem, view: View) -> str:
         return "there is one tap"
     if view.conv.multiply_adds < FEW:
         return "there is too little to do for a kernel of its own"
-    return "" if thin <= THIN_CHANNELS else f"src and dst have {thin} channels a group or more"
+    if thin > THIN_CHANNELS:
+        return f"src and dst have {thin} channels a group or more; {THIN_CHANNELS} of one fit"
+    return ""
 
 
 def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
