@@ -47,10 +47,10 @@ def where(n: Nest, side: TaskSide, c: Named, group: Value) -> Value:
 
 def panel(n: Nest, side: TaskSide, begin: Value, number: Value) -> Value:
     """Return where a panel is, the ``number``-th of the task, of what is ready from ``begin`` on."""
-    f = n.f
     if n.spec.groups_in_lanes or side.read.in_place:
-        return f.at(begin, n.first(side, side.t.first + number) * (F32_BYTES * n.spec.groups_a_panel))
-    return f.at(begin, number * side.a.panel)
+        item = side.a.item if side.read.apart else F32_BYTES * n.spec.groups_a_panel
+        return n.f.at(begin, n.first(side, side.t.first + number) * item)
+    return n.f.at(begin, number * side.a.panel)
 
 
 def _chunk(n: Nest, side: TaskSide, c: Named, to: Value, source: Value, items: Value) -> None:

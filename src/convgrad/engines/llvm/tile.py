@@ -25,6 +25,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
     on its padding; only where that gives a sum that is not finite it is summed again by ``segments``: where taps are
     absent, sums stay.
     """
+    assert not spec.lanes.apart, "lanes are read as vectors: their items must be neighbours, or packed"
     f = module.function(
         f"tile{vectors}", arguments="ptr", partial="ptr", first="i1", x="ptr", y="ptr", images="i64", lines_at="ptr",
         line_count="i64", tap="ptr",
