@@ -188,3 +188,10 @@ def test_calls_go_alone_where_helpers_keep_them_waiting() -> None:
     assert max([alone(3.0) for _ in range(60)]) == pool.MOST_ALONE - 1
     assert sum(alone(0.1) for _ in range(20)) < 120
     assert alone(0.1) == 0
+
+
+def test_the_last_call_that_goes_alone_may_be_taken_twice_at_once() -> None:
+    """Two threads that both saw one left leave less than none: the next call is helped all the same."""
+    patience = pool.Patience()
+    patience.left = -1
+    assert not patience.alone()

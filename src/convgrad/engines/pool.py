@@ -154,7 +154,7 @@ class Patience:
 
     def alone(self) -> bool:
         """Return whether the next call goes without help."""
-        if not self.left:
+        if self.left <= 0:  # less, where two took the last one at once
             return False
         self.left -= 1
         return True
