@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,9 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.notation import problem
 from convgrad.plan.lines import lines, meetings, tap_share
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.roles import dense_view
+from convgrad.plan.schedule import schedule
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import Array, empty
@@ -112,3 +117,12 @@ def test_big_kernels_have_the_specified_bits(line: str) -> None:
     out = empty(one)
     engines.execute(one, operands, out, 2)
     assert np.array_equal(out, evaluate_in_order(one, operands, np.zeros_like(out)))
+
+
+def test_tables_of_many_taps_take_no_time() -> None:
+    """Of 300 x 255 outer taps: arrays, no loop over them."""
+    one = problem("BWD_W f32 NXC mb1ic9id300ih255iw62oc1od1oh1ow1kd300kh255kw64pd0ph0pw1")
+    start = time.perf_counter()
+    made = schedule(dense_view(one), engines.plan_of(one, Machine(ISAS["avx512"]), 1), False)
+    assert len(made.tables["outs"]) * made.tables["outs"].shape[1] >= 300 * 255 * 64
+    assert time.perf_counter() - start < 1

@@ -50,44 +50,41 @@ def tap_tables(view: View, spec: KernelSpec, sides: tuple[Side, Side]) -> dict[s
     """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
     (*outer, inner), (*outer_steps, inner_step) = view.conv.axes, view.weights_strides[2:]
     tile = spec.tile
-    outer_out = offsets(tuple(a.kernel for a in outer), tuple(outer_steps))
     existing: dict[tuple[bool, ...], int] = {(True,) * tile.inner_taps: 0}
-    word = tile.taps * 4
     segments: list[tuple[int, int, int]] = []
-    first_segment = []
-    firsts = starts(inner.kernel, tile.inner_taps)
-    for k in firsts:
+    along = []  # the inner axis: the columns of TAP but the first
+    for k in starts(inner.kernel, tile.inner_taps):
         met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(tile.inner_taps)]
         if view.pointwise:
             met = [range(view.conv.positions)]
-        first_segment.append(len(segments))
+        whole = len(segments)
         if spec.body == STRIP:  # where all taps exist, and where each of them does
             all_exist = (max(one.start for one in met), min(one.stop for one in met))
             segments += [(low, max(low, high), 0) for low, high in (all_exist, *((one.start, one.stop) for one in met))]
-            continue
-        some = [one for one in met if one] or met[:1]
-        segments.append((min(one.start for one in some), max(one.stop for one in some), 0))
-        for low, high, there in _segments(met):
-            segments.append((low, high, existing.setdefault(there, len(existing)) * word))
-    first_segment.append(len(segments))
-    taps, outs = [], []
-    for number, u in enumerate(starts(len(outer_out), tile.outer_taps)):
-        for at, k in enumerate(firsts):
-            moved = (wrapped(k * inner.dilation * side.step) if side.tensor == "src" else 0 for side in sides)
-            whole, end = first_segment[at : at + 2]
-            taps.append((number, *moved, whole, whole + 1, end - whole - 1))
-            new = [
-                [u + i >= number * tile.outer_taps and k + j >= at * tile.inner_taps for j in range(tile.inner_taps)]
-                for i in range(tile.outer_taps)
-            ]
-            inner_out = (k + np.arange(tile.inner_taps)) * inner_step
-            outs.append(np.where(new, outer_out[u : u + tile.outer_taps, None] + inner_out, ELSEWHERE).ravel())
+        else:
+            some = [one for one in met if one] or met[:1]
+            segments.append((min(one.start for one in some), max(one.stop for one in some), 0))
+            for low, high, there in _segments(met):
+                segments.append((low, high, existing.setdefault(there, len(existing)) * tile.taps * 4))
+        moved = (wrapped(k * inner.dilation * side.step) if side.tensor == "src" else 0 for side in sides)
+        along.append((*moved, whole, whole + 1, len(segments) - whole - 1))
+    outer_out = offsets(tuple(a.kernel for a in outer), tuple(outer_steps))
+    outer_tiles, inner_tiles = of_tiles(len(outer_out), tile.outer_taps), of_tiles(inner.kernel, tile.inner_taps)
+    places = outer_out[outer_tiles][:, None, :, None] + inner_tiles[:, None, :] * inner_step
+    here = _first_here(outer_tiles)[:, None, :, None] & _first_here(inner_tiles)[:, None, :]
+    numbers = np.repeat(np.arange(len(outer_tiles)), len(along))
     return {
-        "taps": np.array(taps, np.int64),
-        "outs": np.array(outs, np.int64),
+        "taps": np.column_stack([numbers, np.tile(np.array(along, np.int64), (len(outer_tiles), 1))]),
+        "outs": np.where(here, places, ELSEWHERE).reshape(len(numbers), tile.taps),
         "segments": np.array(segments, np.int64).reshape(-1, len(SEGMENT)),
         "masks": _masks(tile.outer_taps, list(existing)),
     }
+
+
+def _first_here(tiles: Ints) -> NDArray[np.bool_]:
+    """Return which taps of each tile none before it has."""
+    count, size = tiles.shape
+    return tiles >= (np.arange(count) * size)[:, None]
 
 
 def together(outs: Table, size: int) -> bool:
