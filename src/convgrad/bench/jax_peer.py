@@ -73,5 +73,5 @@ def _function(work: Work) -> Callable[..., Any]:
 
 def _pads(axis: Axis) -> tuple[int, int]:
     """Return the pads that make the extents fit exactly: the end's may be negative."""
-    needed = (axis.dst - 1) * axis.stride + axis.effective_kernel - axis.src
+    needed = axis.span - axis.src
     return axis.pad_begin, needed - axis.pad_begin

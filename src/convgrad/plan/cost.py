@@ -48,7 +48,7 @@ def costs(problem: Problem, view: View, machine: Machine, spec: KernelSpec, oper
         return Costs(spec, operands, _strip_ns(problem, view, machine, spec), finish, 0.0, 0.0)
     conv, (rows, lanes) = view.conv, operands
     elements = {
-        "src": conv.batch * conv.src_channels * prod(min(axis.src, _span(axis)) for axis in conv.axes),
+        "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
     read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
@@ -165,11 +165,6 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
-
-
-def _span(axis: Axis) -> int:
-    """Return how many source positions lie from the first that an axis may meet to the last."""
-    return (axis.dst - 1) * axis.stride + axis.effective_kernel
 
 
 def _finish_ns(problem: Problem, view: View, spec: KernelSpec, operands: Operands) -> float:

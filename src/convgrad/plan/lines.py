@@ -80,7 +80,7 @@ def _counted(axis: Axis) -> tuple[int, int, Ints]:
     """Return the steps of an axis's numbers from a position to the next and from a tap, and what each meets."""
     step, tap_step, size = _numbers(axis)
     numbers = np.arange(size, dtype=np.int64)
-    if size == _reach(axis):
+    if size == axis.span:
         met = numbers - axis.pad_begin
     else:
         p, k = np.divmod(numbers, axis.kernel)
@@ -90,12 +90,8 @@ def _counted(axis: Axis) -> tuple[int, int, Ints]:
 
 def _numbers(axis: Axis) -> tuple[int, int, int]:
     """Return the steps of an axis's numbers from a position to the next and from a tap, and how many there are."""
-    reach, met = _reach(axis), axis.dst * axis.kernel
+    reach, met = axis.span, axis.dst * axis.kernel
     return (axis.stride, axis.dilation, reach) if reach <= met else (axis.kernel, 1, met)
-
-
-def _reach(axis: Axis) -> int:
-    return (axis.dst - 1) * axis.stride + axis.effective_kernel
 
 
 def tap_share(axes: Sequence[Axis]) -> float:

@@ -42,7 +42,7 @@ def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
         return 0, 0
     axis = view.conv.axes[-1]
     reach = (spec.tile.inner_taps - 1) * axis.dilation
-    behind = (axis.dst - 1) * axis.stride + axis.effective_kernel - axis.pad_begin - axis.src
+    behind = axis.span - axis.pad_begin - axis.src
     return min(reach, axis.pad_begin), min(reach, max(behind, 0))
 
 

@@ -81,7 +81,7 @@ def _spread(view: View) -> View:
     block has the same sums either way.
     """
     conv, axis = view.conv, view.conv.axes[-1]
-    span = min(axis.src, (axis.dst - 1) * axis.stride + axis.effective_kernel)
+    span = min(axis.src, axis.span)
     if axis.kernel == 1 or blocks_of(conv)[0] > 1 or FAR * axis.dst * axis.kernel > span:
         return view
     return replace(

@@ -31,6 +31,11 @@ class Axis:
         """E = d(K - 1) + 1."""
         return effective_kernel(self.kernel, self.dilation)
 
+    @property
+    def span(self) -> int:
+        """s(O - 1) + E, from the first position that a tap may meet to behind the last, padding counted."""
+        return self.stride * (self.dst - 1) + self.effective_kernel
+
     def existing(self, tap: int, src: range, dst: range) -> range:
         """Return the positions p in ``dst`` whose source position under ``tap`` lies in ``src`` (both of step 1).
 
