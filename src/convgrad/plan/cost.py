@@ -11,7 +11,7 @@ from convgrad.plan.cuts import Cut, lines_held
 from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, STRIP, TERMS, KernelSpec, Operands, Read
-from convgrad.plan.taps import of_tiles, starts
+from convgrad.plan.taps import of_tiles
 from convgrad.plan.view import View, blocks_of, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
@@ -126,11 +126,11 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     if sums > rates.GROUPS_FULL * spec.isa.registers and spec.groups_in_lanes:
         position *= rates.GROUPS_SLOWER
     lines = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
-    tiles = len(starts(inner.kernel, tile.inner_taps))
+    tiles = ceil(inner.kernel / tile.inner_taps)
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
     begin = rates.RUN_CYCLES + rates.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
     blocks, images = blocks_of(conv)
-    joins = conv.batch * blocks / images * len(starts(prod(a.kernel for a in conv.axes[:-1]), tile.outer_taps))
+    joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
     return tiles * (lines * (position * inner.dst + begin) + joins * rates.JOIN_CYCLES * sums)
 
 
@@ -146,8 +146,8 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
     conv, tile, inner = view.conv, spec.tile, view.conv.axes[-1]
     loads = tile.outer_taps * (spec.slide or tile.inner_taps) + 1
     position = max(tile.taps / 2, rates.STRIP_LOAD_CYCLES * loads, rates.LEAST_CYCLES) + rates.STRIP_TERM_CYCLES
-    outer = len(starts(prod(axis.kernel for axis in conv.axes[:-1]), tile.outer_taps))
-    tiles = outer * len(starts(inner.kernel, tile.inner_taps))
+    outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / tile.outer_taps)
+    tiles = outer * ceil(inner.kernel / tile.inner_taps)
     rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
     edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
     strip = (rates.STRIP_CYCLES + tile.taps) * ceil(inner.dst / rates.STRIP_POSITIONS)

@@ -13,7 +13,6 @@ from convgrad.plan.lines import tap_share
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.rates import ALL_BYTES, L2_WAYS, MOST_AGAIN, MOST_PARTS
 from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Operands, Parts
-from convgrad.plan.taps import starts
 from convgrad.plan.view import View, blocks_a_row, blocks_of, per_group
 
 
@@ -66,8 +65,7 @@ def panels_of(view: View, spec: KernelSpec, operands: Operands) -> Parts:
         ceil(conv.groups / spec.groups_a_panel),
         ceil(channels[rows] / spec.tile.rows),
         ceil(channels[lanes] / spec.lane_items),
-        len(starts(prod(axis.kernel for axis in outer), spec.tile.outer_taps))
-        * len(starts(inner.kernel, spec.tile.inner_taps)),
+        ceil(prod(axis.kernel for axis in outer) / spec.tile.outer_taps) * ceil(inner.kernel / spec.tile.inner_taps),
         ceil(conv.batch / blocks_of(conv)[1]),
     )
 
