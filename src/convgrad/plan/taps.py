@@ -84,7 +84,8 @@ def tap_tables(view: View, spec: KernelSpec, sides: tuple[Side, Side]) -> dict[s
 def _first_here(tiles: Ints) -> NDArray[np.bool_]:
     """Return which taps of each tile none before it has."""
     count, size = tiles.shape
-    return tiles >= (np.arange(count) * size)[:, None]
+    first: NDArray[np.bool_] = tiles >= (np.arange(count) * size)[:, None]
+    return first
 
 
 def together(outs: Table, size: int) -> bool:
