@@ -88,7 +88,7 @@ def test_lines_that_cannot_be_timed(text: str, message: str) -> None:
 
 
 def test_an_unknown_suite_lists_those_there_are() -> None:
-    with pytest.raises(UnsupportedError, match="dense, depthwise, grouped"):
+    with pytest.raises(UnsupportedError, match="dense, depthwise, dilated"):
         suites.suite("vgg")
 
 

@@ -39,8 +39,8 @@ class Case:
 def names() -> tuple[str, ...]:
     """Return the suites that ship with the package.
 
-    >>> names()
-    ('dense', 'depthwise', 'grouped', 'off_path', 'one_d', 'resnet50', 'thin', 'three_d')
+    >>> names()[:4]
+    ('dense', 'depthwise', 'dilated', 'grouped')
     """
     return tuple(sorted(p.name.removesuffix(ENDING) for p in _SUITES.iterdir() if p.name.endswith(ENDING)))
 
