@@ -118,7 +118,7 @@ def test_another_engine_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 def test_a_problem_of_another_engine_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(written(tmp_path / "forward.txt", {"FWD_D f32 NXC mb1ic1iw8oc1kw3 to f32": "0" * 64}))
+        main(written(tmp_path / "forward.txt", {"FWD_D f64 NXC mb1ic1iw8oc1kw3 to f64": "0" * 64}))
     assert "must be the choice; got numpy" in capsys.readouterr().err
 
 

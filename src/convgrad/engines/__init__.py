@@ -14,10 +14,9 @@ from convgrad.engines import numpy as by_numpy
 from convgrad.engines.pool import helped
 from convgrad.engines.settings import count
 from convgrad.engines.starting import apart, forked_with
-from convgrad.plan.choose import plan
 from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.recipe import Plan
-from convgrad.plan.roles import dense_view, why_no_kernel
+from convgrad.plan.recipe import Chosen
+from convgrad.plan.roles import dense_view, plan, why_no_kernel
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
@@ -71,7 +70,7 @@ def machine_of(problem: Problem) -> Machine | None:
     return None if isa is None else _generated()[0].machine(isa)
 
 
-def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Plan:
+def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Chosen:
     """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
     return plan(problem, dense_view(problem), machine, count(threads))
 

@@ -8,9 +8,8 @@ from typing import Any
 from convgrad import engines, formats
 from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
-from convgrad.plan.recipe import Plan
-from convgrad.plan.roles import dense_view
-from convgrad.plan.schedule import schedule
+from convgrad.plan.recipe import Chosen
+from convgrad.plan.roles import dense_view, tables
 from convgrad.spec.bound import gamma
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.problem import Problem, canonical_shape
@@ -30,7 +29,7 @@ class Explanation:
 
     problem: Problem
     choice: Choice
-    plan: Plan | None
+    plan: Chosen | None
     height: int
     scratch_bytes: int
 
@@ -85,5 +84,5 @@ def explain(
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     scratch_bytes = 0
     if plan is not None:
-        scratch_bytes = schedule(dense_view(problem), plan, False).scratch_bytes * plan.threads
+        scratch_bytes = tables(problem, dense_view(problem), plan).scratch_bytes * plan.threads
     return Explanation(problem, engines.choose(problem), plan, engines.height(problem), scratch_bytes)

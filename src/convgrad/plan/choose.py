@@ -43,6 +43,7 @@ def _planned(name: str, one: Costs, problem: Problem, view: View, machine: Machi
     time, cut = min(((time_ns(one, problem, view, machine, cut), cut) for cut in ways), key=lambda each: each[0])
     used = min(cut.threads, cut.tasks)
     return Plan(
-        name, one.spec, one.operands, cut.chunk.blocks, cut.chunk.images, cut.parts, used,
-        height_of(problem), time / 1e6,
+        strategy=name, spec=one.spec, operands=one.operands, slice_blocks=cut.chunk.blocks,
+        chunk_images=cut.chunk.images, parts=cut.parts, threads=used, error_height=height_of(problem),
+        time_ms=time / 1e6,
     )  # fmt: skip

@@ -118,6 +118,23 @@ MOST_PARTS = Count(64, "parts", BY_HAND, "of rows, lanes or taps")
 MOST_AGAIN = Count(16, "times", BY_HAND, "that tables of places have what an image meets")
 MOST_APART_BYTES = Count(256, "bytes", BY_HAND, "from a position to the next where lanes are read in place")
 
+# -- forwards and data gradients --------------------------------------------------------------------------------------
+
+PACK_TAPS_NS = Rate(0.3, "ns", BY_HAND, "a weight, where a channel's taps are neighbours")
+GATHER_RUN_CYCLES = Rate(8.0, "cycles", BY_HAND, "to list a tap that a box of positions meets")
+BOX_CYCLES = Rate(150.0, "cycles", BY_HAND, "to begin a box of positions,")
+ROW_CYCLES = Rate(6.0, "cycles", BY_HAND, "a position under a panel, to begin and to finish its tile")
+UNEVEN_BOXES = Rate(0.04, "of a task", BY_HAND, "threads seldom run alike; larger tasks read less again")
+PANELS_SHARE = Rate(0.5, "of the second cache", BY_HAND, "for the weights that are packed at a time")
+PANELS_BYTES = Count(16 << 20, "bytes", BY_HAND, "of weights at a time, where data would be packed again for each")
+SLAB_SHARE = Rate(0.25, "of the second cache", BY_HAND, "for the data of a slab of positions")
+FEW_AGAIN = Count(4, "tiles", BY_HAND, "that read lanes again, or fewer, need no cache")
+LANES_AHEAD = Count(16, "terms", BY_HAND, "of lanes in place, that tiles ask for")
+SLAB_BYTES = Count(16 << 20, "bytes", BY_HAND, "of a slab's data, at most, whatever that costs")
+LEAST_TILES = Count(4, "tiles", BY_HAND, "of a slab along the axis that they run along")
+FEWER_HEIGHTS = Count(10, "rows", BY_HAND, "than most: a height that divides the positions wastes none")
+ALONG_LAST = Rate(1.02, "times", BY_HAND, "the least waste is as good, along an axis further inside")
+
 # -- views -----------------------------------------------------------------------------------------------------------
 
 FOLDED_CHANNELS = Count(8, "channels", BY_HAND, "or fewer are packed with their taps, which then are channels")

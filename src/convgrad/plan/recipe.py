@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Any, Protocol
 
 from convgrad.plan.machine import Isa
 
@@ -51,11 +52,6 @@ class Read:
     items: int  # that a packed term has: a panel's, or, where lanes hold groups, a group's
     in_place: bool = False
     moves: bool = False
-
-    @property
-    def apart(self) -> bool:
-        """Whether the tile reads items that are no neighbours: their step is told at run time."""
-        return self.in_place and self.lies != ITEMS
 
     def __str__(self) -> str:
         return "in place" if self.in_place else {NEITHER: "packed one by one"}.get(self.lies, f"packed by {self.lies}")
@@ -127,20 +123,66 @@ class Rejected:
     reason: str
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a problem is computed: ``slice_blocks`` of an image, or ``chunk_images`` whole ones, are packed at a time."""
+class Spec(Protocol):
+    """All that a compiled kernel is specialised on: its body tells which nest makes code of it."""
+
+    @property
+    def isa(self) -> Isa:
+        """The instruction set."""
+
+    @property
+    def body(self) -> str:
+        """What tasks are made of."""
+
+    def __hash__(self) -> int:
+        """Kernels are kept by their specification."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What any plan says beside how its work is cut."""
 
     strategy: str
-    spec: KernelSpec
+    spec: Any
     operands: Operands
-    slice_blocks: int
-    chunk_images: int
-    parts: Parts  # of the groups, of a group's rows, lanes and taps, of the batch: a task is one of each
     threads: int
     error_height: int
     time_ms: float
     rejected: tuple[Rejected, ...] = ()
+
+    @property
+    def tasks(self) -> int:
+        """Parts of the work, as many of which run at a time as there are threads."""
+        raise NotImplementedError
+
+    @property
+    def words(self) -> str:
+        """Strategy, kernel and layouts in one line."""
+        raise NotImplementedError
+
+    @property
+    def cut(self) -> str:
+        """How the work is cut, in one line."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        lines = [
+            self.words,
+            f"  {self.tasks} tasks on {self.threads} threads: {self.cut}",
+            f"  error height {self.error_height}, about {self.time_ms:.3g} ms",
+        ]
+        lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Chosen):
+    """How a problem is computed: ``slice_blocks`` of an image, or ``chunk_images`` whole ones, are packed at a time."""
+
+    spec: KernelSpec
+    slice_blocks: int
+    chunk_images: int
+    parts: Parts  # of the groups, of a group's rows, lanes and taps, of the batch: a task is one of each
 
     @property
     def tasks(self) -> int:
@@ -163,14 +205,9 @@ class Plan:
         spec = self.spec
         return f"{self.strategy}: {spec}, rows from {self.rows} ({spec.rows}), lanes from {self.lanes} ({spec.lanes})"
 
-    def __str__(self) -> str:
+    @property
+    def cut(self) -> str:
+        """How the work is cut, in one line."""
         packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
         read = "read in place" if self.spec.body == STRIP else f"{packed} packed at a time"
-        lines = [
-            self.words,
-            f"  {self.tasks} tasks on {self.threads} threads: {' x '.join(map(str, self.parts))} parts of groups, "
-            f"rows, lanes, taps, images; {read}",
-            f"  error height {self.error_height}, about {self.time_ms:.3g} ms",
-        ]
-        lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]
-        return "\n".join(lines)
+        return f"{' x '.join(map(str, self.parts))} parts of groups, rows, lanes, taps, images; {read}"

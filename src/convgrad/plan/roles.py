@@ -1,16 +1,28 @@
-"""What the generated engine solves for: a row each, with the convolution behind it and what its tensors are there."""
+"""What the generated engine solves for: a row each, with how it is seen, planned and cut into tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from convgrad.formats import F64
+from convgrad.plan import choose, schedule
+from convgrad.plan.data import choose as data_choose
+from convgrad.plan.data import schedule as data_schedule
+from convgrad.plan.data.fields import fields as data_fields
+from convgrad.plan.data.view import Gather, gather
+from convgrad.plan.fields import FIELDS
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import Chosen
+from convgrad.plan.tables import Schedule
 from convgrad.plan.view import Strides, View, view
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import axis_order, from_canonical
+from convgrad.spec.operators import Tensor
+from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem, canonical_shape
 
 ONES = "ones"  # in the place of an operand: a one everywhere
@@ -19,22 +31,54 @@ REMEMBERED = 1024  # problems whose reasons are kept
 
 @dataclass(frozen=True)
 class Role:
-    """What is solved for, and which of a problem's operands are the convolution's src and dst; or why there is none."""
+    """What is solved for, which of a problem's operands are the convolution's tensors, and who plans; or why nobody.
+
+    Of one problem, all of these go together: the view is the planner's, the plan that of its schedule.
+    """
 
     solves_for: str
     operands: Mapping[str, str]
+    view: Callable[[Problem, Mapping[str, Strides], Strides], Any]
+    plan: Callable[..., Any]
+    plans: Callable[..., list[Any]]
+    schedule: Callable[[Any, Any, bool], Schedule]
+    fields: Callable[[Any], tuple[str, ...]]  # of a kernel's arguments
     why_not: str = ""
 
+
+def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> View:
+    """Return the view of a sum over positions: absent operands are ones everywhere."""
+    conv, names = conv_of(problem), ROLES[problem.solves_for].operands
+    rank, size = 2 + len(conv.axes), problem.operand_format.dtype.itemsize
+    src, dst = (
+        (0,) * rank if names[tensor] == ONES else _padded(given[names[tensor]], rank, size) for tensor in ("src", "dst")
+    )
+    return view(conv, src, dst, _padded(out, rank, problem.output_format.dtype.itemsize), problem.solves_for)
+
+
+def _gathered_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> Gather:
+    return gather(conv_of(problem), order_of(problem), problem.solves_for, given, out)
+
+
+def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
+    """Return strides with those of as many axes of one element as a convolution's tensor has more."""
+    return strides + (size,) * (rank - len(strides))
+
+
+_SUMS = (_summed_view, choose.plan, choose.plans, schedule.schedule, lambda spec: FIELDS)
+_GATHERS = (
+    _gathered_view, data_choose.plan, data_choose.plans, data_schedule.schedule, lambda spec: data_fields(spec.axes),
+)  # fmt: skip
 
 ROLES = {
     role.solves_for: role
     for role in (
-        Role("weights", {"src": "src", "dst": "dst"}),
+        Role("weights", {"src": "src", "dst": "dst"}, *_SUMS),
         # the weight gradient of one src channel of ones under one tap: the same terms in the same order, and 1 * y = y
-        Role("bias", {"src": ONES, "dst": "dst"}),
-        Role("dst", {}, "there is no kernel that solves for dst"),
-        Role("src", {}, "there is no kernel that solves for src"),
-        Role("bias_add", {}, "there is no kernel that solves for bias_add"),
+        Role("bias", {"src": ONES, "dst": "dst"}, *_SUMS),
+        Role("dst", {"src": "src", "weights": "weights"}, *_GATHERS),
+        Role("src", {"dst": "dst", "weights": "weights"}, *_GATHERS),
+        Role("bias_add", {}, *_SUMS, "there is no kernel that solves for bias_add"),
     )
 }
 
@@ -47,12 +91,12 @@ def why_no_kernel(problem: Problem) -> str:
     if problem.operand_format is F64:
         return "kernels keep their sums in f32; got f64"
     conv = conv_of(problem)
-    terms = conv.batch * conv.positions
+    terms = conv.batch * conv.positions * prod(axis.src for axis in conv.axes)
     return "" if terms * conv.src_channels * conv.dst_channels else "there is nothing to sum"
 
 
 def conv_of(problem: Problem) -> Conv:
-    """Return the convolution whose weights a problem solves for."""
+    """Return the convolution behind a problem."""
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         axes = tuple(Axis(n, n, 1) for n in geometry.extents or (1,))
@@ -60,30 +104,40 @@ def conv_of(problem: Problem) -> Conv:
     return geometry
 
 
-def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> View:
+def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:
     """Return the view of a problem on canonical arrays of these strides in bytes."""
-    conv, role = conv_of(problem), ROLES[problem.solves_for]
-    rank, size = 2 + len(conv.axes), problem.operand_format.dtype.itemsize
     given: dict[str, Strides] = dict(zip(problem.operands, operands, strict=True))
-    src, dst = (
-        (0,) * rank if tensor == ONES else _padded(given[tensor], rank, size)
-        for tensor in (role.operands["src"], role.operands["dst"])
-    )
-    return view(conv, src, dst, _padded(out, rank, problem.output_format.dtype.itemsize), problem.solves_for)
+    return ROLES[problem.solves_for].view(problem, given, out)
 
 
-def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
-    """Return strides with those of as many axes of one element as a convolution's tensor has more."""
-    return strides + (size,) * (rank - len(strides))
-
-
-def dense_view(problem: Problem) -> View:
+def dense_view(problem: Problem) -> Any:
     """Return the view of a problem on dense row-major arrays."""
     size, written = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
-    shapes = [canonical_shape(problem.geometry, tensor) for tensor in (*problem.operands, problem.output)]
-    sizes = [size] * len(problem.operands) + [written]
-    *operands, out = (_dense(*each) for each in zip(shapes, problem.layouts, sizes, strict=True))
-    return view_of(problem, operands, out)
+
+    def strides(tensor: Tensor, layout: str, bytes_each: int) -> Strides:
+        return (
+            (bytes_each,) if tensor == "bias" else _dense(canonical_shape(problem.geometry, tensor), layout, bytes_each)
+        )
+
+    *layouts, last = problem.layouts
+    operands = [strides(tensor, layout, size) for tensor, layout in zip(problem.operands, layouts, strict=True)]
+    return view_of(problem, operands, strides(problem.output, last, written))
+
+
+def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
+    """Return the cheapest plan for a view of a problem."""
+    chosen: Chosen = ROLES[problem.solves_for].plan(problem, view, machine, threads)
+    return chosen
+
+
+def plans(problem: Problem, view: Any, machine: Machine, threads: int, most: int | None = None) -> list[Any]:
+    """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
+    return ROLES[problem.solves_for].plans(problem, view, machine, threads, most)
+
+
+def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:
+    """Return the tables and numbers of a plan."""
+    return ROLES[problem.solves_for].schedule(view, chosen, problem.accumulate)
 
 
 def _dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:

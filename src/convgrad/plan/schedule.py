@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,22 +18,10 @@ from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import STRIP, KernelSpec, Plan
 from convgrad.plan.sides import Side, sides_of
 from convgrad.plan.slices import Slices, slices
-from convgrad.plan.taps import Table, margins, of_tiles, tap_tables, together
+from convgrad.plan.tables import Schedule, Table
+from convgrad.plan.taps import margins, of_tiles, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.view import Ints, Pieces, View, per_group, pieces, shortened
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Tables and numbers of the driver's arguments, by name; all but the addresses of one call."""
-
-    tables: Mapping[str, Table]
-    numbers: Mapping[str, int]
-    offsets: tuple[int, int]  # bytes from the first element of rows and lanes to where the driver begins
-    scratch_bytes: int
-    kept_bytes: int  # of sums of units, which all threads share,
-    counters: int  # words before them that begin as 0
-    table_bytes: int
 
 
 def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:

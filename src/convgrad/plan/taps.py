@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from convgrad.plan.rates import SHORTEST_LINE
 from convgrad.plan.recipe import STRIP, KernelSpec
 from convgrad.plan.sides import Side
+from convgrad.plan.tables import Table
 from convgrad.plan.view import Ints, View, offsets, wrapped
 
 TAP = ("outer", "rows.shift", "lanes.shift", "whole", "segment", "segments")
 SEGMENT = ("low", "high", "absent")  # positions, masks; read in place: where all exist, then, for each, where it does
 ELSEWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
-Table = Ints | NDArray[np.int32]
 
 
 def starts(count: int, size: int) -> list[int]:

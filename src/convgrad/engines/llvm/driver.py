@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 from convgrad.engines.llvm import panels, stream
-from convgrad.engines.llvm.arguments import TASK_BYTES, arguments
-from convgrad.engines.llvm.emit import Module
+from convgrad.engines.llvm.arguments import TASK_BYTES, Named, arguments
+from convgrad.engines.llvm.data import boxes
+from convgrad.engines.llvm.data.arguments import TASK_BYTES as DATA_TASK_BYTES
+from convgrad.engines.llvm.data.arguments import arguments as data_arguments
+from convgrad.engines.llvm.emit import Function, Module
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, gather
 from convgrad.engines.llvm.words import WORDS
-from convgrad.plan.recipe import STRIP, TILE, KernelSpec
+from convgrad.plan.data.recipe import POSITIONS
+from convgrad.plan.recipe import STRIP, TILE
 
-NESTS = {TILE: panels, STRIP: stream}
+
+@dataclass(frozen=True)
+class Nest:
+    """What is emitted for a body, ``task`` behind all that it calls, and how its arguments and tasks are read."""
+
+    emitted: tuple[Callable[[Module, Any], None], ...]
+    arguments: Callable[[Function, Any], Named]
+    task_bytes: int
+    begin: Callable[[Function, Any], None] = lambda f, spec: None  # before a thread's first task
 
 
-def module_of(spec: KernelSpec) -> str:
+NESTS = {
+    TILE: Nest((panels.bodies, carry, gather, finish, panels.task), lambda f, spec: arguments(f), TASK_BYTES),
+    STRIP: Nest((stream.bodies, carry, gather, finish, stream.task), lambda f, spec: arguments(f), TASK_BYTES),
+    POSITIONS: Nest((boxes.bodies, boxes.task), data_arguments, DATA_TASK_BYTES, boxes.begin),
+}
+
+
+def module_of(spec: Any) -> str:
     """Return the IR of ``driver(arguments, scratch)``, and of all it calls."""
-    module = Module()
-    NESTS[spec.body].bodies(module, spec)
-    carry(module, spec)
-    gather(module, spec)
-    finish(module, spec)
-    NESTS[spec.body].task(module, spec)
-    _driver(module, spec)
+    module, nest = Module(), NESTS[spec.body]
+    for emit in nest.emitted:
+        emit(module, spec)
+    _driver(module, spec, nest)
     return str(module)
 
 
-def _driver(module: Module, spec: KernelSpec) -> None:
+def _driver(module: Module, spec: Any, nest: Nest) -> None:
     """Claim tasks until none is left; ``active`` counts the threads that are at it."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a, words = arguments(f), WORDS[spec.isa.architecture]
+    a, words = nest.arguments(f, spec), WORDS[spec.isa.architecture]
     f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
     saved = f.op("ptr", "alloca i64, align 8")
     words.enter(f, saved)
+    nest.begin(f, spec)
     with f.loop(a.task_count):
         task = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
         with f.when(task < a.task_count):
-            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * TASK_BYTES))
+            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * nest.task_bytes))
     words.leave(f, saved)
     f.op("i64", f"atomicrmw sub {a.active}, i64 1 seq_cst")
     f.done()

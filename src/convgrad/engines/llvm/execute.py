@@ -13,19 +13,17 @@ from convgrad.engines import pool, scratch
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.starting import forked_with
-from convgrad.plan.choose import plan
-from convgrad.plan.fields import CALL, FIELDS, FLAGS
+from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import Plan
-from convgrad.plan.roles import ONES, ROLES, view_of
-from convgrad.plan.schedule import Schedule, schedule
-from convgrad.plan.view import View, wrapped
+from convgrad.plan.recipe import Chosen
+from convgrad.plan.roles import ONES, ROLES, plan, tables, view_of
+from convgrad.plan.tables import Schedule
+from convgrad.plan.view import wrapped
 from convgrad.spec.problem import Problem
 
 CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
-_AT = {name: at for at, name in enumerate(FIELDS)}
 _FLAG_OFFSETS = tuple(8 * (at - len(FLAGS)) for at in range(len(FLAGS)))  # from the end of the arguments
 _CALL = slice(len(CALL))
 
@@ -34,12 +32,13 @@ _CALL = slice(len(CALL))
 class Executable:
     """A plan for arrays of certain strides, ready to run: all of the driver's arguments but addresses."""
 
-    plan: Plan
+    plan: Chosen
     schedule: Schedule
     kernel: jit.Kernel
     arguments: NDArray[np.int64]
     ones: Array  # what stands in the place of an operand that is one everywhere
     sides: tuple[int, int]  # which operands rows and lanes are: one behind all of them is ``ones``
+    bias: int | None  # which operand is, if any
 
     @property
     def memory_bytes(self) -> int:
@@ -61,9 +60,15 @@ class Executable:
             given[rows].ctypes.data + offsets[0],
             given[lanes].ctypes.data + offsets[1],
             out.ctypes.data,
-            0 if kept is None else kept.ctypes.data,
+            self._last(given, kept),
         )
         return arguments
+
+    def _last(self, given: Sequence[Array], kept: Array | None) -> int:
+        """Return the address that not all calls have: of what threads share, or of a bias."""
+        if kept is not None:
+            return kept.ctypes.data
+        return 0 if self.bias is None else given[self.bias].ctypes.data
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute into ``out``, canonical, from canonical operands."""
@@ -86,7 +91,7 @@ def executable(problem: Problem, operands: Sequence[Array], out: Array, machine:
         if known is not None:
             _kept[key] = known  # the latest at the end
             return known
-    seen = _view(problem, operands, out)
+    seen = view_of(problem, [array.strides for array in operands], out.strides)
     made = _tabled(plan(problem, seen, machine, threads), problem, seen)
     with _lock:
         _kept[key] = made
@@ -103,24 +108,22 @@ _lock = forked_with()
 _kept: dict[Any, Executable] = {}
 
 
-def executable_of(chosen: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Executable:
+def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], out: Array) -> Executable:
     """Return the prepared call of one plan."""
-    return _tabled(chosen, problem, _view(problem, operands, out))
+    return _tabled(chosen, problem, view_of(problem, [array.strides for array in operands], out.strides))
 
 
-def _view(problem: Problem, operands: Sequence[Array], out: Array) -> View:
-    return view_of(problem, [array.strides for array in operands], out.strides)
-
-
-def _tabled(chosen: Plan, problem: Problem, seen: View) -> Executable:
-    tables = schedule(seen, chosen, problem.accumulate)
-    arguments = np.zeros(len(FIELDS) + len(FLAGS), np.int64)
-    for name, number in tables.numbers.items():
-        arguments[_AT[name]] = wrapped(number)
-    for name, table in tables.tables.items():
-        arguments[_AT[name]] = table.ctypes.data
+def _tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
+    made, role = tables(problem, seen, chosen), ROLES[problem.solves_for]
+    at = {name: number for number, name in enumerate(role.fields(chosen.spec))}
+    arguments = np.zeros(len(at) + len(FLAGS), np.int64)
+    for name, number in made.numbers.items():
+        arguments[at[name]] = wrapped(number)
+    for name, table in made.tables.items():
+        arguments[at[name]] = table.ctypes.data
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
-    rows, lanes = (tensors.index(ROLES[problem.solves_for].operands[tensor]) for tensor in chosen.operands)
+    rows, lanes = (tensors.index(role.operands[tensor]) for tensor in chosen.operands)
+    bias = tensors.index("bias") if "bias" in problem.operands else None
     ones = np.ones(1, problem.operand_format.dtype)
-    return Executable(chosen, tables, kernel, arguments, ones, (rows, lanes))
+    return Executable(chosen, made, kernel, arguments, ones, (rows, lanes), bias)

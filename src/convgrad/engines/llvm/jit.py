@@ -16,13 +16,13 @@ from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
 
 if TYPE_CHECKING:
-    from convgrad.plan.recipe import KernelSpec
+    from convgrad.plan.recipe import Spec
 
 CAPACITY = 256  # kernels kept
 LONGEST_S = 10.0  # that the process's end waits for a kernel that is being compiled
 LOADING_MIB, COMPILING_MIB = 192, 32  # what LLVM takes: where it cannot have that, it ends the process
 Kernel = Callable[[int, int], None]
-Generator = Callable[["KernelSpec"], str]  # what makes IR of it: of one specification two may make two kernels
+Generator = Callable[["Spec"], str]  # what makes IR of it: of one specification two may make two kernels
 
 
 @cache
@@ -90,12 +90,12 @@ class _Linker:
 
     def __init__(self) -> None:
         self.lock = forked_with()
-        self.kernels: dict[tuple[KernelSpec, Generator], Kernel] = {}
+        self.kernels: dict[tuple[Spec, Generator], Kernel] = {}
         self.loaded: list[tuple[weakref.ref[Any], Any]] = []  # functions, and what keeps their code in memory
         self.jits: dict[str, Any] = {}
         self.number = 0
 
-    def kernel(self, spec: KernelSpec, generate: Generator) -> Kernel:
+    def kernel(self, spec: Spec, generate: Generator) -> Kernel:
         known = self._known((spec, generate))
         return apart(lambda: self._make(spec, generate)) if known is None else known
 
@@ -104,13 +104,13 @@ class _Linker:
         starting.ending.append(True)
         self.lock.acquire(timeout=LONGEST_S)
 
-    def _known(self, key: tuple[KernelSpec, Generator]) -> Kernel | None:
+    def _known(self, key: tuple[Spec, Generator]) -> Kernel | None:
         known = self.kernels.pop(key, None)
         if known is not None:
             self.kernels[key] = known  # the latest at the end
         return known
 
-    def _make(self, spec: KernelSpec, generate: Generator) -> Kernel:
+    def _make(self, spec: Spec, generate: Generator) -> Kernel:
         with self.lock:
             known = self._known((spec, generate))
             if known is None:
@@ -162,6 +162,6 @@ def functions(isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
     return made
 
 
-def compile(spec: KernelSpec, generate: Generator) -> Kernel:
+def compile(spec: Spec, generate: Generator) -> Kernel:
     """Return the compiled driver of a specification: a function of the addresses of its arguments and scratch."""
     return _linker.kernel(spec, generate)

@@ -48,8 +48,7 @@ def where(n: Nest, side: TaskSide, c: Named, group: Value) -> Value:
 def panel(n: Nest, side: TaskSide, begin: Value, number: Value) -> Value:
     """Return where a panel is, the ``number``-th of the task, of what is ready from ``begin`` on."""
     if n.spec.groups_in_lanes or side.read.in_place:
-        item = side.a.item if side.read.apart else F32_BYTES * n.spec.groups_a_panel
-        return n.f.at(begin, n.first(side, side.t.first + number) * item)
+        return n.f.at(begin, n.first(side, side.t.first + number) * (F32_BYTES * n.spec.groups_a_panel))
     return n.f.at(begin, number * side.a.panel)
 
 

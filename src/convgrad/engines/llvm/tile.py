@@ -25,7 +25,6 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
     on its padding; only where that gives a sum that is not finite it is summed again by ``segments``: where taps are
     absent, sums stay.
     """
-    assert not spec.lanes.apart, "lanes are read as vectors: their items must be neighbours, or packed"
     f = module.function(
         f"tile{vectors}", arguments="ptr", partial="ptr", first="i1", x="ptr", y="ptr", images="i64", lines_at="ptr",
         line_count="i64", tap="ptr",
@@ -35,7 +34,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
         (a.rows.read_image, a.lanes.read_image), (a.rows.read_term, a.lanes.read_term), a.tap_step, a.rows_next
     )
     taps, masks = outer_taps(f, spec, a.places, a.shifts, k.outer), (a.masks, a.mask_bytes)
-    one = _Tile(f, spec, vectors, moved, taps, masks, a.swapped, a.rows.item if spec.rows.apart else None)
+    one = _Tile(f, spec, vectors, moved, taps, masks, a.swapped)
     whole, segments = (f.at(a.segments, number * SEGMENT_BYTES) for number in (k.whole, k.segment))
     zeros, always = {name: f.zeros(one.kind) for name in one.names}, f.value(1)
     if spec.tile.taps == 1:
@@ -74,7 +73,6 @@ class _Tile:
     taps: list[Value]  # where in the table of places its outer taps begin
     masks: tuple[Value, Value]  # the table, and its bytes under one set of outer taps
     swapped: Value
-    item_step: Value | None  # of rows that the tile reads in place and that are no neighbours
 
     @property
     def kind(self) -> str:
@@ -160,8 +158,6 @@ class _Tile:
 
     def items(self) -> list[Value | int]:
         """Return how far from the first item of the rows each lies."""
-        if self.item_step is not None:
-            return [0, *(self.item_step * r for r in range(1, self.spec.tile.rows))]
         return [r * self.spec.groups_a_panel * F32_BYTES for r in range(self.spec.tile.rows)]
 
     def item(self, place: Value, item: Value | int) -> Value:
@@ -181,7 +177,7 @@ class _Tile:
         f, (x_step, y_step) = self.f, self.moved.term
         for line in range(0, self.vectors * self.spec.isa.lanes * F32_BYTES, 64):
             f.prefetch(f.at(y, y_step * TILE_AHEAD + line))
-        if self.spec.rows.in_place and not self.spec.rows.apart:  # else each item lies in a line of its own
+        if self.spec.rows.in_place:
             f.prefetch(f.at(x, x_step * TILE_AHEAD))
             f.prefetch(f.at(x, self.moved.next), locality=2)
 

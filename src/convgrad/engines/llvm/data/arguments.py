@@ -1,0 +1,24 @@
+"""The driver's arguments and tables of a forward or a data gradient in IR, read by name."""
+
+from __future__ import annotations
+
+from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.emit import Function
+from convgrad.plan.data.fields import BLOCK, CALL, PART, RUN, SLAB, TABLES, TASK, fields
+from convgrad.plan.data.recipe import DataSpec
+
+BLOCK_BYTES, PART_BYTES, RUN_BYTES, SLAB_BYTES, TASK_BYTES = (
+    8 * len(columns) for columns in (BLOCK, PART, RUN, SLAB, TASK)
+)
+_ADDRESSES = frozenset((*CALL, *TABLES))
+
+
+def arguments(f: Function, spec: DataSpec) -> Named:
+    """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
+    at = {name: 8 * number for number, name in enumerate(fields(spec.axes))}
+    return Named(lambda name: f.load("ptr" if name in _ADDRESSES else "i64", f.arguments, at[name]))
+
+
+def along(a: Named, spec: DataSpec) -> list[Named]:
+    """Return the arguments of each axis."""
+    return [a.of(f"axis{axis}") for axis in range(spec.axes)]

@@ -1,0 +1,270 @@
+"""The nest of boxes: weights are packed panel by panel; slab by slab data is made ready, and its boxes are computed.
+
+A box is a part of each axis: positions that meet the same taps. The runs of terms that it meets are listed once; then,
+under each panel, tiles run along the axis where they waste least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.convert import stored, widen
+from convgrad.engines.llvm.data import pack
+from convgrad.engines.llvm.data.arguments import PART_BYTES, SLAB_BYTES, along, arguments
+from convgrad.engines.llvm.data.finish import finish
+from convgrad.engines.llvm.data.runs import runs
+from convgrad.engines.llvm.data.tile import climb, tile
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.plan.data.fields import PART, SLAB, TASK
+from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.recipe import F32_BYTES
+
+NOTHING = -1
+NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
+
+
+def bodies(module: Module, spec: DataSpec) -> None:
+    """Emit what the nest calls."""
+    pack.weights(module, spec)
+    if not spec.in_place:
+        pack.data(module, spec)
+    climb(module, spec)
+    finish(module, spec)
+    runs(module, spec)
+    for height in spec.heights:
+        for vectors in spec.widths:
+            tile(module, spec, height, vectors)
+    _tiles(module, spec)
+    _bias(module, spec)
+    _box(module, spec)
+
+
+def begin(f: Function, spec: DataSpec) -> None:
+    """Before the first task of a thread: nothing is packed."""
+    f.store(f.value(NOTHING), f.at(f.scratch, arguments(f, spec).packed_at))
+
+
+def task(module: Module, spec: DataSpec) -> None:
+    """Emit ``task``: groups, panels that are packed at a time, slabs.
+
+    A thread that has packed the same panels for its task before does not so again.
+    """
+    f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
+    a, t = arguments(f, spec), columns(f, f.task, TASK)
+    with f.loop(t.groups) as group:
+        number = t.group + group.index
+        weights = f.at(a.weights, number * a.weights_group)
+        data = f.at(a.data, number * a.data_group)
+        out = f.at(a.out, number * a.out_group)
+        bias = f.at(a.bias, number * a.results * a.bias_item)
+        with f.loop(t.panels, panel=t.panel, left=t.panels) as chunk:
+            taken = f.least(chunk.left, a.panels)
+            with f.when(f.compare("sgt", taken, 0) & going(f, a)):
+                which, packed = number * a.results + chunk.panel, f.at(f.scratch, a.packed_at)
+                with f.when(f.compare("ne", f.load("i64", packed), which)):
+                    _panels(f, spec, a, weights, bias, chunk.panel, taken)
+                    f.store(which, packed)
+                with f.loop(t.slabs) as each, f.when(going(f, a)):
+                    _slab(f, spec, a, t.slab + each.index, (data, weights, out), (chunk.panel, taken))
+            chunk.next(panel=chunk.panel + taken, left=chunk.left - taken)
+    f.done()
+
+
+def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value) -> None:
+    """Pack the weights and the biases of some panels: where rows are results, the biases of all."""
+    if spec.exchanged:
+        f.call("pack_bias", f.arguments, f.at(f.scratch, a.bias_at), a.bias)
+    if spec.lanes_in_place and spec.exchanged:
+        return
+    first = panel * spec.width
+    begin = {
+        "to": f.at(f.scratch, a.weights_at), "source": f.at(weights, first * a.weights_item),
+        "bias_to": f.at(f.scratch, a.bias_at), "bias": f.at(bias, first * a.bias_item), "left": a.results - first,
+    }  # fmt: skip
+    with f.loop(count, **begin) as each:
+        if not spec.lanes_in_place:
+            f.call("pack_weights", f.arguments, each.to, each.source, each.left)
+        if not spec.exchanged:
+            source = (
+                f.at(each.bias, f.least(each.left - spec.width, 0) * a.bias_item) if spec.lanes_in_place else each.bias
+            )
+            f.call("pack_bias", f.arguments, each.bias_to, source, each.left)
+        each.next(
+            to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_item * spec.width),
+            bias_to=f.at(each.bias_to, spec.width * F32_BYTES), bias=f.at(each.bias, a.bias_item * spec.width),
+            left=each.left - spec.width,
+        )  # fmt: skip
+
+
+def _bias(module: Module, spec: DataSpec) -> None:
+    """Emit ``pack_bias``: the biases of a panel in f32; where there are none, what changes no sum."""
+    given = {"to": "ptr", "source": "ptr"} if spec.exchanged else {"to": "ptr", "source": "ptr", "left": "i64"}
+    f = module.function("pack_bias", False, arguments="ptr", **given)
+    a = arguments(f, spec)
+    there = f.op("i1", f"icmp ne {a.bias}, null")
+    if spec.exchanged:
+        size, full = along(a, spec)[-1].extent, along(a, spec)[-1].extent
+    elif spec.lanes_in_place:
+        size, full = f.value(spec.width), f.value(spec.width)
+    else:
+        size, full = f.least(f.left, spec.width), f.value(spec.width)
+    count = f.select(there, size, f.value(0))
+    with f.loop(count, to=f.to, source=f.source) as lane:
+        f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
+        lane.next(to=f.at(lane.to, F32_BYTES), source=f.at(lane.source, a.bias_item))
+    with f.loop(full - count, to=lane.to) as rest:
+        f.store(Value(f, "float", NO_BIAS), rest.to)
+        rest.next(to=f.at(rest.to, F32_BYTES))
+    f.done()
+
+
+def _slab(
+    f: Function, spec: DataSpec, a: Named, number: Value, places: tuple[Value, Value, Value],
+    panels: tuple[Value, Value],
+) -> None:  # fmt: skip
+    """One slab: a range of positions of each axis, whose numbers are the digits of the slab's."""
+    data, weights, out = places
+    axes = along(a, spec)
+    rows = []
+    for axis in reversed(axes):
+        count = axis.slabs
+        digit = f.op("i64", f"urem {number}, {count.name}")
+        number = f.op("i64", f"udiv {number}, {count.name}")
+        rows.append(columns(f, f.at(a.slabs, axis.slab + digit * SLAB_BYTES), SLAB))
+    slab = rows[::-1]
+    if not spec.in_place:
+        data = _packed(f, spec, a, axes, slab, data)
+
+    def parts(at: int, chosen: list[Value]) -> None:
+        if at == spec.axes:
+            f.call("box", f.arguments, f.scratch, data, weights, out, *panels, *chosen)
+            return
+        with f.loop(slab[at].parts, part=f.at(a.parts, slab[at].part)) as each:
+            parts(at + 1, [*chosen, each.part])
+            each.next(part=f.at(each.part, PART_BYTES))
+
+    parts(0, [])
+
+
+def _packed(f: Function, spec: DataSpec, a: Named, axes: Sequence[Named], slab: Sequence[Named], data: Value) -> Value:
+    """Pack what a slab meets; return where position 0 of all axes would be."""
+    begin = f.at(f.scratch, a.data_at)
+
+    def lines(at: int, source: Value, to: Value) -> None:
+        source = f.at(source, slab[at].first * axes[at].given)
+        if at == spec.axes - 1:
+            f.call("pack_line", f.arguments, to, source, slab[at].count)
+            return
+        with f.loop(slab[at].count, source=source, to=to) as each:
+            lines(at + 1, each.source, each.to)
+            each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
+
+    lines(0, data, begin)
+    moved = reduce(lambda s, one: s + one[1].first * one[0].step, zip(axes, slab, strict=True), f.value(0) + f.value(0))
+    return f.at(begin, f.value(0) - moved)
+
+
+def _box(module: Module, spec: DataSpec) -> None:
+    """Emit ``box``: the runs of one part of each axis, then its tiles under each of some panels."""
+    names = [f"part{axis}" for axis in range(spec.axes)]
+    f = module.function(
+        "box", False, arguments="ptr", scratch="ptr", data="ptr", weights="ptr", out="ptr", panel="i64", panels="i64",
+        **dict.fromkeys(names, "ptr"),
+    )  # fmt: skip
+    a = arguments(f, spec)
+    given = [f.parameters[name] for name in names]
+    lists = f.at(f.scratch, a.runs_at), f.at(f.scratch, a.blocks_at)
+    counted = f.room("i64", 3)
+    f.call("runs", f.arguments, *lists, counted, *given)
+    blocks, terms, last = (f.load("i64", counted, 8 * at) for at in range(3))
+    parts = [columns(f, part, PART) for part in given]
+    data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
+    out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
+    # the axis that tiles run along: the last of those that waste least
+    best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART}
+    which = f.value(spec.axes - 1)
+    for at in reversed(range(spec.axes - 1)):
+        less = f.compare("slt", parts[at].waste, best["waste"])
+        best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART}
+        which = f.select(less, f.value(at), which)
+    height, step = best["height"], best["data_step"]
+    # what the next tile reads that this one did not is asked for while the first panel is met, if it lies in one piece
+    piece = height * step
+    near = f.compare("sle", f.op("i64", f"udiv {piece}, {f.most(terms, 1).name}"), 2 * 64)
+    rate = f.select(near & f.compare("sgt", step, 0), f.op("i64", f"udiv {piece}, {f.most(terms, 1).name}"), f.value(0))
+    begin = {
+        "weights": f.weights if spec.lanes_in_place else f.at(f.scratch, a.weights_at),
+        "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width, "rate": rate,
+    }  # fmt: skip
+
+    def lines(at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
+        if at == spec.axes:
+            f.call(
+                "tiles", f.arguments, f.at(f.scratch, a.sums_at), *lists, blocks, data, panel["weights"], out,
+                panel["bias"], step, best["out_step"], last, panel["rate"], panel["left"], height, best["tiles"],
+                best["count"], best["bias"],
+            )  # fmt: skip
+            return
+        count = f.select(f.compare("eq", which, at), f.value(1), parts[at].count)
+        with f.loop(count, data=data, out=out) as each:
+            lines(at + 1, panel, each.data, each.out)
+            each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
+
+    with f.loop(f.panels, **begin) as each:
+        first = each.first
+        if spec.lanes_in_place:  # the last panel overlaps the one before
+            first = f.least(first, a.results - spec.width)
+        panel = {
+            "weights": f.at(each.weights, first * a.weights_item) if spec.lanes_in_place else each.weights,
+            "bias": _row_bias(f, spec, each.bias, parts), "rate": each.rate, "left": a.results - first,
+        }  # fmt: skip
+        with f.when(going(f, a)):
+            lines(0, panel, data, f.at(out, first * a.out_item))
+        each.next(
+            weights=each.weights if spec.lanes_in_place else f.at(each.weights, a.panel_bytes),
+            bias=each.bias if spec.exchanged else f.at(each.bias, spec.width * F32_BYTES),
+            first=each.first + spec.width, rate=f.value(0),
+        )  # fmt: skip
+    f.done()
+
+
+def _row_bias(f: Function, spec: DataSpec, bias: Value, parts: Sequence[Named]) -> Value:
+    """Return where the bias of the first row is: of a box of results, as many behind as they are from the first."""
+    if not spec.exchanged:
+        return bias
+    return f.at(bias, parts[-1].first_bias)
+
+
+def _tiles(module: Module, spec: DataSpec) -> None:
+    """Emit ``tiles``: tiles of a height along a line of positions, the last overlapping the one before."""
+    f = module.function(
+        "tiles", arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", block_count="i64", data="ptr", weights="ptr",
+        out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64", height="i64",
+        tiles="i64", count="i64", bias_step="i64",
+    )  # fmt: skip
+    with f.loop(f.tiles) as each:
+        wanted = each.index * f.height
+        first = f.least(wanted, f.count - f.height)
+        data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
+        ahead = f.at(f.at(data, f.height * f.row_step), f.last)
+        bias = f.at(f.bias, first * f.bias_step) if spec.exchanged else f.bias
+        given = (
+            f.arguments, f.sums, f.runs, f.blocks, f.block_count, data, f.weights, out, bias, f.row_step, f.out_step,
+            ahead, f.rate, f.left, wanted - first, f.bias_step,
+        )  # fmt: skip
+
+        def by_width(rows: int, among: Sequence[int], given: tuple[Value, ...] = given) -> None:
+            if len(among) == 1:
+                f.call(f"tile{rows}_{among[0]}", *given)
+                return
+            with f.when(f.compare("sgt", f.left, among[1] * spec.isa.lanes)):
+                f.call(f"tile{rows}_{among[0]}", *given)
+            with f.otherwise():
+                by_width(rows, among[1:], given)
+
+        for rows in spec.heights:
+            with f.when(f.compare("eq", f.height, rows)):
+                by_width(rows, spec.widths)
+    f.done()

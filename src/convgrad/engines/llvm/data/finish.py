@@ -1,0 +1,118 @@
+"""Finishing: the sums of a tile become output: +0, bias, the old value where asked, one rounding."""
+
+from __future__ import annotations
+
+from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
+from convgrad.engines.llvm.data.arguments import arguments
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.transpose import transposed
+from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+
+
+def finish(module: Module, spec: DataSpec) -> None:
+    """Emit ``finish``: out[row, lane] = round(sum + 0 + bias[lane] [+ old]), of ``rows`` rows from ``skip`` on.
+
+    A missing bias is -0.0, which adds nothing, not even to a zero. Rows are ``out_step`` bytes apart; of lanes ``left``
+    are output. Where rows are results, a bias is a row's, ``bias_step`` bytes from the next.
+    """
+    f = module.function(
+        "finish", arguments="ptr", sums="ptr", out="ptr", bias="ptr", rows="i64", skip="i64", out_step="i64",
+        left="i64", bias_step="i64",
+    )  # fmt: skip
+    a = arguments(f, spec)
+    sums = f.at(f.sums, f.skip * (spec.width * F32_BYTES))
+    out = f.at(f.out, f.skip * f.out_step)
+    rows = f.rows - f.skip
+    if spec.out == ITEMS:
+        _by_lanes(f, spec, a, sums, out, rows)
+    elif spec.out == TERMS:
+        with f.when(f.compare("eq", f.out_step, BYTES[spec.output])):
+            _by_rows(f, spec, a, sums, out, rows)
+        with f.otherwise():
+            _one_by_one(f, spec, a, sums, out, rows)
+    else:
+        _one_by_one(f, spec, a, sums, out, rows)
+    f.done()
+
+
+def _by_lanes(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
+    """Results lie together."""
+    lanes, size = spec.isa.lanes, BYTES[spec.output]
+    kind, old = f"<{lanes} x float>", f.compare("ne", a.accumulate, 0)
+    bias = [] if spec.exchanged else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(spec.vectors)]
+    masks = [f.mask(f.left - v * lanes, lanes) for v in range(spec.vectors)]
+    with f.loop(rows, sums=sums, out=out, bias=f.at(f.bias, f.skip * f.bias_step)) as row:
+        if spec.exchanged:
+            bias = [f.splat(f.load("float", row.bias), lanes)] * spec.vectors
+        for v in range(spec.vectors):
+            place = f.at(row.out, v * lanes * size)
+            total = f.load(kind, row.sums, v * lanes * F32_BYTES)
+            with f.when(f.left >= (v + 1) * lanes):
+                _put(f, spec, total, bias[v], place, old)
+            with f.otherwise(), f.when(f.compare("sgt", f.left, v * lanes)):
+                _put(f, spec, total, bias[v], place, old, masks[v])
+        row.next(
+            sums=f.at(row.sums, spec.width * F32_BYTES), out=f.at(row.out, f.out_step), bias=f.at(row.bias, f.bias_step)
+        )  # fmt: skip
+
+
+def _by_rows(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
+    """Positions lie together: squares of positions and results are transposed."""
+    lanes, size, pitch = spec.isa.lanes, BYTES[spec.output], spec.width * F32_BYTES
+    kind, old = f"<{lanes} x float>", f.compare("ne", a.accumulate, 0)
+    square = f.room(kind, lanes)
+    step = a.out_item
+    minus = Value(f, kind, "<" + ", ".join(["float -0.0"] * lanes) + ">")
+    for v in range(spec.vectors):
+        left = f.most(f.least(f.left - v * lanes, lanes), 0)
+        bias = f.load(kind, f.bias, v * lanes * F32_BYTES)
+        begin = f.at(out, step * (v * lanes))
+        pieces = f.select(f.compare("sgt", left, 0), (rows + (lanes - 1)) >> (lanes.bit_length() - 1), f.value(0))
+        with f.loop(pieces, sums=f.at(sums, v * lanes * F32_BYTES), out=begin) as piece:
+            some = f.least(rows - piece.index * lanes, lanes)
+            values = [
+                f.add(f.add(f.load(kind, f.at(piece.sums, f.least(f.value(i), some - 1) * pitch)), f.zeros(kind)), bias)
+                for i in range(lanes)
+            ]
+            for i, column in enumerate(transposed(f, values, lanes)):
+                f.store(column, square, i * lanes * F32_BYTES)
+            mask = f.mask(some, lanes)
+            with f.loop(left, column=square, out=piece.out) as lane:
+                _put(f, spec, f.load(kind, lane.column), minus, lane.out, old, mask, finished=True)
+                lane.next(column=f.at(lane.column, lanes * F32_BYTES), out=f.at(lane.out, step))
+            piece.next(sums=f.at(piece.sums, lanes * pitch), out=f.at(piece.out, lanes * size))
+
+
+def _one_by_one(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
+    """Nothing lies together."""
+    old = f.compare("ne", a.accumulate, 0)
+    with f.loop(f.least(f.left, spec.width), sums=sums, out=out, bias=f.bias) as lane:
+        bias = f.load("float", lane.bias)
+        with f.loop(rows, sums=lane.sums, out=lane.out) as row:
+            _put(f, spec, f.load("float", row.sums), bias, row.out, old)
+            row.next(sums=f.at(row.sums, spec.width * F32_BYTES), out=f.at(row.out, f.out_step))
+        lane.next(sums=f.at(lane.sums, F32_BYTES), out=f.at(lane.out, a.out_item), bias=f.at(lane.bias, F32_BYTES))
+
+
+def _put(
+    f: Function, spec: DataSpec, sums: Value, bias: Value, out: Value, old: Value, mask: Value | None = None,
+    finished: bool = False,
+) -> None:  # fmt: skip
+    """Add 0, which turns -0 into +0, then bias, then the old value where asked; round; store."""
+    kind = stored(spec.output, spec.isa.lanes if sums.type[0] == "<" else 0)
+
+    def put(value: Value) -> None:
+        rounded = narrow(f, spec.output, value)
+        if mask is None:
+            f.store(rounded, out)
+        else:
+            f.masked_store(rounded, out, mask)
+
+    total = sums if finished else f.add(f.add(sums, f.zeros(sums.type)), bias)
+    with f.when(old):
+        before = f.load(kind, out) if mask is None else f.masked_load(kind, out, mask)
+        put(f.add(total, widen(f, spec.output, before)))
+    with f.otherwise():
+        put(total)

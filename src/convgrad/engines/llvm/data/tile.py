@@ -1,0 +1,209 @@
+"""The tile: the sums of some positions and results over the runs that they meet, block by block, joined, finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from convgrad.engines.llvm.convert import BYTES, narrow
+from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, arguments
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.plan.data.fields import BLOCK, RUN
+from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.rates import LANES_AHEAD
+from convgrad.plan.recipe import F32_BYTES, ITEMS
+
+FAN_IN_BITS = 4  # of a block's number, a level of the tree
+BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
+
+
+def tile(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
+    """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, runs, terms of data[r] * weights[v], finished into ``out``.
+
+    A row is a position, ``row_step`` bytes from the next in data and ``out_step`` in the output. Blocks are joined by
+    their numbers in the 16-ary tree: a node is carried upward where the next number is not below it any more. What the
+    next tile reads, from ``next`` on, is asked for at an even rate: ``rate`` bytes a term.
+    """
+    f = module.function(
+        f"tile{rows}_{vectors}", arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", count="i64", data="ptr",
+        weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", next="ptr", rate="i64", left="i64",
+        skip="i64", bias_step="i64",
+    )  # fmt: skip
+    _Tile(f, spec, rows, vectors).blocks()
+    f.done()
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile being emitted."""
+
+    f: Function
+    spec: DataSpec
+    rows: int
+    vectors: int
+
+    @property
+    def kind(self) -> str:
+        """A vector of sums."""
+        return f"<{self.spec.isa.lanes} x float>"
+
+    @property
+    def names(self) -> list[str]:
+        """The sums: of each row and vector."""
+        return [f"sum{r}_{v}" for r, v in product(range(self.rows), range(self.vectors))]
+
+    @property
+    def places(self) -> list[int]:
+        """Where each is kept, in bytes."""
+        lanes, across = self.spec.isa.lanes * F32_BYTES, self.spec.vectors
+        return [(r * across + v) * lanes for r, v in product(range(self.rows), range(self.vectors))]
+
+    def blocks(self) -> None:
+        """All blocks: the sums of each but the last are joined with others', the last's finished with those."""
+        f = self.f
+        zeros = {name: f.zeros(self.kind) for name in self.names}
+        filled = f.op("ptr", "alloca i64, align 8")
+        f.store(f.value(0), filled)
+        with f.loop(f.count, block=f.blocks, run=f.runs, ahead=f.next, **zeros) as block:
+            runs = f.load("i64", block.block, 8 * BLOCK.index("runs"))
+            with f.loop(runs, run=block.run, ahead=block.ahead, **zeros) as run:
+                after = self.run(run.run, run.ahead, {name: run.carried[name] for name in self.names})
+                run.next(run=f.at(run.run, RUN_BYTES), **after)
+            sums = {name: run.carried[name] for name in self.names}
+            with f.when(block.index < f.count - 1):
+                self.join(list(sums.values()), block.block, filled)
+            block.next(block=f.at(block.block, BLOCK_BYTES), run=run.run, ahead=run.ahead, **sums)
+        self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK_BYTES), filled)
+
+    def run(self, run: Value, ahead: Value, sums: dict[str, Value]) -> dict[str, Value]:
+        """Terms that lie together in data and in weights."""
+        f, lanes = self.f, self.spec.isa.lanes
+        x, w, count = (f.load("i64", run, 8 * RUN.index(name)) for name in RUN)
+        steps = self.row_steps()
+        a = arguments(f, self.spec)
+        term_bytes: Value | int = a.term_bytes if self.spec.lanes_in_place else self.spec.width * F32_BYTES
+        start = {f"x{b}": f.at(f.at(f.data, x), f.row_step * b) for b in range(0, self.rows, BASE_ROWS)}
+        with f.loop(count, **start, w=f.at(f.weights, w), ahead=ahead, **sums) as term:
+            columns = [f.load(self.kind, term.w, v * lanes * F32_BYTES) for v in range(self.vectors)]
+            for r in range(self.rows):
+                if r % BASE_ROWS == 0:
+                    here = self.hidden(term.carried[f"x{r}"])
+                row = f.splat(f.load("float", f.at(here, steps[r % BASE_ROWS])), lanes)
+                for v, column in enumerate(columns):
+                    name = f"sum{r}_{v}"
+                    term.next(**{name: f.fma(row, column, term.carried[name])})
+            if self.spec.lanes_in_place:
+                for line in range(0, self.vectors * lanes * F32_BYTES, LINE_BYTES):
+                    f.prefetch(f.at(term.w, a.term_bytes * LANES_AHEAD + line))
+            f.prefetch(term.ahead)
+            moved = {name: f.at(term.carried[name], F32_BYTES) for name in start}
+            term.next(**moved, w=f.at(term.w, term_bytes), ahead=f.at(term.ahead, f.rate))
+        return {"ahead": term.ahead, **{name: term.carried[name] for name in self.names}}
+
+    def row_steps(self) -> list[Value | int]:
+        """Return how far rows are from their pointer: few numbers, as an address multiplies one by 2 and 4."""
+        f, odd, found = self.f, dict[int, Value](), list[Value | int]([0])
+        for r in range(1, min(self.rows, BASE_ROWS)):
+            low = r & -r
+            if r // low not in odd:
+                odd[r // low] = f.hidden(f.row_step * (r // low))
+            found.append(odd[r // low] * low)
+        return found
+
+    def hidden(self, pointer: Value) -> Value:
+        """Return a pointer that LLVM does not split into one for each row."""
+        return self.f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
+
+    def join(self, sums: list[Value], block: Value, filled: Value) -> None:
+        """Add a block's sums to those of its neighbours in the tree, and carry upward what is complete."""
+        f = self.f
+        bits = f.load("i64", filled)
+        with f.when(f.compare("eq", bits & 1, 0)):
+            for value, place in zip(sums, self.places, strict=True):
+                f.store(value, f.sums, place)
+        with f.otherwise():
+            for value, place in zip(sums, self.places, strict=True):
+                f.store(f.add(f.load(value.type, f.sums, place), value), f.sums, place)
+        f.store(f.op("i64", f"or {bits}, 1"), filled)
+        number, following = (f.load("i64", block, at) for at in (0, BLOCK_BYTES))
+        differ = f.op("i64", f"xor {number}, {following.name}")
+        with f.when(f.compare("ne", differ >> FAN_IN_BITS, 0)):
+            size = self.rows * self.spec.width * F32_BYTES
+            f.call("climb", f.arguments, f.sums, f.value(size), differ, filled)
+
+    def finished(self, sums: list[Value], last: Value, filled: Value) -> None:
+        """Make output of the last block's sums and the others': from registers if it is plain and the tree flat."""
+        f, a = self.f, arguments(self.f, self.spec)
+        plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
+        if self.spec.out != ITEMS:
+            plain = Value(f, "i1", "false")
+        with f.when(f.count < 2):
+            with f.when(plain):
+                self.from_registers(sums)
+            with f.otherwise():
+                for value, place in zip(sums, self.places, strict=True):
+                    f.store(value, f.sums, place)
+                self.finish(f.sums)
+        with f.otherwise():
+            with f.when(plain & f.compare("eq", a.levels, 1)):
+                self.from_registers([
+                    f.add(f.load(self.kind, f.sums, place), value)
+                    for value, place in zip(sums, self.places, strict=True)
+                ])  # fmt: skip
+            with f.otherwise():
+                self.join(sums, last, filled)
+                self.finish(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
+
+    def from_registers(self, sums: list[Value]) -> None:
+        """Round and store vectors."""
+        f, lanes = self.f, self.spec.isa.lanes
+        size = BYTES[self.spec.output]
+        exchanged, kind = self.spec.exchanged, self.kind
+        bias = [] if exchanged else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(self.vectors)]
+        out, of_row = f.out, f.bias
+        for r, values in enumerate(self._by_row(sums)):
+            if exchanged:
+                bias = [f.splat(f.load("float", of_row), lanes)] * self.vectors
+                of_row = f.at(of_row, f.bias_step)
+            for v, value in enumerate(values):
+                total = f.add(f.add(value, f.zeros(self.kind)), bias[v])
+                f.store(narrow(f, self.spec.output, total), out, v * lanes * size)
+            if r + 1 < self.rows:
+                out = f.at(out, f.out_step)
+
+    def _by_row(self, sums: list[Value]) -> Iterator[list[Value]]:
+        for r in range(self.rows):
+            yield sums[r * self.vectors : (r + 1) * self.vectors]
+
+    def finish(self, sums: Value) -> None:
+        """Finish what is in memory."""
+        f = self.f
+        f.call("finish", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, f.out_step, f.left, f.bias_step)
+
+
+def climb(module: Module, spec: DataSpec) -> None:
+    """Emit ``climb``: carry what is complete of a tree upward; bit n of ``filled`` tells whether level n holds sums.
+
+    ``differ`` are the bits in which a block's number and the next one's differ: above, they are below the same node.
+    """
+    f = module.function("climb", arguments="ptr", sums="ptr", size="i64", differ="i64", filled="ptr")
+    a = arguments(f, spec)
+    kind, step = f"<{spec.isa.lanes} x float>", spec.isa.lanes * F32_BYTES
+    with f.loop(a.levels - 1, child=f.sums, differ=f.differ >> FAN_IN_BITS, bit=f.value(1)) as level:
+        parent = f.at(level.child, spec.tile_bytes)
+        with f.when(f.compare("ne", level.differ, 0)):
+            bits, above = f.load("i64", f.filled), level.bit * 2
+            first = f.compare("eq", f.op("i64", f"and {bits}, {above.name}"), 0)
+            with f.loop(f.op("i64", f"udiv {f.size}, {step}"), child=level.child, parent=parent) as each:
+                child = f.load(kind, each.child)
+                with f.when(first):
+                    f.store(child, each.parent)
+                with f.otherwise():
+                    f.store(f.add(f.load(kind, each.parent), child), each.parent)
+                each.next(child=f.at(each.child, step), parent=f.at(each.parent, step))
+            with_parent = f.op("i64", f"or {bits}, {above.name}")
+            f.store(f.op("i64", f"xor {with_parent}, {level.bit.name}"), f.filled)
+        level.next(child=parent, differ=level.differ >> FAN_IN_BITS, bit=level.bit * 2)
+    f.done()

@@ -1,0 +1,123 @@
+"""The cheapest plan of a forward or a data gradient, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from convgrad.formats import F32, FORMATS
+from convgrad.plan import rates
+from convgrad.plan.data.cost import Costs, costs, runs_along, time_ns
+from convgrad.plan.data.cuts import cuts
+from convgrad.plan.data.recipe import TAPS, DataPlan, DataSpec
+from convgrad.plan.data.view import OPERAND, Gather
+from convgrad.plan.machine import Isa, Machine
+from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, Rejected
+from convgrad.spec.order import height_of
+from convgrad.spec.problem import Problem
+
+
+def plans(problem: Problem, view: Gather, machine: Machine, threads: int, most: int | None = None) -> list[DataPlan]:
+    """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
+    specs = kernels(problem, view, machine.isa)
+    found = sorted((costs(view.seen(spec.exchanged), machine, spec) for spec in specs), key=_alone)
+    return sorted((_planned(one, problem, view, machine, threads) for one in found[:most]), key=lambda p: p.time_ms)
+
+
+def plan(problem: Problem, view: Gather, machine: Machine, threads: int) -> DataPlan:
+    """Return the cheapest plan; where there is little to do, that of the kernel which takes anything."""
+    if view.multiply_adds < rates.FEW:
+        return _planned(costs(view, machine, any_layout(problem, view, machine.isa)), problem, view, machine, threads)
+    best, *others = plans(problem, view, machine, threads, rates.KERNELS)
+    return replace(best, rejected=tuple(Rejected(other.words, f"{other.time_ms:.3g} ms") for other in others))
+
+
+def _alone(one: Costs) -> float:
+    return one.alone_ns
+
+
+def any_layout(problem: Problem, view: Gather, isa: Isa) -> DataSpec:
+    """Return the kernel that takes operands however they lie, for whatever is too small for one of its own."""
+    names = (problem.operand_format.name, problem.output_format.name)
+    rows, vectors = isa.tiles[0]
+    return DataSpec(isa, *names, rows, vectors, True, len(view.axes), NEITHER, NEITHER, NEITHER, False)
+
+
+def kernels(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
+    """Yield the kernels for a problem's layouts: of the tiles that registers hold, some heights."""
+    yield from _kernels(problem, view, isa, False)
+    other = view.exchanged
+    if other is not None and view.out[1] != other.out[1] == problem.output_format.dtype.itemsize:
+        yield from _kernels(problem, other, isa, True)
+
+
+def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Iterator[DataSpec]:
+    names = (problem.operand_format.name, problem.output_format.name)
+    data, weights, out = lies(view, *names)
+    in_place = problem.operand_format is F32 and data == ITEMS
+    f32 = problem.operand_format is F32
+    for most, vectors in isa.tiles:
+        if vectors > 2 or (vectors - 1) * isa.lanes >= view.results:
+            continue
+        whole = view.results >= vectors * isa.lanes and view.tap_step is not None and not problem.accumulate
+        once = exchanged or view.positions <= rates.FEW_AGAIN * most  # else caches want them close together
+        ways = (False, True) if f32 and weights == ITEMS and whole and once else (False,)
+        rest = view.results % (vectors * isa.lanes)
+        for rows in range(most, max(1, most - rates.FEWER_HEIGHTS), -1):
+            narrow = vectors > 1 and 0 < rest <= isa.lanes
+            for place in ways:
+                yield DataSpec(
+                    isa, *names, rows, vectors, narrow and not place, len(view.axes), data, weights, out, in_place,
+                    place, exchanged,
+                )  # fmt: skip
+
+
+def lies(view: Gather, operand: str, output: str) -> tuple[str, str, str]:
+    """Return what lies next to each other in data, weights, output."""
+    size, written = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
+    last = view.axes[-1]
+    data = ITEMS if view.data[1] == size or view.terms == 1 else TERMS if last.data == size else NEITHER
+    _, result, term = view.weights
+    if result == size or view.results == 1 == view.taps:
+        weights = ITEMS
+    elif term == size:
+        weights = TERMS
+    else:
+        weights = TAPS if view.taps > 1 and _dense_taps(view, size) else NEITHER
+    if view.out[1] == written and view.results > 1:
+        return data, weights, ITEMS
+    if last.out == written:
+        return data, weights, TERMS
+    return data, weights, ITEMS if view.results == 1 else NEITHER
+
+
+def _dense_taps(view: Gather, size: int) -> bool:
+    """Return whether taps lie one after the other, row-major."""
+    for axis in reversed(view.axes):
+        if axis.kernel > 1 and axis.weights != size:
+            return False
+        size *= axis.kernel
+    return True
+
+
+def _planned(one: Costs, problem: Problem, view: Gather, machine: Machine, threads: int) -> DataPlan:
+    """Return the plan of one kernel, cut in the cheapest way."""
+    view = view.seen(one.spec.exchanged)
+    along = runs_along(view.axes, one.spec.rows, one.spec.vectors)
+    ways = cuts(view, machine, one.spec, threads, along)
+    in_slabs: dict[tuple[int, ...], Costs] = {}
+    timed = []
+    for cut in ways:
+        if cut.slab not in in_slabs:
+            in_slabs[cut.slab] = costs(view, machine, one.spec, cut.slab)
+        timed.append((time_ns(in_slabs[cut.slab], view, machine, cut, threads), cut))
+    time, cut = min(timed, key=lambda each: each[0])
+    return DataPlan(
+        strategy="positions", spec=one.spec, operands=_operands(problem, one.spec), slab=cut.slab, panels=cut.panels,
+        parts=cut.parts, threads=min(threads, cut.tasks), error_height=height_of(problem), time_ms=time / 1e6,
+    )  # fmt: skip
+
+
+def _operands(problem: Problem, spec: DataSpec) -> tuple[str, str]:
+    data = OPERAND[problem.solves_for]
+    return ("weights", data) if spec.exchanged else (data, "weights")

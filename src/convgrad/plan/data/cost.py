@@ -1,0 +1,123 @@
+"""What a kernel costs on a forward or a data gradient, and under a cut of it, in terms of ``rates.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, prod
+
+import numpy as np
+
+from convgrad.formats import FORMATS
+from convgrad.plan import rates
+from convgrad.plan.cost import PACK_NS
+from convgrad.plan.data.cuts import Cut, panels_of, slabs, within
+from convgrad.plan.data.heights import tiles
+from convgrad.plan.data.recipe import TAPS, DataSpec
+from convgrad.plan.data.view import Along, Gather
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import ITEMS, NEITHER, TERMS
+from convgrad.plan.stretches import Part
+
+MOST_BOXES = 1 << 14  # of which the costs are added one by one
+FINISH_NS = {ITEMS: rates.FINISH_LANES_NS, TERMS: rates.FINISH_ROWS_NS, NEITHER: rates.FINISH_NONE_NS}
+WEIGHTS_NS = {
+    ITEMS: rates.PACK_ITEMS_NS, TERMS: rates.PACK_TERMS_NS, TAPS: rates.PACK_TAPS_NS, NEITHER: rates.PACK_NEITHER_NS,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a kernel costs on a problem: arithmetic, output, and packing all data and all weights once."""
+
+    spec: DataSpec
+    compute_ns: float
+    finish_ns: float
+    data_ns: float
+    weights_ns: float
+
+    @property
+    def alone_ns(self) -> float:
+        """One thread's time where nothing is cut."""
+        return self.compute_ns + self.finish_ns + self.data_ns + self.weights_ns
+
+
+def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] = ()) -> Costs:
+    """Return what a kernel costs by slabs of such a size, or as if all were one."""
+    cycle_ns = 2 * machine.isa.lanes / machine.fma_per_ns
+    full, rest = divmod(view.results, spec.width)
+    widths = [spec.vectors] * full
+    if rest:
+        widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
+    size = slab or tuple(axis.extent for axis in view.axes)
+    of_width = {v: _box_cycles(view, spec.rows, v, size) for v in set(widths)}
+    compute = view.groups * sum(of_width[v] for v in widths) * cycle_ns
+    results = view.positions * view.groups * view.results
+    finish = results * FINISH_NS[spec.out]
+    elements = prod(axis.met for axis in view.axes) * view.groups * view.terms
+    read = FORMATS[spec.operand].dtype.itemsize / machine.bytes_per_ns
+    data = elements * (read + (0.0 if spec.in_place else PACK_NS[spec.data]))
+    weights = view.groups * view.taps * view.terms * len(widths) * spec.width * WEIGHTS_NS[spec.weights]
+    if spec.lanes_in_place:
+        weights = 0.0
+    return Costs(spec, compute, finish, data, weights)
+
+
+def time_ns(one: Costs, view: Gather, machine: Machine, cut: Cut, threads: int) -> float:
+    """Return the time under a cut: a thread, or a task, packs the weights it needs, each part of results all data."""
+    groups, parts, slabs = cut.parts
+    chunks = ceil(panels_of(view, one.spec) / parts / cut.panels)  # that a thread packs for each task, if several
+    times = slabs if chunks > 1 else min(slabs, threads)
+    read = parts * chunks * prod(_halo(axis, size) for axis, size in zip(view.axes, cut.slab, strict=True))
+    alone = one.compute_ns + one.finish_ns + one.data_ns * read + one.weights_ns * times
+    share = _largest(view.groups, groups) * _largest(panels_of(view, one.spec), parts)
+    share *= _largest(cut.slabs, slabs) if slabs <= threads else 1 / slabs
+    time = alone * ceil(cut.tasks / threads) * share
+    if threads > 1:
+        time = time * (1 + rates.UNEVEN_BOXES * threads / cut.tasks) + rates.WAKE_NS
+    return time + rates.CALL_NS
+
+
+def _largest(count: int, parts: int) -> float:
+    """Return the share of the largest of so many parts."""
+    return ceil(count / parts) / count
+
+
+def _halo(axis: Along, size: int) -> float:
+    """Return how often slabs of so many positions have a position of the operand packed."""
+    slabs = ceil(axis.extent / size)
+    reach = max((abs(part.by_tap) * (len(part.taps) - 1) for part in axis.parts if part.taps), default=0)
+    return 1 + (slabs - 1) * reach / max(1, axis.met)
+
+
+def _box_cycles(view: Gather, rows: int, vectors: int, slab: tuple[int, ...]) -> float:
+    """Return the cycles of all boxes under one panel: tiles run along the axis of each that wastes least."""
+    work, waste, positions, runs = (np.full(1, start) for start in (1.0, np.inf, 1.0, 1.0))
+    for axis, size in zip(view.axes, slab, strict=True):
+        parts = _parts(axis, size)
+        counts, taps = np.array([(len(part.positions), len(part.taps)) for part in parts], float).T
+        here = np.array([tiles(len(part.positions), rows, vectors)[2] for part in parts])
+        if len(work) * len(parts) > MOST_BOXES:  # as if all of this axis's were alike
+            counts, taps, here = (np.array([(each * counts).sum() / counts.sum()]) for each in (counts, taps, here))
+            many = axis.extent / counts[0]
+            counts = counts * many
+        work = np.multiply.outer(work, counts * taps).ravel()
+        positions = np.multiply.outer(positions, counts).ravel()
+        runs = np.multiply.outer(runs, taps).ravel()
+        waste = np.minimum.outer(waste, here).ravel()
+    begin = rates.BOX_CYCLES * len(runs) + rates.GATHER_RUN_CYCLES * runs.sum()
+    return float((work * waste).sum() * view.terms + begin + rates.ROW_CYCLES * positions.sum())
+
+
+@lru_cache(maxsize=256)
+def _parts(axis: Along, size: int) -> tuple[Part, ...]:
+    """Return the parts of all slabs of an axis."""
+    return tuple(part for one in slabs(axis, size) for part in within(axis, one))
+
+
+@lru_cache(maxsize=1024)
+def runs_along(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
+    """Return the axis that wastes least where the most work is: the last of such."""
+    largest = [max(axis.parts, key=lambda part: len(part.positions) * len(part.taps)) for axis in axes]
+    waste = [tiles(len(part.positions), rows, vectors)[2] for part in largest]
+    return max(a for a, w in enumerate(waste) if w <= min(waste) * rates.ALONG_LAST)

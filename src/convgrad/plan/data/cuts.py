@@ -1,0 +1,107 @@
+"""How a forward or a data gradient is cut: slabs of positions for caches and threads, parts of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import ceil, prod
+
+from convgrad.plan import rates
+from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.data.view import Along, Gather
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.stretches import Part
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Output positions of a slab along each axis, panels packed at a time, parts of groups, panels and slabs."""
+
+    slab: tuple[int, ...]
+    panels: int
+    parts: tuple[int, int, int]
+    slabs: int  # how many there are
+
+    @property
+    def tasks(self) -> int:
+        """How many there are."""
+        return prod(self.parts)
+
+
+def panels_of(view: Gather, spec: DataSpec) -> int:
+    """Return how many panels the results of a group are."""
+    return ceil(view.results / spec.width)
+
+
+def panel_bytes(view: Gather, spec: DataSpec) -> int:
+    """Return what the weights of a panel take, packed."""
+    return view.taps * view.terms * spec.width * F32_BYTES
+
+
+def slabs(axis: Along, size: int) -> list[range]:
+    """Return the slabs of an axis, as equal as can be in so many as positions of ``size`` make."""
+    return [range(first, min(first + size, axis.extent)) for first in range(0, axis.extent, size)]
+
+
+def within(axis: Along, positions: range) -> list[Part]:
+    """Return the parts of an axis within a slab."""
+    found = []
+    for part in axis.parts:
+        step = part.positions.step
+        first = max(0, -((part.positions.start - positions.start) // step))
+        end = max(first, min(len(part.positions), -((part.positions.start - positions.stop) // step)))
+        if first < end:
+            met = part.met + first * part.by_position
+            found.append(Part(part.positions[first:end], part.taps, met, part.by_position, part.by_tap))
+    return found
+
+
+def cuts(view: Gather, machine: Machine, spec: DataSpec, threads: int, runs_along: int) -> Iterator[Cut]:
+    """Yield ways to cut: by positions, by results, by groups; ``runs_along`` is the axis that most tiles run along."""
+    panels, one = panels_of(view, spec), panel_bytes(view, spec)
+    fit = max(1, int(machine.l2_bytes * rates.PANELS_SHARE) // max(1, one))
+    at_once = min(panels, fit if spec.in_place else max(fit, rates.PANELS_BYTES // max(1, one)))
+    wishes = sorted({1, *(threads << n for n in range(4))})
+    for wanted, last in product(wishes, sorted({runs_along, len(view.axes) - 1})):
+        slab = _slab(view, machine, spec, wanted if wanted <= threads else 2 * wanted, last)
+        there = prod(ceil(axis.extent / size) for axis, size in zip(view.axes, slab, strict=True))
+        taken = min(there, wanted)
+        for others in sorted({1, threads, 4 * threads, ceil(panels / at_once)}):
+            groups = min(view.groups, others)
+            parts = min(panels, ceil(others / groups))
+            yield Cut(slab, min(at_once, ceil(panels / parts)), (groups, parts, taken), there)
+
+
+def _slab(view: Gather, machine: Machine, spec: DataSpec, wanted: int, last: int) -> tuple[int, ...]:
+    """Return the positions of a slab along each axis: so many slabs at least, if there can be, which fit in the cache.
+
+    One axis, which most tiles run along, is cut last, and in whole tiles.
+    """
+    most = max(1, int(machine.l2_bytes * rates.SLAB_SHARE))
+    size = [axis.extent for axis in view.axes]
+    for axis in sorted(range(len(size)), key=lambda a: (a == last, a)):
+        extent = size[axis]
+        unit = spec.rows if axis == last else 1
+        have = prod(ceil(a.extent / s) for a, s in zip(view.axes, size, strict=True))
+        room = most if axis != last or all(s == a.extent for s, a in zip(size, view.axes, strict=True)) else 2 * most
+        least = max(1.0, _bytes(view, size) / room, wanted / have)
+        if axis == last and _bytes(view, size) <= rates.SLAB_BYTES:
+            least = min(least, extent / (rates.LEAST_TILES * spec.rows))
+        whole = max(1, int(extent / max(1.0, least)))
+        if whole < extent:
+            size[axis] = ceil(ceil(extent / ceil(extent / whole)) / unit) * unit
+    return tuple(size)
+
+
+def _bytes(view: Gather, size: Sequence[int]) -> int:
+    """Return about what a slab reads, in f32."""
+    return prod(_reach(axis, s) for axis, s in zip(view.axes, size, strict=True)) * view.terms * F32_BYTES
+
+
+def _reach(axis: Along, size: int) -> int:
+    """Return about how many positions of the operand some of the output reach, from the first to the last."""
+    widest = max(axis.parts, key=lambda part: len(part.taps))
+    between = (size - 1) * widest.by_position // max(1, widest.positions.step)
+    return min(axis.met, between + abs(widest.by_tap) * max(0, len(widest.taps) - 1) + 1)

@@ -1,0 +1,113 @@
+"""What a plan of a forward or a data gradient says: the kernel to compile, how work is cut, what it expects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from convgrad.formats import BF16
+from convgrad.plan.machine import Isa
+from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
+
+POSITIONS = "positions"  # the body: rows are output positions, lanes results
+TAPS = "taps"  # what else may lie together in weights
+
+PACKED = {ITEMS: "packed by channels", TERMS: "packed by positions", NEITHER: "packed one by one"}
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """All that a compiled kernel is specialised on: no extents, so that a new shape seldom compiles anything.
+
+    A tile is some output positions, its rows, times vectors of results. Rows meet data as it lies, where f32 terms are
+    neighbours, or packed so; lanes meet weights packed as [tap][term][lane], or as they lie, where f32 results are
+    neighbours. Under one tap both may be exchanged: the same sums, with results as rows and positions as lanes.
+    """
+
+    isa: Isa
+    operand: str  # the operands' format
+    output: str
+    rows: int  # of the highest tile; those below are powers of two
+    vectors: int  # of the widest tile
+    narrow: bool  # whether there are tiles of one vector too
+    axes: int
+    data: str  # what lies next to each other in the data: of terms (ITEMS), of positions of the last axis (TERMS)
+    weights: str  # results (ITEMS), terms (TERMS), taps (TAPS)
+    out: str  # results (ITEMS), positions of the last axis (TERMS)
+    in_place: bool  # rows
+    lanes_in_place: bool = False
+    exchanged: bool = False  # rows are results, lanes positions
+
+    @property
+    def body(self) -> str:
+        """Which nest it runs in."""
+        return POSITIONS
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the terms of a tap are taken in pairs, the second first."""
+        return self.operand == BF16.name
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Rows of the tiles there are."""
+        return heights(self.rows)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Vectors of the tiles there are."""
+        return (self.vectors, 1) if self.narrow and self.vectors > 1 else (self.vectors,)
+
+    @property
+    def width(self) -> int:
+        """Lanes of a panel."""
+        return self.vectors * self.isa.lanes
+
+    @property
+    def tile_bytes(self) -> int:
+        """What the sums of a tile take."""
+        return self.rows * self.width * F32_BYTES
+
+    def __str__(self) -> str:
+        return f"{self.operand} to {self.output}, tile {self.rows}x{self.vectors} of {self.isa}"
+
+
+def heights(rows: int) -> tuple[int, ...]:
+    """Return the rows of a kernel's tiles: the most, and the powers of two below.
+
+    >>> heights(14), heights(4)
+    ((14, 8, 4, 2, 1), (4, 2, 1))
+    """
+    return (rows, *(1 << i for i in reversed(range((rows - 1).bit_length()))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataPlan(Chosen):
+    """How a forward or a data gradient is computed."""
+
+    spec: DataSpec
+    slab: tuple[int, ...]  # output positions along each axis that are computed at a time
+    panels: int  # of results whose weights are packed at a time
+    parts: tuple[int, int, int]  # of the groups, of a group's panels, of the slabs: a task is one of each
+
+    @property
+    def tasks(self) -> int:
+        """Parts of the results times parts of the positions."""
+        return prod(self.parts)
+
+    @property
+    def words(self) -> str:
+        """Strategy, kernel and layouts in one line."""
+        spec, (rows, lanes) = self.spec, self.operands
+        read = "in place" if spec.in_place else PACKED[spec.data]
+        met = "in place" if spec.lanes_in_place else "packed"
+        return f"{self.strategy}: {spec}, rows from {rows} ({read}), lanes from {lanes} ({met})"
+
+    @property
+    def cut(self) -> str:
+        """How the work is cut, in one line."""
+        slab = "x".join(map(str, self.slab))
+        return (
+            f"{' x '.join(map(str, self.parts))} parts of groups, results, positions; weights of "
+            f"{self.panels} panel{'s' * (self.panels > 1)} packed at a time, {slab} positions"
+        )

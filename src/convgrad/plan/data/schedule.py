@@ -1,0 +1,189 @@
+"""A plan of a forward or a data gradient as tables of integers that the compiled driver walks, as long as axes are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import ceil, prod
+
+import numpy as np
+
+from convgrad.plan.data.cuts import panel_bytes, panels_of, slabs, within
+from convgrad.plan.data.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES
+from convgrad.plan.data.heights import tiles
+from convgrad.plan.data.recipe import DataPlan, DataSpec
+from convgrad.plan.data.view import Along, Gather
+from convgrad.plan.joins import levels_of
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import F32_BYTES, TERMS
+from convgrad.plan.stretches import Part
+from convgrad.plan.tables import Schedule
+from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.view import Ints, wrapped
+from convgrad.spec.order import FAN_IN, Order
+
+NOT_ALONG = (
+    512  # 1024ths of a cycle a position: where outputs lie along an axis, tiles run along it unless others save more
+)
+
+
+def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
+    """Return the tables and numbers of a plan for arrays of these strides."""
+    spec = plan.spec
+    view = view.seen(spec.exchanged)
+    cut = [slabs(axis, size) for axis, size in zip(view.axes, plan.slab, strict=True)]
+    reached = [[_reached(axis, one) for one in each] for axis, each in zip(view.axes, cut, strict=True)]
+    most = [max(len(one) for one in each) for each in reached]
+    axes = _axes(view, spec, cut, reached, _steps(view, spec, most))
+    work = [[_work(axis, one) for one in each] for axis, each in zip(view.axes, cut, strict=True)]
+    tables = {
+        "tasks": _tasks(view, plan, work),
+        "slabs": np.array(axes.slabs, np.int64),
+        "parts": np.array([[wrapped(word) for word in row] for row in axes.parts], np.int64),
+    }
+    assert tuple(tables) == TABLES
+    scratch, size = _scratch(view, plan, 0 if spec.in_place else prod(most) * view.terms * F32_BYTES)
+    numbers = {
+        "task_count": len(tables["tasks"]),
+        "results": view.results, "terms": view.terms, "taps": view.taps,
+        "data_group": view.data[0], "data_item": view.data[1],
+        "out_group": view.out[0], "out_item": view.out[1],
+        "weights_group": view.weights[0], "weights_item": view.weights[1], "weights_term": view.weights[2],
+        "bias_item": view.bias, "panels": plan.panels, "accumulate": int(accumulates),
+        **_numbering(view.order), **_lanes(view, spec), **scratch, **axes.numbers,
+    }  # fmt: skip
+    return Schedule(tables, numbers, (0, 0), size, 0, 0, sum(table.nbytes for table in tables.values()))
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """What the driver knows of all axes: rows of SLAB and of PART, and numbers."""
+
+    slabs: list[tuple[int, ...]]
+    parts: list[tuple[int, ...]]
+    numbers: dict[str, int]
+
+
+def _axes(
+    view: Gather, spec: DataSpec, cut: Sequence[Sequence[range]], reached: Sequence[Sequence[range]],
+    steps: Sequence[int],
+) -> _Axes:  # fmt: skip
+    made = _Axes([], [], {})
+    for at, axis in enumerate(view.axes):
+        values = (axis.extent, len(cut[at]), len(made.slabs) * 8 * len(SLAB), axis.kernel, axis.weights, axis.data)
+        made.numbers.update(
+            (f"axis{at}.{word}", value) for word, value in zip(ALONG, (*values, steps[at]), strict=True)
+        )
+        unit = prod(inner.kernel for inner in view.axes[at + 1 :])
+        contiguous = spec.out != TERMS or at == len(view.axes) - 1
+        for one, met in zip(cut[at], reached[at], strict=True):
+            found = [_row(part, axis, steps[at], unit, spec, contiguous) for part in within(axis, one)]
+            made.slabs.append((len(made.parts) * 8 * len(PART), len(found), met.start, len(met)))
+            made.parts.extend(found)
+    return made
+
+
+def _steps(view: Gather, spec: DataSpec, most: Sequence[int]) -> list[int]:
+    """Return how far positions of each axis are apart as tiles read them: ``most`` are what slabs reach."""
+    if spec.in_place:
+        return [axis.data for axis in view.axes]
+    return [prod(most[at + 1 :]) * view.terms * F32_BYTES for at in range(len(most))]
+
+
+def _reached(axis: Along, positions: range) -> range:
+    """Return the operand's positions from the first that a slab meets to the last."""
+    ends = [
+        end
+        for part in within(axis, positions)
+        if part.taps
+        for p in (0, len(part.positions) - 1)
+        for t in (0, len(part.taps) - 1)
+        for end in (part.met + p * part.by_position + t * part.by_tap,)
+    ]
+    return range(min(ends), max(ends) + 1) if ends else range(0)
+
+
+def _row(part: Part, axis: Along, step: int, unit: int, spec: DataSpec, contiguous: bool) -> tuple[int, ...]:
+    """Return a row of PART."""
+    count = len(part.positions)
+    height, many, waste = tiles(count, spec.rows, spec.vectors)
+    first_tap = part.taps.start * unit if part.taps else 0
+    return (
+        count, part.positions.start * axis.out, part.positions.step * axis.out,
+        part.met * step if part.taps else 0, part.by_position * step,
+        len(part.taps), first_tap, part.taps.step * unit, part.by_tap * step,
+        *((F32_BYTES * part.positions.start, F32_BYTES) if spec.exchanged and axis.extent > 1 else (0, 0)),
+        height, many, int(1024 * waste) + (0 if contiguous else NOT_ALONG),
+    )  # fmt: skip
+
+
+def _work(axis: Along, positions: range) -> int:
+    """Return how much a slab of an axis has to do: meetings of positions and taps, and a little for each position."""
+    return sum(len(part.positions) * (4 * len(part.taps) + 1) for part in within(axis, positions))
+
+
+def _tasks(view: Gather, plan: DataPlan, work: list[list[int]]) -> Ints:
+    """Rows of TASK: groups and panels as evenly as can be, slabs in parts that grow smaller.
+
+    The first parts are large, as what lies together is read by one thread; the last small, as all threads end together.
+    """
+    groups, panels, parts = plan.parts
+    weights = np.ones(1)
+    for each in work:
+        weights = np.multiply.outer(weights, np.array(each, float)).ravel()
+    total = np.concatenate([[0.0], np.cumsum(weights)])
+    done = np.arange(1, parts) / parts
+    if parts > plan.threads:
+        done = 1 - (1 - done) ** 2
+    ends = np.searchsorted(total, total[-1] * done, side="left")
+    bounds = sorted({0, *(int(end) for end in ends), len(weights)})
+    rows = [
+        (g0, g1 - g0, p0, p1 - p0, s0, s1 - s0)
+        for g0, g1 in evenly(view.groups, groups)
+        for p0, p1 in evenly(panels_of(view, plan.spec), panels)
+        for s0, s1 in pairwise(bounds)
+    ]
+    return np.array(rows, np.int64)
+
+
+def _numbering(order: Order) -> dict[str, int]:
+    """Return what tells a block's number from a tap and a part of its terms: its units' levels above its own."""
+    below = levels_of(order.blocks)
+    if order.units > 1:
+        step, share = FAN_IN**below, 1
+    else:
+        step, share = order.blocks_a_line, order.lines_a_block
+    return {
+        "line_blocks": order.blocks_a_line, "number_step": step, "number_share": share,
+        "levels": below + levels_of(order.units),
+    }  # fmt: skip
+
+
+def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
+    """Return how far taps, terms and panels of weights are apart."""
+    if spec.lanes_in_place:
+        _, item, term = view.weights
+        return {"tap_bytes": view.tap_step or 0, "term_bytes": term, "panel_bytes": spec.width * item}
+    term = spec.width * F32_BYTES
+    return {"tap_bytes": view.terms * term, "term_bytes": term, "panel_bytes": panel_bytes(view, spec)}
+
+
+def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, int], int]:
+    """Return where what a task keeps is in scratch, and the bytes of all."""
+    spec, order = plan.spec, view.order
+    met = prod(max(len(part.taps) for part in axis.parts) for axis in view.axes)
+    runs = met * order.blocks_a_line + 1
+    levels = below if (below := levels_of(order.blocks) + levels_of(order.units)) else 1
+    sizes = {
+        "sums_at": levels * spec.tile_bytes,
+        "bias_at": (view.axes[-1].extent if spec.exchanged else plan.panels * spec.width) * F32_BYTES,
+        "blocks_at": (runs + 1) * 8 * len(BLOCK),
+        "runs_at": runs * 8 * len(RUN),
+        "weights_at": 0 if spec.lanes_in_place else plan.panels * panel_bytes(view, spec),
+        "data_at": data_bytes,
+        "packed_at": 8,
+    }
+    whole = [ceil(size / LINE_BYTES) * LINE_BYTES for size in sizes.values()]
+    at = [0, *accumulate(whole)]
+    return dict(zip(sizes, at, strict=False)), at[-1] + 4 * LINE_BYTES
