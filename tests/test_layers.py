@@ -130,6 +130,7 @@ ORDERS = {
     ),
     "engines.llvm.data": (
         "arguments",
+        "terms",
         "pack",
         "finish",
         "runs",

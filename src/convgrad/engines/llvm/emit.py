@@ -155,6 +155,11 @@ class Function:
             return pointer
         return self.op("ptr", f"getelementptr i8, {pointer}, {self.value(offset)}")
 
+    def distance(self, pointer: Value, start: Value) -> Value:
+        """Return how many bytes a pointer is behind another."""
+        ends = [self.op("i64", f"ptrtoint {each} to i64") for each in (pointer, start)]
+        return ends[0] - ends[1]
+
     def load(self, kind: str, pointer: Value, offset: Value | int = 0) -> Value:
         """Load from any address: arrays need not be aligned."""
         return self.op(kind, f"load {kind}, {self.at(pointer, offset)}, align 1")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
-from convgrad.formats import F32, FORMATS
+from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import rates
 from convgrad.plan.data.cost import Costs, costs, runs_along, time_ns
-from convgrad.plan.data.cuts import cuts
+from convgrad.plan.data.cuts import cuts, reached_bytes
 from convgrad.plan.data.recipe import TAPS, DataPlan, DataSpec
 from convgrad.plan.data.view import OPERAND, Gather
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, Rejected
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
+
+# Whether rows are read in place where terms are neighbours: of bf16 if to take words apart costs less than a pack.
+PLACES = {F32.name: (True,), BF16.name: (True, False)}
 
 
 def plans(problem: Problem, view: Gather, machine: Machine, threads: int, most: int | None = None) -> list[DataPlan]:
@@ -40,7 +44,7 @@ def any_layout(problem: Problem, view: Gather, isa: Isa) -> DataSpec:
     """Return the kernel that takes operands however they lie, for whatever is too small for one of its own."""
     names = (problem.operand_format.name, problem.output_format.name)
     rows, vectors = isa.tiles[0]
-    return DataSpec(isa, *names, rows, vectors, True, len(view.axes), NEITHER, NEITHER, NEITHER, False)
+    return DataSpec(isa, *names, rows, vectors, True, len(view.axes), NEITHER, NEITHER, NEITHER, True)
 
 
 def kernels(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
@@ -54,7 +58,9 @@ def kernels(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
 def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Iterator[DataSpec]:
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = lies(view, *names)
-    in_place = problem.operand_format is F32 and data == ITEMS
+    places = PLACES.get(names[0], (False,)) if data == ITEMS else (False,)
+    if reached_bytes(view, [1] * len(view.axes)) > rates.SLAB_BYTES:  # too far apart to be packed
+        places = (True,)
     f32 = problem.operand_format is F32
     for most, vectors in isa.tiles:
         if vectors > 2 or (vectors - 1) * isa.lanes >= view.results:
@@ -65,7 +71,9 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
         rest = view.results % (vectors * isa.lanes)
         for rows in range(most, max(1, most - rates.FEWER_HEIGHTS), -1):
             narrow = vectors > 1 and 0 < rest <= isa.lanes
-            for place in ways:
+            for in_place, place in product(places, ways):
+                if in_place and f32 is False and rows * vectors > isa.registers - 2 * isa.spare:
+                    continue
                 yield DataSpec(
                     isa, *names, rows, vectors, narrow and not place, len(view.axes), data, weights, out, in_place,
                     place, exchanged,
@@ -114,6 +122,7 @@ def _planned(one: Costs, problem: Problem, view: Gather, machine: Machine, threa
     time, cut = min(timed, key=lambda each: each[0])
     return DataPlan(
         strategy="positions", spec=one.spec, operands=_operands(problem, one.spec), slab=cut.slab, panels=cut.panels,
+        pass_blocks=cut.pass_blocks,
         parts=cut.parts, threads=min(threads, cut.tasks), error_height=height_of(problem), time_ms=time / 1e6,
     )  # fmt: skip
 

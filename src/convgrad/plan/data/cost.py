@@ -11,13 +11,12 @@ import numpy as np
 from convgrad.formats import FORMATS
 from convgrad.plan import rates
 from convgrad.plan.cost import PACK_NS
-from convgrad.plan.data.cuts import Cut, panels_of, slabs, within
+from convgrad.plan.data.cuts import Cut, panel_bytes, panels_of, parts_of
 from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.recipe import TAPS, DataSpec
 from convgrad.plan.data.view import Along, Gather
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import ITEMS, NEITHER, TERMS
-from convgrad.plan.stretches import Part
 
 MOST_BOXES = 1 << 14  # of which the costs are added one by one
 FINISH_NS = {ITEMS: rates.FINISH_LANES_NS, TERMS: rates.FINISH_ROWS_NS, NEITHER: rates.FINISH_NONE_NS}
@@ -52,6 +51,10 @@ def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] 
     size = slab or tuple(axis.extent for axis in view.axes)
     of_width = {v: _box_cycles(view, spec.rows, v, size) for v in set(widths)}
     compute = view.groups * sum(of_width[v] for v in widths) * cycle_ns
+    if spec.in_place and spec.data != ITEMS:
+        compute *= rates.TERMS_APART
+    elif spec.in_pairs:
+        compute *= rates.WORDS
     results = view.positions * view.groups * view.results
     finish = results * FINISH_NS[spec.out]
     elements = prod(axis.met for axis in view.axes) * view.groups * view.terms
@@ -66,10 +69,14 @@ def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] 
 def time_ns(one: Costs, view: Gather, machine: Machine, cut: Cut, threads: int) -> float:
     """Return the time under a cut: a thread, or a task, packs the weights it needs, each part of results all data."""
     groups, parts, slabs = cut.parts
+    compute = one.compute_ns
+    if not one.spec.lanes_in_place and not cut.pass_blocks:
+        over = panel_bytes(view, one.spec) / machine.l2_bytes - rates.PANELS_SHARE
+        compute *= 1 + rates.PANEL_FROM_FAR * min(max(0.0, over), 1.0)
     chunks = ceil(panels_of(view, one.spec) / parts / cut.panels)  # that a thread packs for each task, if several
     times = slabs if chunks > 1 else min(slabs, threads)
     read = parts * chunks * prod(_halo(axis, size) for axis, size in zip(view.axes, cut.slab, strict=True))
-    alone = one.compute_ns + one.finish_ns + one.data_ns * read + one.weights_ns * times
+    alone = compute + one.finish_ns + one.data_ns * read + one.weights_ns * times
     share = _largest(view.groups, groups) * _largest(panels_of(view, one.spec), parts)
     share *= _largest(cut.slabs, slabs) if slabs <= threads else 1 / slabs
     time = alone * ceil(cut.tasks / threads) * share
@@ -94,7 +101,7 @@ def _box_cycles(view: Gather, rows: int, vectors: int, slab: tuple[int, ...]) ->
     """Return the cycles of all boxes under one panel: tiles run along the axis of each that wastes least."""
     work, waste, positions, runs = (np.full(1, start) for start in (1.0, np.inf, 1.0, 1.0))
     for axis, size in zip(view.axes, slab, strict=True):
-        parts = _parts(axis, size)
+        parts = parts_of(axis, size)
         counts, taps = np.array([(len(part.positions), len(part.taps)) for part in parts], float).T
         here = np.array([tiles(len(part.positions), rows, vectors)[2] for part in parts])
         if len(work) * len(parts) > MOST_BOXES:  # as if all of this axis's were alike
@@ -107,12 +114,6 @@ def _box_cycles(view: Gather, rows: int, vectors: int, slab: tuple[int, ...]) ->
         waste = np.minimum.outer(waste, here).ravel()
     begin = rates.BOX_CYCLES * len(runs) + rates.GATHER_RUN_CYCLES * runs.sum()
     return float((work * waste).sum() * view.terms + begin + rates.ROW_CYCLES * positions.sum())
-
-
-@lru_cache(maxsize=256)
-def _parts(axis: Along, size: int) -> tuple[Part, ...]:
-    """Return the parts of all slabs of an axis."""
-    return tuple(part for one in slabs(axis, size) for part in within(axis, one))
 
 
 @lru_cache(maxsize=1024)

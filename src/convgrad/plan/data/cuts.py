@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import ceil, prod
 
 from convgrad.plan import rates
+from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.data.view import Along, Gather
-from convgrad.plan.machine import Machine
+from convgrad.plan.joins import levels_of
+from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.stretches import Part
+from convgrad.spec.order import BLOCK
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Cut:
     panels: int
     parts: tuple[int, int, int]
     slabs: int  # how many there are
+    pass_blocks: int = 0  # blocks of terms under which all tiles of a box go before the next; 0: all
 
     @property
     def tasks(self) -> int:
@@ -58,6 +63,12 @@ def within(axis: Along, positions: range) -> list[Part]:
     return found
 
 
+@lru_cache(maxsize=256)
+def parts_of(axis: Along, size: int) -> tuple[Part, ...]:
+    """Return the parts of all slabs of an axis."""
+    return tuple(part for one in slabs(axis, size) for part in within(axis, one))
+
+
 def cuts(view: Gather, machine: Machine, spec: DataSpec, threads: int, runs_along: int) -> Iterator[Cut]:
     """Yield ways to cut: by positions, by results, by groups; ``runs_along`` is the axis that most tiles run along."""
     panels, one = panels_of(view, spec), panel_bytes(view, spec)
@@ -72,6 +83,50 @@ def cuts(view: Gather, machine: Machine, spec: DataSpec, threads: int, runs_alon
             groups = min(view.groups, others)
             parts = min(panels, ceil(others / groups))
             yield Cut(slab, min(at_once, ceil(panels / parts)), (groups, parts, taken), there)
+    if not spec.lanes_in_place and one > machine.l2_bytes * rates.PANELS_SHARE:
+        yield from _in_passes(view, machine, spec, threads)
+
+
+def _in_passes(view: Gather, machine: Machine, spec: DataSpec, threads: int) -> Iterator[Cut]:
+    """Yield ways in which all tiles of a box meet some blocks of a panel before others: these stay in the cache."""
+    blocks = max(1, int(machine.l2_bytes * rates.PASS_SHARE) // (BLOCK * spec.width * F32_BYTES))
+    panels = panels_of(view, spec)
+    for wanted in (1, threads, 2 * threads):
+        slab = _whole_slab(view, wanted)
+        if most_tiles(view, slab, spec) * tile_sums(view, spec) > rates.WAITING_BYTES:
+            continue
+        there = prod(ceil(axis.extent / size) for axis, size in zip(view.axes, slab, strict=True))
+        for parts in sorted({min(panels, threads), min(panels, 2 * threads), panels}):
+            yield Cut(slab, 1, (1, parts, min(there, wanted)), there, blocks)
+
+
+def _whole_slab(view: Gather, wanted: int) -> tuple[int, ...]:
+    """Return slabs as large as can be where there are to be so many, cut along the first axes."""
+    size = []
+    for axis in view.axes:
+        parts = min(axis.extent, wanted)
+        size.append(ceil(axis.extent / parts))
+        wanted = ceil(wanted / parts)
+    return tuple(size)
+
+
+def tile_sums(view: Gather, spec: DataSpec) -> int:
+    """Return what the sums of a tile take that wait: those of each level, and which of them there are."""
+    return levels(view) * spec.tile_bytes + LINE_BYTES
+
+
+def levels(view: Gather) -> int:
+    """Return the levels of the tree of blocks; one at least, for the sums of a tile."""
+    return max(1, levels_of(view.order.blocks) + levels_of(view.order.units))
+
+
+def most_tiles(view: Gather, slab: Sequence[int], spec: DataSpec) -> int:
+    """Return the most tiles that a box of slabs of such a size may have, whichever axis they run along."""
+    longest = [
+        max(len(part.positions) for part in parts_of(axis, size)) for axis, size in zip(view.axes, slab, strict=True)
+    ]
+    along = [tiles(count, spec.rows, spec.vectors)[1] for count in longest]
+    return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
 
 
 def _slab(view: Gather, machine: Machine, spec: DataSpec, wanted: int, last: int) -> tuple[int, ...]:
@@ -86,8 +141,8 @@ def _slab(view: Gather, machine: Machine, spec: DataSpec, wanted: int, last: int
         unit = spec.rows if axis == last else 1
         have = prod(ceil(a.extent / s) for a, s in zip(view.axes, size, strict=True))
         room = most if axis != last or all(s == a.extent for s, a in zip(size, view.axes, strict=True)) else 2 * most
-        least = max(1.0, _bytes(view, size) / room, wanted / have)
-        if axis == last and _bytes(view, size) <= rates.SLAB_BYTES:
+        least = max(1.0, reached_bytes(view, size) / room, wanted / have)
+        if axis == last and reached_bytes(view, size) <= rates.SLAB_BYTES:
             least = min(least, extent / (rates.LEAST_TILES * spec.rows))
         whole = max(1, int(extent / max(1.0, least)))
         if whole < extent:
@@ -95,7 +150,7 @@ def _slab(view: Gather, machine: Machine, spec: DataSpec, wanted: int, last: int
     return tuple(size)
 
 
-def _bytes(view: Gather, size: Sequence[int]) -> int:
+def reached_bytes(view: Gather, size: Sequence[int]) -> int:
     """Return about what a slab reads, in f32."""
     return prod(_reach(axis, s) for axis, s in zip(view.axes, size, strict=True)) * view.terms * F32_BYTES
 

@@ -16,6 +16,8 @@ NUMBERS = (
     "line_blocks",  # that the terms of a tap are cut into
     "number_step", "number_share",  # a block's number is (tap * step + its number in the tap) / share
     "levels",  # of the tree of blocks
+    "pass_blocks", "tile_sums",  # blocks under which all tiles go at a time; bytes of a tile's sums that wait for more
+    "term_step",  # bytes of data from a term to the next, as tiles read them
     "tap_bytes", "term_bytes",  # of weights from a tap, a term to the next, as tiles read them
     "panels", "panel_bytes",  # at a time; of one, as they are read
     "data_at", "weights_at", "bias_at", "runs_at", "blocks_at", "sums_at", "packed_at",  # in scratch
@@ -38,7 +40,7 @@ PART = (
     "height", "tiles", "waste",  # of tiles along this axis: rows, how many, and cycles a position in 1024ths
 )  # fmt: skip
 RUN = ("data", "weights", "count")  # terms that lie together in both: bytes, bytes
-BLOCK = ("number", "runs")
+BLOCK = ("number", "runs", "run")  # its number, how many runs, and bytes to the first
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from convgrad.formats import BF16
+from convgrad.formats import BF16, FORMATS
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
 
@@ -19,9 +19,9 @@ PACKED = {ITEMS: "packed by channels", TERMS: "packed by positions", NEITHER: "p
 class DataSpec:
     """All that a compiled kernel is specialised on: no extents, so that a new shape seldom compiles anything.
 
-    A tile is some output positions, its rows, times vectors of results. Rows meet data as it lies, where f32 terms are
-    neighbours, or packed so; lanes meet weights packed as [tap][term][lane], or as they lie, where f32 results are
-    neighbours. Under one tap both may be exchanged: the same sums, with results as rows and positions as lanes.
+    A tile is some output positions, its rows, times vectors of results. Rows meet data as it lies, or packed in f32;
+    lanes meet weights packed as [tap][term][lane], or as they lie, where f32 results are neighbours. Under one tap both
+    may be exchanged: the same sums, with results as rows and positions as lanes.
     """
 
     isa: Isa
@@ -47,6 +47,16 @@ class DataSpec:
     def pairs(self) -> bool:
         """Whether the terms of a tap are taken in pairs, the second first."""
         return self.operand == BF16.name
+
+    @property
+    def item_bytes(self) -> int:
+        """What a term of the operands takes, as it lies."""
+        return FORMATS[self.operand].dtype.itemsize
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether rows in place are read two terms at a time."""
+        return self.in_place and self.pairs
 
     @property
     def heights(self) -> tuple[int, ...]:
@@ -88,6 +98,7 @@ class DataPlan(Chosen):
     spec: DataSpec
     slab: tuple[int, ...]  # output positions along each axis that are computed at a time
     panels: int  # of results whose weights are packed at a time
+    pass_blocks: int  # under which all tiles of a box go before the next; 0: each under all of its own
     parts: tuple[int, int, int]  # of the groups, of a group's panels, of the slabs: a task is one of each
 
     @property
@@ -99,7 +110,7 @@ class DataPlan(Chosen):
     def words(self) -> str:
         """Strategy, kernel and layouts in one line."""
         spec, (rows, lanes) = self.spec, self.operands
-        read = "in place" if spec.in_place else PACKED[spec.data]
+        read = ("in place" if spec.data == ITEMS else "in place, apart") if spec.in_place else PACKED[spec.data]
         met = "in place" if spec.lanes_in_place else "packed"
         return f"{self.strategy}: {spec}, rows from {rows} ({read}), lanes from {lanes} ({met})"
 
@@ -107,7 +118,8 @@ class DataPlan(Chosen):
     def cut(self) -> str:
         """How the work is cut, in one line."""
         slab = "x".join(map(str, self.slab))
+        passes = f", {self.pass_blocks} blocks of terms" if self.pass_blocks else ""
         return (
             f"{' x '.join(map(str, self.parts))} parts of groups, results, positions; weights of "
-            f"{self.panels} panel{'s' * (self.panels > 1)} packed at a time, {slab} positions"
+            f"{self.panels} panel{'s' * (self.panels > 1)} packed at a time{passes}, {slab} positions"
         )

@@ -9,7 +9,7 @@ from math import ceil, prod
 
 import numpy as np
 
-from convgrad.plan.data.cuts import panel_bytes, panels_of, slabs, within
+from convgrad.plan.data.cuts import levels, most_tiles, panel_bytes, panels_of, slabs, tile_sums, within
 from convgrad.plan.data.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES
 from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.recipe import DataPlan, DataSpec
@@ -21,7 +21,7 @@ from convgrad.plan.stretches import Part
 from convgrad.plan.tables import Schedule
 from convgrad.plan.tasks import parts as evenly
 from convgrad.plan.view import Ints, wrapped
-from convgrad.spec.order import FAN_IN, Order
+from convgrad.spec.order import FAN_IN
 
 NOT_ALONG = (
     512  # 1024ths of a cycle a position: where outputs lie along an axis, tiles run along it unless others save more
@@ -50,8 +50,9 @@ def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
         "data_group": view.data[0], "data_item": view.data[1],
         "out_group": view.out[0], "out_item": view.out[1],
         "weights_group": view.weights[0], "weights_item": view.weights[1], "weights_term": view.weights[2],
+        "term_step": view.data[1] if spec.in_place else F32_BYTES,
         "bias_item": view.bias, "panels": plan.panels, "accumulate": int(accumulates),
-        **_numbering(view.order), **_lanes(view, spec), **scratch, **axes.numbers,
+        **_numbering(view), **_lanes(view, spec), **scratch, **axes.numbers,
     }  # fmt: skip
     return Schedule(tables, numbers, (0, 0), size, 0, 0, sum(table.nbytes for table in tables.values()))
 
@@ -147,16 +148,16 @@ def _tasks(view: Gather, plan: DataPlan, work: list[list[int]]) -> Ints:
     return np.array(rows, np.int64)
 
 
-def _numbering(order: Order) -> dict[str, int]:
+def _numbering(view: Gather) -> dict[str, int]:
     """Return what tells a block's number from a tap and a part of its terms: its units' levels above its own."""
-    below = levels_of(order.blocks)
+    order = view.order
     if order.units > 1:
-        step, share = FAN_IN**below, 1
+        step, share = FAN_IN ** levels_of(order.blocks), 1
     else:
         step, share = order.blocks_a_line, order.lines_a_block
     return {
         "line_blocks": order.blocks_a_line, "number_step": step, "number_share": share,
-        "levels": below + levels_of(order.units),
+        "levels": levels(view),
     }  # fmt: skip
 
 
@@ -174,9 +175,9 @@ def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, i
     spec, order = plan.spec, view.order
     met = prod(max(len(part.taps) for part in axis.parts) for axis in view.axes)
     runs = met * order.blocks_a_line + 1
-    levels = below if (below := levels_of(order.blocks) + levels_of(order.units)) else 1
+    sums = tile_sums(view, spec)
     sizes = {
-        "sums_at": levels * spec.tile_bytes,
+        "sums_at": sums * (most_tiles(view, plan.slab, spec) if plan.pass_blocks else 1),
         "bias_at": (view.axes[-1].extent if spec.exchanged else plan.panels * spec.width) * F32_BYTES,
         "blocks_at": (runs + 1) * 8 * len(BLOCK),
         "runs_at": runs * 8 * len(RUN),
@@ -186,4 +187,5 @@ def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, i
     }
     whole = [ceil(size / LINE_BYTES) * LINE_BYTES for size in sizes.values()]
     at = [0, *accumulate(whole)]
-    return dict(zip(sizes, at, strict=False)), at[-1] + 4 * LINE_BYTES
+    waiting = {"pass_blocks": plan.pass_blocks or runs, "tile_sums": sums if plan.pass_blocks else 0}
+    return {**dict(zip(sizes, at, strict=False)), **waiting}, at[-1] + 4 * LINE_BYTES

@@ -12,12 +12,12 @@ from functools import reduce
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import stored, widen
 from convgrad.engines.llvm.data import pack
-from convgrad.engines.llvm.data.arguments import PART_BYTES, SLAB_BYTES, along, arguments
+from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, PART_BYTES, SLAB_BYTES, along, arguments
 from convgrad.engines.llvm.data.finish import finish
 from convgrad.engines.llvm.data.runs import runs
 from convgrad.engines.llvm.data.tile import climb, tile
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.plan.data.fields import PART, SLAB, TASK
+from convgrad.plan.data.fields import BLOCK, PART, SLAB, TASK
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.recipe import F32_BYTES
 
@@ -199,12 +199,14 @@ def _box(module: Module, spec: DataSpec) -> None:
         "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width, "rate": rate,
     }  # fmt: skip
 
+    waiting = f.room("i64", 1)  # bytes to the sums of the next tile, where they wait for more blocks
+
     def lines(at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
         if at == spec.axes:
             f.call(
-                "tiles", f.arguments, f.at(f.scratch, a.sums_at), *lists, blocks, data, panel["weights"], out,
-                panel["bias"], step, best["out_step"], last, panel["rate"], panel["left"], height, best["tiles"],
-                best["count"], best["bias"],
+                "tiles", f.arguments, f.at(f.scratch, a.sums_at), panel["runs"], panel["blocks"], panel["count"], data,
+                panel["weights"], out, panel["bias"], step, best["out_step"], last, panel["rate"], panel["left"],
+                height, best["tiles"], best["count"], best["bias"], panel["begins"], panel["ends"], waiting,
             )  # fmt: skip
             return
         count = f.select(f.compare("eq", which, at), f.value(1), parts[at].count)
@@ -220,7 +222,16 @@ def _box(module: Module, spec: DataSpec) -> None:
             "weights": f.at(each.weights, first * a.weights_item) if spec.lanes_in_place else each.weights,
             "bias": _row_bias(f, spec, each.bias, parts), "rate": each.rate, "left": a.results - first,
         }  # fmt: skip
-        with f.when(going(f, a)):
+        passes = f.most(f.op("i64", f"udiv {blocks + a.pass_blocks - 1}, {a.pass_blocks.name}"), 1)
+        with f.loop(passes) as some, f.when(going(f, a)):
+            done = some.index * a.pass_blocks
+            there = f.at(lists[1], done * BLOCK_BYTES)
+            panel |= {
+                "runs": f.at(lists[0], f.load("i64", there, 8 * BLOCK.index("run"))), "blocks": there,
+                "count": f.least(blocks - done, a.pass_blocks), "begins": f.compare("eq", some.index, 0),
+                "ends": f.compare("eq", some.index, passes - 1),
+            }  # fmt: skip
+            f.store(f.value(0), waiting)
             lines(0, panel, data, f.at(out, first * a.out_item))
         each.next(
             weights=each.weights if spec.lanes_in_place else f.at(each.weights, a.panel_bytes),
@@ -242,7 +253,7 @@ def _tiles(module: Module, spec: DataSpec) -> None:
     f = module.function(
         "tiles", arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", block_count="i64", data="ptr", weights="ptr",
         out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64", height="i64",
-        tiles="i64", count="i64", bias_step="i64",
+        tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
     )  # fmt: skip
     with f.loop(f.tiles) as each:
         wanted = each.index * f.height
@@ -250,9 +261,11 @@ def _tiles(module: Module, spec: DataSpec) -> None:
         data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
         ahead = f.at(f.at(data, f.height * f.row_step), f.last)
         bias = f.at(f.bias, first * f.bias_step) if spec.exchanged else f.bias
+        at = f.load("i64", f.waiting)
+        f.store(at + arguments(f, spec).tile_sums, f.waiting)
         given = (
-            f.arguments, f.sums, f.runs, f.blocks, f.block_count, data, f.weights, out, bias, f.row_step, f.out_step,
-            ahead, f.rate, f.left, wanted - first, f.bias_step,
+            f.arguments, f.at(f.sums, at), f.runs, f.blocks, f.block_count, data, f.weights, out, bias, f.row_step,
+            f.out_step, ahead, f.rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
         )  # fmt: skip
 
         def by_width(rows: int, among: Sequence[int], given: tuple[Value, ...] = given) -> None:

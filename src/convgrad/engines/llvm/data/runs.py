@@ -13,11 +13,10 @@ from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, argumen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.data.fields import BLOCK, PART, RUN
 from convgrad.plan.data.recipe import DataSpec
-from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 BEYOND = -1  # the number behind the last block's: it differs in every bit that counts
-STATE = ("run", "block", "number", "data", "weights", "terms", "inside", "blocks", "all", "last")
+STATE = ("run", "start", "block", "number", "data", "weights", "terms", "inside", "blocks", "all", "last")
 
 
 def runs(module: Module, spec: DataSpec) -> None:
@@ -38,12 +37,13 @@ def runs(module: Module, spec: DataSpec) -> None:
     a = arguments(f, spec)
     parts = [columns(f, f.parameters[f"part{axis}"], PART) for axis in axes]
     begin = {
-        "run": f.at(f.runs, -RUN_BYTES), "block": f.at(f.blocks, -BLOCK_BYTES), "number": f.value(BEYOND),
-        "data": f.value(0), "weights": f.value(0), "terms": f.value(0), "inside": f.value(0), "blocks": f.value(0),
-        "all": f.value(0), "last": f.value(0),
+        "run": f.at(f.runs, -RUN_BYTES), "start": f.runs, "block": f.at(f.blocks, -BLOCK_BYTES),
+        "number": f.value(BEYOND),
+        **dict.fromkeys(("data", "weights", "terms", "inside", "blocks", "all", "last"), f.value(0)),
     }  # fmt: skip
     state = _taps(f, spec, a, parts, begin, (f.value(0), f.value(0)), a.tap_bytes)
     f.store(f.value(BEYOND), state["block"], BLOCK_BYTES + 8 * BLOCK.index("number"))
+    f.store(f.value(0), f.blocks, 8 * BLOCK.index("run"))
     for at, name in enumerate(("blocks", "all", "last")):
         f.store(state[name], f.counted, 8 * at)
     f.done()
@@ -77,9 +77,11 @@ def _tap(
         new_block = f.compare("ne", number, s["number"])
         follows = f.compare("eq", s["data"], part.met) & f.compare("eq", s["weights"], part.packed)
         joins = follows & f.compare("eq", number, s["number"])
+        if spec.in_pairs:  # an odd last term is no half of a pair with the next tap's first
+            joins = joins & f.compare("eq", s["terms"] & 1, 0)
         run = f.select(joins, s["run"], f.at(s["run"], RUN_BYTES))
         terms = f.select(joins, s["terms"] + count, count)
-        data_bytes, weight_bytes = count * F32_BYTES, count * a.term_bytes
+        data_bytes, weight_bytes = count * a.term_step, count * a.term_bytes
         first = {
             "data": f.select(joins, f.load("i64", run, 0), part.met),
             "weights": f.select(joins, f.load("i64", run, 8), part.packed),
@@ -92,9 +94,12 @@ def _tap(
         inside = f.select(new_block, f.value(1), s["inside"] + more)
         f.store(number, block, 8 * BLOCK.index("number"))
         f.store(inside, block, 8 * BLOCK.index("runs"))
+        start = f.select(new_block, run, s["start"])
+        f.store(f.distance(start, f.runs), block, 8 * BLOCK.index("run"))
         part.next(
             left=part.left - count, met=part.met + data_bytes, packed=part.packed + weight_bytes, run=run, block=block,
-            number=number, data=part.met + data_bytes, weights=part.packed + weight_bytes, terms=terms, inside=inside,
+            start=start, number=number, data=part.met + data_bytes, weights=part.packed + weight_bytes, terms=terms,
+            inside=inside,
             blocks=f.select(new_block, s["blocks"] + 1, s["blocks"]), all=s["all"] + count, last=part.met,
         )  # fmt: skip
     return {name: part.carried[name] for name in STATE}

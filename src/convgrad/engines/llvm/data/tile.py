@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from convgrad.engines.llvm.convert import BYTES, narrow
 from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, arguments
+from convgrad.engines.llvm.data.terms import Terms, terms_of
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.data.fields import BLOCK, RUN
 from convgrad.plan.data.recipe import DataSpec
@@ -23,13 +24,14 @@ def tile(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
     """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, runs, terms of data[r] * weights[v], finished into ``out``.
 
     A row is a position, ``row_step`` bytes from the next in data and ``out_step`` in the output. Blocks are joined by
-    their numbers in the 16-ary tree: a node is carried upward where the next number is not below it any more. What the
-    next tile reads, from ``next`` on, is asked for at an even rate: ``rate`` bytes a term.
+    their numbers in the 16-ary tree: a node is carried upward where the next number is not below it any more. Sums may
+    wait for more blocks: ``begins`` and ``ends`` tell the first of a tile and the last. What the next tile reads, from
+    ``next`` on, is asked for at an even rate: ``rate`` bytes a term.
     """
     f = module.function(
         f"tile{rows}_{vectors}", arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", count="i64", data="ptr",
         weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", next="ptr", rate="i64", left="i64",
-        skip="i64", bias_step="i64",
+        skip="i64", bias_step="i64", begins="i1", ends="i1",
     )  # fmt: skip
     _Tile(f, spec, rows, vectors).blocks()
     f.done()
@@ -64,43 +66,66 @@ class _Tile:
         """All blocks: the sums of each but the last are joined with others', the last's finished with those."""
         f = self.f
         zeros = {name: f.zeros(self.kind) for name in self.names}
-        filled = f.op("ptr", "alloca i64, align 8")
-        f.store(f.value(0), filled)
+        filled = f.at(f.sums, arguments(f, self.spec).levels * self.spec.tile_bytes)
+        with f.when(f.begins):
+            f.store(f.value(0), filled)
+        joined = f.select(f.ends, f.count - 1, f.count)
         with f.loop(f.count, block=f.blocks, run=f.runs, ahead=f.next, **zeros) as block:
             runs = f.load("i64", block.block, 8 * BLOCK.index("runs"))
             with f.loop(runs, run=block.run, ahead=block.ahead, **zeros) as run:
                 after = self.run(run.run, run.ahead, {name: run.carried[name] for name in self.names})
-                run.next(run=f.at(run.run, RUN_BYTES), **after)
+                kept = {name: after[name] for name in ("ahead", *self.names)}
+                run.next(run=f.at(run.run, RUN_BYTES), **kept)
             sums = {name: run.carried[name] for name in self.names}
-            with f.when(block.index < f.count - 1):
+            with f.when(block.index < joined):
                 self.join(list(sums.values()), block.block, filled)
             block.next(block=f.at(block.block, BLOCK_BYTES), run=run.run, ahead=run.ahead, **sums)
-        self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK_BYTES), filled)
+        with f.when(f.ends):
+            self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK_BYTES), filled)
 
     def run(self, run: Value, ahead: Value, sums: dict[str, Value]) -> dict[str, Value]:
         """Terms that lie together in data and in weights."""
-        f, lanes = self.f, self.spec.isa.lanes
+        f = self.f
         x, w, count = (f.load("i64", run, 8 * RUN.index(name)) for name in RUN)
-        steps = self.row_steps()
         a = arguments(f, self.spec)
+        begin = {
+            **{f"x{b}": f.at(f.at(f.data, x), f.row_step * b) for b in range(0, self.rows, BASE_ROWS)},
+            "w": f.at(f.weights, w), "ahead": ahead, **sums,
+        }  # fmt: skip
         term_bytes: Value | int = a.term_bytes if self.spec.lanes_in_place else self.spec.width * F32_BYTES
-        start = {f"x{b}": f.at(f.at(f.data, x), f.row_step * b) for b in range(0, self.rows, BASE_ROWS)}
-        with f.loop(count, **start, w=f.at(f.weights, w), ahead=ahead, **sums) as term:
-            columns = [f.load(self.kind, term.w, v * lanes * F32_BYTES) for v in range(self.vectors)]
-            for r in range(self.rows):
-                if r % BASE_ROWS == 0:
-                    here = self.hidden(term.carried[f"x{r}"])
-                row = f.splat(f.load("float", f.at(here, steps[r % BASE_ROWS])), lanes)
-                for v, column in enumerate(columns):
-                    name = f"sum{r}_{v}"
-                    term.next(**{name: f.fma(row, column, term.carried[name])})
+        steps = self.row_steps()
+        read = terms_of(self.spec, a)
+        if len(read.together) == 1:
+            return self.terms(count, begin, steps, term_bytes, read)
+        pairs = self.terms(count >> 1, begin, steps, term_bytes, read)
+        return self.terms(count & 1, pairs, steps, term_bytes, replace(read, together=((0, read.alone),)))
+
+    def terms(
+        self, count: Value, begin: dict[str, Value], steps: list[Value | int], term_bytes: Value | int, read: Terms
+    ) -> dict[str, Value]:
+        """A loop over terms, as many at a time as are read together."""
+        f, lanes = self.f, self.spec.isa.lanes
+        with f.loop(count, **begin) as term:
+            sums, w = {name: term.carried[name] for name in self.names}, term.w
+            for behind, part in read.together:
+                columns = [f.load(self.kind, w, v * lanes * F32_BYTES) for v in range(self.vectors)]
+                for r in range(self.rows):
+                    if r % BASE_ROWS == 0:
+                        here = f.at(self.hidden(term.carried[f"x{r}"]), behind)
+                    row = part(f, f.at(here, steps[r % BASE_ROWS]), lanes)
+                    for v, column in enumerate(columns):
+                        name = f"sum{r}_{v}"
+                        sums[name] = f.fma(row, column, sums[name])
+                w = f.at(w, term_bytes)
             if self.spec.lanes_in_place:
                 for line in range(0, self.vectors * lanes * F32_BYTES, LINE_BYTES):
-                    f.prefetch(f.at(term.w, a.term_bytes * LANES_AHEAD + line))
+                    f.prefetch(f.at(w, arguments(f, self.spec).term_bytes * LANES_AHEAD + line))
             f.prefetch(term.ahead)
-            moved = {name: f.at(term.carried[name], F32_BYTES) for name in start}
-            term.next(**moved, w=f.at(term.w, term_bytes), ahead=f.at(term.ahead, f.rate))
-        return {"ahead": term.ahead, **{name: term.carried[name] for name in self.names}}
+            many = len(read.together)
+            step = read.step * many
+            moved = {name: f.at(term.carried[name], step) for name in begin if name[0] == "x"}
+            term.next(**moved, w=w, ahead=f.at(term.ahead, f.rate * many), **sums)
+        return {name: term.carried[name] for name in begin}
 
     def row_steps(self) -> list[Value | int]:
         """Return how far rows are from their pointer: few numbers, as an address multiplies one by 2 and 4."""
@@ -139,7 +164,7 @@ class _Tile:
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
         if self.spec.out != ITEMS:
             plain = Value(f, "i1", "false")
-        with f.when(f.count < 2):
+        with f.when(f.begins & (f.count < 2)):
             with f.when(plain):
                 self.from_registers(sums)
             with f.otherwise():
