@@ -19,6 +19,7 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
 from convgrad.host import cpu_fields, cpu_model, usable_cores
+from convgrad.plan.roles import ROLES
 
 _VARIABLES = ("CONVGRAD_NUM_THREADS", "CONVGRAD_MAX_ISA", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -54,13 +55,15 @@ def collect() -> dict[str, Any]:
 
 
 def _engine() -> str:
-    """Say what computes: weight gradients and bias gradients on generated kernels where they can be had."""
+    """Say what computes: generated kernels where they can be had, NumPy what they leave."""
     try:
         isa = isas.isa()
     except ConvgradError as error:
         return str(error)
-    generated = f"generated for weight and bias gradients ({isa}: same bits everywhere); " if isa else ""
-    return f"{generated}numpy for the rest (keeps the error bound)" if isa else f"numpy only: {isas.why_no_isa()}"
+    if isa is None:
+        return f"numpy only (keeps the error bound): {isas.why_no_isa()}"
+    left = ("f64", *(role.solves_for for role in ROLES.values() if role.why_not))
+    return f"generated ({isa}: same bits everywhere); numpy for {', '.join(left)} (keeps the error bound)"
 
 
 def _threads() -> str:

@@ -1,4 +1,4 @@
-"""The cheapest plan of all strategies that apply, and why not the others."""
+"""The cheapest plan of a weight or bias gradient, of all strategies that apply, and why not the others."""
 
 from __future__ import annotations
 

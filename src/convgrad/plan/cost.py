@@ -1,4 +1,4 @@
-"""What a kernel costs on a problem, and under a cut of it, in terms of ``rates.py``."""
+"""What a kernel costs on a weight or bias gradient, and under a cut of it, in terms of ``rates.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the loops around a tile are cut: parts of the weights and of the batch for threads, chunks for caches."""
+"""How a weight or bias gradient is cut: parts of the weights and of the batch for threads, chunks for caches."""
 
 from __future__ import annotations
 

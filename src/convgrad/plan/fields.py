@@ -1,4 +1,4 @@
-"""The names of a driver's arguments, in order: addresses, what is known of each side, numbers."""
+"""The names of the driver's arguments for weight and bias gradients: addresses, what is known of each side, numbers."""
 
 from __future__ import annotations
 

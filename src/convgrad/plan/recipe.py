@@ -1,4 +1,4 @@
-"""What a plan says: the kernel to compile, the loops around it, what it needs and expects, and why not otherwise."""
+"""What any plan says, and why not otherwise; what one of a weight or bias gradient does: its kernel, its loops."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Read:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """All that a compiled kernel is specialised on: no extents, so that a new shape compiles nothing."""
+    """What a kernel of weight or bias gradients is specialised on: no extents, so that a new shape compiles nothing."""
 
     isa: Isa
     operand: str  # the operands' format
@@ -117,14 +117,14 @@ class KernelSpec:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A strategy that was not taken, and why."""
+    """A strategy, or a kernel, that was not taken, and why."""
 
     strategy: str
     reason: str
 
 
 class Spec(Protocol):
-    """All that a compiled kernel is specialised on: its body tells which nest makes code of it."""
+    """All that any compiled kernel is specialised on: its body tells which nest makes code of it."""
 
     @property
     def isa(self) -> Isa:
@@ -177,7 +177,10 @@ class Chosen:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Chosen):
-    """How a problem is computed: ``slice_blocks`` of an image, or ``chunk_images`` whole ones, are packed at a time."""
+    """How a weight or bias gradient is computed.
+
+    ``slice_blocks`` of an image, or ``chunk_images`` whole ones, are packed at a time.
+    """
 
     spec: KernelSpec
     slice_blocks: int

@@ -1,4 +1,4 @@
-"""What the generated engine solves for: a row each, with how it is seen, planned and cut into tables."""
+"""What the generated engine solves for, a row each: who sees, plans and schedules it; what there is no kernel for."""
 
 from __future__ import annotations
 

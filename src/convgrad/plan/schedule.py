@@ -1,4 +1,4 @@
-"""A plan cut into tasks and chunks: tables of integers that the compiled driver walks."""
+"""A plan of a weight or bias gradient as tables of integers that the compiled driver walks: tasks, chunks, joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operand as a tile meets it: what lies next to what, how far terms are apart, whether it is read in place."""
+"""An operand of a weight gradient as a tile meets it: what lies next to what, how far terms are apart, if in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tiles registers hold."""
+"""Which tiles of weights registers hold."""
 
 from __future__ import annotations
 

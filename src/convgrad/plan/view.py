@@ -1,4 +1,4 @@
-"""A convolution as its loops see it: axes simplified, array strides in bytes, terms cut into pieces and blocks."""
+"""A convolution as the loops of a weight or bias gradient see it: axes simplified, terms cut into pieces and blocks."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def _folded(view: View) -> View:
     )
 
 
-# A role that writes src must write the positions that no tap meets, and sums in blocks of the channels that there are:
-# none is legal there, nor is folding for a forward: its blocks, too, are of the taps and channels that there are.
+# None is legal for a forward or a data gradient, which data/view.py has: their blocks are of the taps and channels that
+# there are, and one that writes src must write the positions that no tap meets.
 SIMPLIFICATIONS = (
     (_met, ("weights", "bias")),
     (_folded, ("weights", "bias")),

@@ -1,4 +1,4 @@
-"""The driver's arguments and tables in IR, read by name: ``a.rows.item`` is the field "rows.item"."""
+"""The driver's arguments in IR, read by name: ``a.rows.item`` is the field "rows.item"; those of weight gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
 
 
 class Named:
-    """Values by name, and those of a side under its name."""
+    """Values by name, and those of a side, or of an axis, under its name."""
 
     def __init__(self, get: Callable[[str], Value], prefix: str = "") -> None:
         self._get, self._prefix = get, prefix
@@ -28,7 +28,7 @@ class Named:
         return self._get(self._prefix + name)
 
     def of(self, side: str) -> Named:
-        """Return the values of a side."""
+        """Return the values of a side, or of an axis."""
         return Named(self._get, f"{self._prefix}{side}.")
 
     @property

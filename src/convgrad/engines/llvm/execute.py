@@ -37,8 +37,8 @@ class Executable:
     kernel: jit.Kernel
     arguments: NDArray[np.int64]
     ones: Array  # what stands in the place of an operand that is one everywhere
-    sides: tuple[int, int]  # which operands rows and lanes are: one behind all of them is ``ones``
-    bias: int | None  # which operand is, if any
+    sides: tuple[int, int]  # which operands rows and lanes are: one behind all of them is ``ones``,
+    bias: int | None  # and which the bias is, if any
 
     @property
     def memory_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Finishing: sums of a panel, under all its taps, become output: +0, the old value where asked, one rounding."""
+"""Finishing weights: sums of a panel, under all taps, become output: +0, the old value where asked, one rounding."""
 
 from __future__ import annotations
 

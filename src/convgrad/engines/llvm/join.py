@@ -1,4 +1,4 @@
-"""Joining partial sums: level by level within an image, and of images that several tasks have summed."""
+"""Joining partial sums of weights: level by level within an image, and of images that several tasks have summed."""
 
 from __future__ import annotations
 

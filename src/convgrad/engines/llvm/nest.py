@@ -1,4 +1,4 @@
-"""What the nests share: the sides of a task, where their panels begin, sums that climb and become output."""
+"""What the nests of weight gradients share: a task's sides, where panels begin, sums that climb and become output."""
 
 from __future__ import annotations
 

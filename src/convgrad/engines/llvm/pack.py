@@ -1,4 +1,4 @@
-"""Packs: panels of items, converted to f32, term by term in the order the tile reads them."""
+"""Packs of weight gradients: panels of items, converted to f32, term by term in the order the tile reads them."""
 
 from __future__ import annotations
 

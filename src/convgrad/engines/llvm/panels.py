@@ -1,4 +1,4 @@
-"""The nest of panels: a chunk is made ready, then each panel of lanes meets each of rows under each tile of taps."""
+"""The nest of panels of weight gradients: a chunk is made ready, then lanes meet rows under tiles of taps."""
 
 from __future__ import annotations
 

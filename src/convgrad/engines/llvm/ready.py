@@ -1,4 +1,4 @@
-"""Having an operand ready for a tile: where it lies, or packed into scratch, panel by panel."""
+"""Having an operand of a weight gradient ready for a tile: where it lies, or packed into scratch, panel by panel."""
 
 from __future__ import annotations
 

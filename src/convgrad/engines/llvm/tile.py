@@ -1,4 +1,4 @@
-"""The tile: one block of terms of an outer product of items, summed in registers and joined into a partial sum."""
+"""The tile of weights: block by block an outer product of items, summed in registers and joined into a partial sum."""
 
 from __future__ import annotations
 

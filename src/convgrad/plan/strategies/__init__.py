@@ -1,4 +1,4 @@
-"""The strategies there are, a file each: what it does not apply to and why, and the kernels that it proposes."""
+"""The strategies of weight gradients, a file each: what it does not apply to and why, and the kernels it proposes."""
 
 from __future__ import annotations
 
