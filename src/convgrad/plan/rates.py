@@ -134,6 +134,7 @@ SLAB_SHARE = Rate(0.25, "of the second cache", BY_HAND, "for the data of a slab 
 TERMS_APART = Rate(2.0, "times", BY_HAND, "longer, where rows in place have terms that are no neighbours")
 WORDS = Rate(1.03, "times", BY_HAND, "longer, where both halves of words of bf16 are taken apart")
 FEW_AGAIN = Count(4, "tiles", BY_HAND, "that read lanes again, or fewer, need no cache")
+MOST_AHEAD_BYTES = Count(128, "bytes", BY_HAND, "a term of what the next tile reads, where it lies in one piece")
 LANES_AHEAD = Count(16, "terms", BY_HAND, "of lanes in place, that tiles ask for")
 SLAB_BYTES = Count(16 << 20, "bytes", BY_HAND, "of a slab's data, at most, whatever that costs")
 LEAST_TILES = Count(4, "tiles", BY_HAND, "of a slab along the axis that they run along")

@@ -46,7 +46,7 @@ def panel_bytes(view: Gather, spec: DataSpec) -> int:
 
 
 def slabs(axis: Along, size: int) -> list[range]:
-    """Return the slabs of an axis, as equal as can be in so many as positions of ``size`` make."""
+    """Return the slabs of an axis, of so many positions; the last has the rest."""
     return [range(first, min(first + size, axis.extent)) for first in range(0, axis.extent, size)]
 
 

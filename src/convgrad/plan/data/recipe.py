@@ -12,7 +12,7 @@ from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
 POSITIONS = "positions"  # the body: rows are output positions, lanes results
 TAPS = "taps"  # what else may lie together in weights
 
-PACKED = {ITEMS: "packed by channels", TERMS: "packed by positions", NEITHER: "packed one by one"}
+PACKED = {ITEMS: "packed by terms", TERMS: "packed by rows", NEITHER: "packed one by one"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,10 @@ class DataPlan(Chosen):
         """How the work is cut, in one line."""
         slab = "x".join(map(str, self.slab))
         passes = f", {self.pass_blocks} blocks of terms" if self.pass_blocks else ""
+        rows, lanes = ("results", "positions") if self.spec.exchanged else ("positions", "results")
+        groups = "images" if self.spec.exchanged else "groups"
+        packed = "" if self.spec.lanes_in_place else " packed"
         return (
-            f"{' x '.join(map(str, self.parts))} parts of groups, results, positions; weights of "
-            f"{self.panels} panel{'s' * (self.panels > 1)} packed at a time{passes}, {slab} positions"
+            f"{' x '.join(map(str, self.parts))} parts of {groups}, {lanes}, {rows}; {self.panels} "
+            f"panel{'s' * (self.panels > 1)} of {lanes}{packed} at a time{passes}, {slab} {rows}"
         )

@@ -137,8 +137,7 @@ def _tasks(view: Gather, plan: DataPlan, work: list[list[int]]) -> Ints:
     done = np.arange(1, parts) / parts
     if parts > plan.threads:
         done = 1 - (1 - done) ** 2
-    ends = np.searchsorted(total, total[-1] * done, side="left")
-    bounds = sorted({0, *(int(end) for end in ends), len(weights)})
+    bounds = _apart(np.searchsorted(total, total[-1] * done, side="left"), parts, len(weights))
     rows = [
         (g0, g1 - g0, p0, p1 - p0, s0, s1 - s0)
         for g0, g1 in evenly(view.groups, groups)
@@ -148,8 +147,22 @@ def _tasks(view: Gather, plan: DataPlan, work: list[list[int]]) -> Ints:
     return np.array(rows, np.int64)
 
 
+def _apart(ends: Ints, parts: int, count: int) -> list[int]:
+    """Return the bounds of so many parts of a range, none of them empty: those nearest to some ends.
+
+    >>> _apart(np.array([1, 1, 4]), 4, 4)
+    [0, 1, 2, 3, 4]
+    """
+    number = np.arange(1, parts)
+    ends = np.maximum.accumulate(ends - number) + number  # at least one apart,
+    return [0, *np.clip(ends, number, count - parts + number).tolist(), count]
+
+
 def _numbering(view: Gather) -> dict[str, int]:
-    """Return what tells a block's number from a tap and a part of its terms: its units' levels above its own."""
+    """Return what tells a block's number from a tap and a part of its terms: its units' levels above its own.
+
+    Of 3x3 taps of 64 terms four taps are a block: a step of 1, a share of 4.
+    """
     order = view.order
     if order.units > 1:
         step, share = FAN_IN ** levels_of(order.blocks), 1
@@ -188,4 +201,4 @@ def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, i
     whole = [ceil(size / LINE_BYTES) * LINE_BYTES for size in sizes.values()]
     at = [0, *accumulate(whole)]
     waiting = {"pass_blocks": plan.pass_blocks or runs, "tile_sums": sums if plan.pass_blocks else 0}
-    return {**dict(zip(sizes, at, strict=False)), **waiting}, at[-1] + 4 * LINE_BYTES
+    return {**dict(zip(sizes, at[:-1], strict=True)), **waiting}, at[-1] + 4 * LINE_BYTES

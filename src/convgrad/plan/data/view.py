@@ -84,7 +84,11 @@ class Gather:
 
     def seen(self, exchanged: bool) -> Gather:
         """Return the view of a kernel, whose rows may be results."""
-        return (self.exchanged or self) if exchanged else self
+        if not exchanged:
+            return self
+        other = self.exchanged
+        assert other is not None, "kernels exchange rows and lanes where a view can"
+        return other
 
     @property
     def exchanged(self) -> Gather | None:

@@ -19,6 +19,7 @@ from convgrad.engines.llvm.data.tile import climb, tile
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.data.fields import BLOCK, PART, SLAB, TASK
 from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.rates import MOST_AHEAD_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
@@ -182,21 +183,11 @@ def _box(module: Module, spec: DataSpec) -> None:
     parts = [columns(f, part, PART) for part in given]
     data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
     out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
-    # the axis that tiles run along: the last of those that waste least
-    best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART}
-    which = f.value(spec.axes - 1)
-    for at in reversed(range(spec.axes - 1)):
-        less = f.compare("slt", parts[at].waste, best["waste"])
-        best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART}
-        which = f.select(less, f.value(at), which)
+    which, best = _tiled_axis(f, parts)
     height, step = best["height"], best["data_step"]
-    # what the next tile reads that this one did not is asked for while the first panel is met, if it lies in one piece
-    piece = height * step
-    near = f.compare("sle", f.op("i64", f"udiv {piece}, {f.most(terms, 1).name}"), 2 * 64)
-    rate = f.select(near & f.compare("sgt", step, 0), f.op("i64", f"udiv {piece}, {f.most(terms, 1).name}"), f.value(0))
     begin = {
         "weights": f.weights if spec.lanes_in_place else f.at(f.scratch, a.weights_at),
-        "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width, "rate": rate,
+        "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width, "rate": _rate(f, height * step, terms),
     }  # fmt: skip
 
     waiting = f.room("i64", 1)  # bytes to the sums of the next tile, where they wait for more blocks
@@ -239,6 +230,27 @@ def _box(module: Module, spec: DataSpec) -> None:
             first=each.first + spec.width, rate=f.value(0),
         )  # fmt: skip
     f.done()
+
+
+def _tiled_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
+    """Return which axis tiles run along, the last of those that waste least, and its part."""
+    best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART}
+    which = f.value(len(parts) - 1)
+    for at in reversed(range(len(parts) - 1)):
+        less = f.compare("slt", parts[at].waste, best["waste"])
+        best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART}
+        which = f.select(less, f.value(at), which)
+    return which, best
+
+
+def _rate(f: Function, piece: Value, terms: Value) -> Value:
+    """Return how many bytes a term of what the next tile reads is asked for, under the first panel.
+
+    None where rows do not lie in one piece, which a line or two a term is enough for.
+    """
+    rate = f.op("i64", f"sdiv {piece}, {f.most(terms, 1).name}")
+    near = f.compare("sgt", rate, 0) & f.compare("sle", rate, MOST_AHEAD_BYTES)
+    return f.select(near, rate, f.value(0))
 
 
 def _row_bias(f: Function, spec: DataSpec, bias: Value, parts: Sequence[Named]) -> Value:

@@ -48,11 +48,11 @@ def _by_lanes(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, ro
             bias = [f.splat(f.load("float", row.bias), lanes)] * spec.vectors
         for v in range(spec.vectors):
             place = f.at(row.out, v * lanes * size)
-            total = f.load(kind, row.sums, v * lanes * F32_BYTES)
+            here = total(f, f.load(kind, row.sums, v * lanes * F32_BYTES), bias[v])
             with f.when(f.left >= (v + 1) * lanes):
-                _put(f, spec, total, bias[v], place, old)
+                _put(f, spec, here, place, old)
             with f.otherwise(), f.when(f.compare("sgt", f.left, v * lanes)):
-                _put(f, spec, total, bias[v], place, old, masks[v])
+                _put(f, spec, here, place, old, masks[v])
         row.next(
             sums=f.at(row.sums, spec.width * F32_BYTES), out=f.at(row.out, f.out_step), bias=f.at(row.bias, f.bias_step)
         )  # fmt: skip
@@ -64,7 +64,6 @@ def _by_rows(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, row
     kind, old = f"<{lanes} x float>", f.compare("ne", a.accumulate, 0)
     square = f.room(kind, lanes)
     step = a.out_item
-    minus = Value(f, kind, "<" + ", ".join(["float -0.0"] * lanes) + ">")
     for v in range(spec.vectors):
         left = f.most(f.least(f.left - v * lanes, lanes), 0)
         bias = f.load(kind, f.bias, v * lanes * F32_BYTES)
@@ -73,14 +72,14 @@ def _by_rows(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, row
         with f.loop(pieces, sums=f.at(sums, v * lanes * F32_BYTES), out=begin) as piece:
             some = f.least(rows - piece.index * lanes, lanes)
             values = [
-                f.add(f.add(f.load(kind, f.at(piece.sums, f.least(f.value(i), some - 1) * pitch)), f.zeros(kind)), bias)
+                total(f, f.load(kind, f.at(piece.sums, f.least(f.value(i), some - 1) * pitch)), bias)
                 for i in range(lanes)
             ]
             for i, column in enumerate(transposed(f, values, lanes)):
                 f.store(column, square, i * lanes * F32_BYTES)
             mask = f.mask(some, lanes)
             with f.loop(left, column=square, out=piece.out) as lane:
-                _put(f, spec, f.load(kind, lane.column), minus, lane.out, old, mask, finished=True)
+                _put(f, spec, f.load(kind, lane.column), lane.out, old, mask)
                 lane.next(column=f.at(lane.column, lanes * F32_BYTES), out=f.at(lane.out, step))
             piece.next(sums=f.at(piece.sums, lanes * pitch), out=f.at(piece.out, lanes * size))
 
@@ -91,16 +90,18 @@ def _one_by_one(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, 
     with f.loop(f.least(f.left, spec.width), sums=sums, out=out, bias=f.bias) as lane:
         bias = f.load("float", lane.bias)
         with f.loop(rows, sums=lane.sums, out=lane.out) as row:
-            _put(f, spec, f.load("float", row.sums), bias, row.out, old)
+            _put(f, spec, total(f, f.load("float", row.sums), bias), row.out, old)
             row.next(sums=f.at(row.sums, spec.width * F32_BYTES), out=f.at(row.out, f.out_step))
         lane.next(sums=f.at(lane.sums, F32_BYTES), out=f.at(lane.out, a.out_item), bias=f.at(lane.bias, F32_BYTES))
 
 
-def _put(
-    f: Function, spec: DataSpec, sums: Value, bias: Value, out: Value, old: Value, mask: Value | None = None,
-    finished: bool = False,
-) -> None:  # fmt: skip
-    """Add 0, which turns -0 into +0, then bias, then the old value where asked; round; store."""
+def total(f: Function, sums: Value, bias: Value) -> Value:
+    """Return sums + 0, which turns -0 into +0, + bias."""
+    return f.add(f.add(sums, f.zeros(sums.type)), bias)
+
+
+def _put(f: Function, spec: DataSpec, sums: Value, out: Value, old: Value, mask: Value | None = None) -> None:
+    """Add the old value where asked; round; store."""
     kind = stored(spec.output, spec.isa.lanes if sums.type[0] == "<" else 0)
 
     def put(value: Value) -> None:
@@ -110,9 +111,8 @@ def _put(
         else:
             f.masked_store(rounded, out, mask)
 
-    total = sums if finished else f.add(f.add(sums, f.zeros(sums.type)), bias)
     with f.when(old):
         before = f.load(kind, out) if mask is None else f.masked_load(kind, out, mask)
-        put(f.add(total, widen(f, spec.output, before)))
+        put(f.add(sums, widen(f, spec.output, before)))
     with f.otherwise():
-        put(total)
+        put(sums)

@@ -28,12 +28,14 @@ def weights(module: Module, spec: DataSpec) -> None:
         f.done()
         return
 
+    def of_term(number: Value) -> Value:
+        return _taken(f, spec, number, a.terms) * pitch
+
     def one_tap(source: Value, to: Value) -> Value:
         if spec.weights == ITEMS:
             _lines(f, spec, a, source, to, left)
         elif spec.weights == TERMS:
-            place = lambda number: _taken(f, spec, number, a.terms) * pitch  # noqa: E731
-            _squares(f, spec, source, to, a.terms, place, a.weights_item, left)
+            _squares(f, spec, source, to, a.terms, of_term, a.weights_item, left)
         else:
             _values(f, spec, a, source, to, left)
         return f.at(to, a.terms * pitch)
@@ -95,23 +97,20 @@ def _squares(
             places = [f.at(source, f.least(first + i, left - 1) * item) for i in range(lanes)]
             with f.loop((count + (lanes - 1)) >> (lanes.bit_length() - 1), along=f.value(0)) as square:
                 rest = count - square.along
-                for columns, whole in _columns(f, spec, places, square.along, rest):
-                    for p, column in enumerate(columns):
-                        with f.when(whole if whole is not None else f.compare("sgt", rest, p)):
-                            f.store(column, f.at(to, place(square.along + p)), v * lanes * F32_BYTES)
+                for p, column in enumerate(_columns(f, spec, places, square.along, rest)):
+                    with f.when(f.compare("sgt", rest, p)):
+                        f.store(column, f.at(to, place(square.along + p)), v * lanes * F32_BYTES)
                 square.next(along=square.along + lanes)
 
 
-def _columns(
-    f: Function, spec: DataSpec, places: Sequence[Value], along: Value, rest: Value
-) -> list[tuple[list[Value], Value | None]]:
+def _columns(f: Function, spec: DataSpec, places: Sequence[Value], along: Value, rest: Value) -> list[Value]:
     """Return the columns of a square whose rows begin ``along`` values behind some places, ``rest`` of them there."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     mask = f.mask(rest, lanes)
     rows = [
         widen(f, spec.operand, load_masked(f, spec.operand, lanes, f.at(place, along * size), mask)) for place in places
     ]
-    return [(transposed(f, rows, lanes), None)]
+    return transposed(f, rows, lanes)
 
 
 def _values(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left: Value) -> None:
@@ -188,8 +187,7 @@ def _transposed_line(f: Function, spec: DataSpec, a: Named, pitch: Value) -> Non
                 for p, column in enumerate(transposed(f, rows, lanes)):
                     f.store(column, f.at(square.to, pitch * p))
             with f.otherwise():
-                ((columns, _),) = _columns(f, spec, places, square.along, rest)
-                for p, column in enumerate(columns):
+                for p, column in enumerate(_columns(f, spec, places, square.along, rest)):
                     with f.when(f.compare("sgt", rest, p)):
                         f.masked_store(column, f.at(square.to, pitch * p), mask)
             square.next(along=square.along + lanes, to=f.at(square.to, pitch * lanes))

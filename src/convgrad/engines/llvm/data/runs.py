@@ -16,7 +16,19 @@ from convgrad.plan.data.recipe import DataSpec
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 BEYOND = -1  # the number behind the last block's: it differs in every bit that counts
-STATE = ("run", "start", "block", "number", "data", "weights", "terms", "inside", "blocks", "all", "last")
+STATE = (
+    "run",
+    "start",
+    "block",
+    "number",
+    "data",
+    "weights",
+    "terms",
+    "block_runs",
+    "block_count",
+    "all_terms",
+    "last",
+)
 
 
 def runs(module: Module, spec: DataSpec) -> None:
@@ -39,12 +51,12 @@ def runs(module: Module, spec: DataSpec) -> None:
     begin = {
         "run": f.at(f.runs, -RUN_BYTES), "start": f.runs, "block": f.at(f.blocks, -BLOCK_BYTES),
         "number": f.value(BEYOND),
-        **dict.fromkeys(("data", "weights", "terms", "inside", "blocks", "all", "last"), f.value(0)),
+        **dict.fromkeys(("data", "weights", "terms", "block_runs", "block_count", "all_terms", "last"), f.value(0)),
     }  # fmt: skip
     state = _taps(f, spec, a, parts, begin, (f.value(0), f.value(0)), a.tap_bytes)
     f.store(f.value(BEYOND), state["block"], BLOCK_BYTES + 8 * BLOCK.index("number"))
     f.store(f.value(0), f.blocks, 8 * BLOCK.index("run"))
-    for at, name in enumerate(("blocks", "all", "last")):
+    for at, name in enumerate(("block_count", "all_terms", "last")):
         f.store(state[name], f.counted, 8 * at)
     f.done()
 
@@ -91,7 +103,7 @@ def _tap(
             f.store(value, run, 8 * RUN.index(name))
         block = f.select(new_block, f.at(s["block"], BLOCK_BYTES), s["block"])
         more = f.select(joins, f.value(0), f.value(1))
-        inside = f.select(new_block, f.value(1), s["inside"] + more)
+        inside = f.select(new_block, f.value(1), s["block_runs"] + more)
         f.store(number, block, 8 * BLOCK.index("number"))
         f.store(inside, block, 8 * BLOCK.index("runs"))
         start = f.select(new_block, run, s["start"])
@@ -99,7 +111,8 @@ def _tap(
         part.next(
             left=part.left - count, met=part.met + data_bytes, packed=part.packed + weight_bytes, run=run, block=block,
             start=start, number=number, data=part.met + data_bytes, weights=part.packed + weight_bytes, terms=terms,
-            inside=inside,
-            blocks=f.select(new_block, s["blocks"] + 1, s["blocks"]), all=s["all"] + count, last=part.met,
+            block_runs=inside,
+            block_count=f.select(new_block, s["block_count"] + 1, s["block_count"]), all_terms=s["all_terms"] + count,
+            last=part.met,
         )  # fmt: skip
     return {name: part.carried[name] for name in STATE}

@@ -8,6 +8,7 @@ from itertools import product
 
 from convgrad.engines.llvm.convert import BYTES, narrow
 from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, arguments
+from convgrad.engines.llvm.data.finish import total
 from convgrad.engines.llvm.data.terms import Terms, terms_of
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.data.fields import BLOCK, RUN
@@ -15,8 +16,9 @@ from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES, ITEMS
+from convgrad.spec.order import FAN_IN
 
-FAN_IN_BITS = 4  # of a block's number, a level of the tree
+FAN_IN_BITS = FAN_IN.bit_length() - 1  # of a block's number, a level of the tree
 BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
 
 
@@ -170,7 +172,7 @@ class _Tile:
             with f.otherwise():
                 for value, place in zip(sums, self.places, strict=True):
                     f.store(value, f.sums, place)
-                self.finish(f.sums)
+                self.from_memory(f.sums)
         with f.otherwise():
             with f.when(plain & f.compare("eq", a.levels, 1)):
                 self.from_registers([
@@ -179,7 +181,7 @@ class _Tile:
                 ])  # fmt: skip
             with f.otherwise():
                 self.join(sums, last, filled)
-                self.finish(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
+                self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
 
     def from_registers(self, sums: list[Value]) -> None:
         """Round and store vectors."""
@@ -193,8 +195,7 @@ class _Tile:
                 bias = [f.splat(f.load("float", of_row), lanes)] * self.vectors
                 of_row = f.at(of_row, f.bias_step)
             for v, value in enumerate(values):
-                total = f.add(f.add(value, f.zeros(self.kind)), bias[v])
-                f.store(narrow(f, self.spec.output, total), out, v * lanes * size)
+                f.store(narrow(f, self.spec.output, total(f, value, bias[v])), out, v * lanes * size)
             if r + 1 < self.rows:
                 out = f.at(out, f.out_step)
 
@@ -202,8 +203,8 @@ class _Tile:
         for r in range(self.rows):
             yield sums[r * self.vectors : (r + 1) * self.vectors]
 
-    def finish(self, sums: Value) -> None:
-        """Finish what is in memory."""
+    def from_memory(self, sums: Value) -> None:
+        """Finish what is in memory, however it goes out."""
         f = self.f
         f.call("finish", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, f.out_step, f.left, f.bias_step)
 
