@@ -1,6 +1,6 @@
-"""Measure whether there are cliffs: weight gradients that differ by one channel, group, tap or stride take like times.
+"""Measure whether there are cliffs: problems that differ by one channel, group, tap or stride take like times.
 
-python benchmarks/cliffs.py --threads 1 -o cliffs.csv --plot cliffs.png
+python benchmarks/cliffs.py --direction FWD_D --threads 1 -o cliffs.csv --plot cliffs.png
 
 Points of a sweep take one sample a round, in turns, and count by their median. What is compared is the time of an
 existing multiply-add, of neighbours; or, of a sweep over groups, the time itself, with that of one group. "floor" is
@@ -32,6 +32,7 @@ from convgrad.formats import FORMATS
 from convgrad.spec.layouts import DATA
 from convgrad.spec.work import moved_bytes, needed_flops
 
+ROLES = ("FWD_D", "BWD_D", "BWD_W")
 NEIGHBOURS, ONE_GROUP = 2.0, 1.3  # the largest ratios allowed
 WARM_S = 0.02
 
@@ -112,9 +113,9 @@ def ready(work: Work, threads: int) -> Runner:
     return Runner(contender, 1e3 * first, ceil(SAMPLE_S / best), 0, False, ())
 
 
-def timed(sweep: Sweep, type_name: str, layout: str, threads: int, repeat: int, roofs: Roofs) -> list[Point]:
-    """Return the points of a sweep, timed."""
-    lines = [f"BWD_W {type_name} {layout} {descriptor}" for descriptor in sweep.descriptors.values()]
+def timed(sweep: Sweep, words: str, threads: int, repeat: int, roofs: Roofs) -> list[Point]:
+    """Return the points of a sweep, timed; ``words`` are what stands before a descriptor in a problem line."""
+    lines = [f"{words} {descriptor}" for descriptor in sweep.descriptors.values()]
     works = [make_work(case) for case in cases("", lines)]
     runners = [ready(work, threads) for work in works]
     samples: list[list[float]] = [[] for _ in runners]
@@ -219,7 +220,8 @@ def draw(path: Path, found: Mapping[str, Sequence[Point]], title: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Look for cliffs in the times of weight gradients.")
+    parser = argparse.ArgumentParser(description="Look for cliffs in the times of a role.")
+    parser.add_argument("--direction", default="BWD_W", choices=ROLES, help="what is solved for")
     parser.add_argument("--threads", type=int, help="default: as convgrad chooses")
     parser.add_argument("--type", default="f32", choices=FORMATS)
     parser.add_argument("--layout", default="NXC", choices=DATA)
@@ -229,20 +231,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plot", type=Path, metavar="PNG")
     options = parser.parse_args(arguments)
     roofs = measure_roofs(count(options.threads))
-    print(heading(roofs))
+    words = f"{options.direction} {options.type} {options.layout}"
+    print(f"{heading(roofs)}; {words}")
     found = {}
     for name in options.only or SWEEPS:
         sweep = SWEEPS[name]
-        found[name] = timed(sweep, options.type, options.layout, roofs.threads, options.repeat, roofs)
+        found[name] = timed(sweep, words, roofs.threads, options.repeat, roofs)
         print(verdict(name, found[name], sweep), flush=True)
     if options.output:
-        run = {"type": options.type, "layout": options.layout, **conditions(roofs, options.repeat, ())}
+        asked = {name: getattr(options, name) for name in ("direction", "type", "layout")}
+        run = asked | conditions(roofs, options.repeat, ())
         with options.output.open("w", newline="") as file:
             writer = csv.DictWriter(file, [*COLUMNS, *run])
             writer.writeheader()
             writer.writerows(row(name, one, SWEEPS[name]) | run for name, points in found.items() for one in points)
     if options.plot:
-        draw(options.plot, found, f"{heading(roofs)}; {options.type} {options.layout}; dashed: the least time")
+        draw(options.plot, found, f"{heading(roofs)}; {words}; dashed: the least time")
     return 0 if all(is_flat(points, SWEEPS[name]) for name, points in found.items()) else 1
 
 

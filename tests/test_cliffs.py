@@ -36,21 +36,23 @@ def points_of(*costs: float) -> list:
     return [cliffs.Point(n, f"problem {n}", "generated", 1000, cost / 1e3, 1e-3) for n, cost in enumerate(costs, 1)]
 
 
+@pytest.mark.parametrize("asked", [(), *(("--direction", role) for role in cliffs.ROLES[:-1])], ids=" ".join)
 def test_a_sweep_runs_and_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    asked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
+    role = asked[-1] if asked else "BWD_W"
     monkeypatch.setitem(cliffs.SWEEPS, "tiny", TINY)
     monkeypatch.setattr(cliffs, "measure_roofs", lambda threads: ROOFS)
     table, picture = tmp_path / "cliffs.csv", tmp_path / "cliffs.png"
-    arguments = ["--threads", "1", "--repeat", "2", "--only", "tiny", "-o", str(table), "--plot", str(picture)]
+    arguments = ["--threads", "1", "--repeat", "2", "--only", "tiny", "-o", str(table), "--plot", str(picture), *asked]
     assert cliffs.main(arguments) in (0, 1)
     assert "tiny                    2 points  worst" in capsys.readouterr().out
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert tuple(rows[0])[: len(cliffs.COLUMNS)] == cliffs.COLUMNS
-    assert [(row["sweep"], row["number"], row["type"], row["threads"]) for row in rows] == [
-        ("tiny", "8", "f32", "1"), ("tiny", "9", "f32", "1")
+    assert [tuple(row[name] for name in ("sweep", "number", "direction", "type", "threads")) for row in rows] == [
+        ("tiny", "8", role, "f32", "1"), ("tiny", "9", role, "f32", "1")
     ]  # fmt: skip
-    assert [row["problem"] for row in rows] == [f"BWD_W f32 NXC {text}" for text in TINY.descriptors.values()]
+    assert [row["problem"] for row in rows] == [f"{role} f32 NXC {text}" for text in TINY.descriptors.values()]
     first, second = ({name: float(row[name]) for name in ("ms", "ns_per_multiply_add", "ratio")} for row in rows)
     assert float(rows[1]["multiply_adds"]) == 9 * 9 * 13 * 13  # three taps of an axis meet 4, 5 and 4 positions
     assert second["ns_per_multiply_add"] == pytest.approx(1e6 * second["ms"] / (9 * 9 * 13 * 13))
@@ -87,7 +89,8 @@ def test_groups_are_compared_with_one_group() -> None:
 def test_every_point_of_a_sweep_is_a_legal_problem(name: str) -> None:
     sweep = cliffs.SWEEPS[name]
     for descriptor in sweep.descriptors.values():
-        conv = problem(f"BWD_W f32 NXC {descriptor}").geometry
+        geometries = {problem(f"{role} f32 NXC {descriptor}").geometry for role in cliffs.ROLES}
+        (conv,) = geometries  # one convolution, whatever is solved for
         assert isinstance(conv, Conv)
         assert min(axis.dst for axis in conv.axes) >= 4
     assert min(sweep.descriptors) == (16 if name == "channels" else 1)
