@@ -262,7 +262,7 @@ def made_up(name: str, ours_ms: float, torch_ms: tuple[float, float]) -> dict[st
     (case,) = suites.cases("tiny", [TINY])
     peers = {"torch": tuple(Series(f"torch {i}", 9.0, (ms, ms)) for i, ms in enumerate(torch_ms))}
     ours = Series("convgrad", 7.0, (ours_ms, ours_ms))
-    outcome = Outcome(case, problem(TINY), "numpy", 10**8, 10**8, 10**6, ours, peers, (100.0, 200.0), True)
+    outcome = Outcome(case, problem(TINY), "numpy", 10**8, 9 * 10**7, 10**6, ours, peers, (100.0, 200.0), True)
     return {**row(outcome, ROOFS), "name": name}
 
 
@@ -271,7 +271,8 @@ def test_a_row_of_made_up_samples() -> None:
     assert figures["gflops"] == pytest.approx(50)
     assert figures["peak_gflops"] == 150
     assert figures["share_of_peak"] == pytest.approx(0.375)  # median of 50/100 and 50/200
-    assert figures["share_of_floor"] == pytest.approx(0.1 / 0.15 / 2)
+    assert figures["needed_gflop"] == pytest.approx(0.09)  # where taps exist
+    assert figures["share_of_floor"] == pytest.approx(0.09 / 0.15 / 2)
     assert (figures["torch_ratio"], figures["torch_layout"]) == (2.0, "nhwc")
     assert (figures["torch_ms"], figures["torch_nchw_ms"]) == (4.0, 6.0)
     assert figures["level"] == "L2"

@@ -24,7 +24,7 @@ VERSIONS = ("convgrad", "numpy", "llvmlite", *PEERS)
 _PER_CASE = (
     *("suite", "name", "problem", "direction", "type", "layout", "engine", "right"),
     *("gflop", "mbytes", "flops_per_byte", "convgrad_first_ms", "convgrad_ms", "gflops"),
-    *("peak_gflops", "share_of_peak", "level", "floor_ms", "share_of_floor", "predicted_ms"),
+    *("peak_gflops", "share_of_peak", "level", "floor_ms", "share_of_floor", "predicted_ms", "needed_gflop"),
 )
 _PER_RUN = ("threads", "repeat", "fma_gflops", *(f"{level}_gbs" for level in LEVELS), "machine", "date")
 COLUMNS = (
@@ -78,6 +78,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
         "floor_ms": floor_ms,
         "share_of_floor": floor_ms / mine.median_ms,
         "predicted_ms": predicted_ms(outcome.problem, outcome.bytes, roofs),
+        "needed_gflop": outcome.needed_flops / 1e9,
     }
     notes = list(outcome.notes)
     for name, series in outcome.peers.items():
