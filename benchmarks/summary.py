@@ -1,93 +1,139 @@
-"""Print what runs of ``convgrad bench`` say together: medians over runs, by type and layout, as a Markdown table.
+"""Print what runs of ``convgrad bench`` say together, as a Markdown table; runs of one problem count by their median.
 
 python benchmarks/summary.py benchmarks/results/wgrad_f32_run*.csv
 python benchmarks/summary.py --by-class benchmarks/results/wgrad_f32_classes.csv
+python benchmarks/summary.py --by-suite --only "kh3.*" run1.csv run2.csv run3.csv
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean, median
 
 Row = dict[str, float]
-FIGURES = ("torch_ratio", "share_of_peak", "share_of_floor", "convgrad_ms", "predicted_ms", "gflop")
+Tables = dict[tuple[str, ...], dict[str, Row]]
+FIGURES = ("torch_ratio", "share_of_peak", "share_of_existing", "share_of_floor", "convgrad_ms", "predicted_ms")
 
 
-def merged(paths: Sequence[Path]) -> dict[tuple[str, ...], dict[str, Row]]:
-    """Return figures by (type, layout) and name, each the median over all runs that have it."""
-    found: dict[tuple[str, ...], dict[str, list[dict[str, str]]]] = defaultdict(lambda: defaultdict(list))
-    for path in paths:
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                found[row["type"], row["layout"]][row["name"]].append(row)
+def read(paths: Iterable[Path], only: str) -> list[dict[str, str]]:
+    """Return the rows of all files whose problem a regular expression is found in, as they stand there.
+
+    "share_of_existing" is added where the file has what it takes: the share of peak, counting existing taps only.
+    """
+    found = [row for path in paths for row in csv.DictReader(path.open(newline="")) if re.search(only, row["problem"])]
+    for row in found:
+        if row.get("needed_gflop"):
+            share = float(row["share_of_peak"]) * float(row["needed_gflop"]) / float(row["gflop"])
+            row["share_of_existing"] = str(share)
+    return found
+
+
+def merged(rows: Iterable[Mapping[str, str]], by: Sequence[str]) -> Tables:
+    """Return figures by the columns named and by the layer's name, each the median over all rows, if all have it."""
+    found: dict[tuple[str, ...], dict[str, list[Mapping[str, str]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        found[tuple(row[column] for column in by)][row["name"]].append(row)
     return {
         key: {
-            name: {f: median(float(row[f]) for row in rows) for f in FIGURES if all(row[f] for row in rows)}
-            for name, rows in by_name.items()
+            name: {f: median(float(row[f]) for row in same) for f in FIGURES if all(row.get(f) for row in same)}
+            for name, same in by_name.items()
         }
         for key, by_name in found.items()
     }
 
 
-def line(key: Sequence[str], rows: dict[str, Row], f32: dict[str, Row] | None) -> str:
-    """Return a line of the table; ``f32`` are the same layers in f32, where this is another type."""
-    ratios = {name: row["torch_ratio"] for name, row in rows.items() if "torch_ratio" in row}
-    slowest = min(ratios, key=lambda name: ratios[name])
-    shares = [row["share_of_peak"] for row in rows.values()]
-    within = [0.5 <= row["predicted_ms"] / row["convgrad_ms"] <= 2 for row in rows.values() if "predicted_ms" in row]
-    own = "" if f32 is None else f"{geometric_mean(f32[n]['convgrad_ms'] / rows[n]['convgrad_ms'] for n in rows):.2f}"
-    cells = (
-        " ".join(key),
-        str(len(rows)),
-        f"{geometric_mean(ratios.values()):.2f}",
-        f"{ratios[slowest]:.2f} ({slowest})",
-        f"{geometric_mean(shares):.2f}",
-        own,
-        f"{sum(within)} of {len(within)}",
-    )
-    return f"| {' | '.join(cells)} |"
+def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """Return a Markdown table."""
+    rows = [f"| {' | '.join(cells)} |" for cells in (heads, *lines)]
+    return [rows[0], "|" + "---|" * len(heads), *rows[1:]]
 
 
-def by_class(paths: Sequence[Path]) -> list[str]:
+def mean_and_worst(shares: Mapping[str, float]) -> tuple[str, str]:
+    """Return a geometric mean and the smallest with its name; nothing of none."""
+    if not shares:
+        return "", ""
+    worst = min(shares, key=lambda name: shares[name])
+    return f"{geometric_mean(shares.values()):.2f}", f"{shares[worst]:.2f} ({worst})"
+
+
+def figure(rows: Mapping[str, Row], column: str) -> dict[str, float]:
+    """Return a figure by name, of the rows that have it."""
+    return {name: row[column] for name, row in rows.items() if column in row}
+
+
+def of_f32(rows: Mapping[str, Row], f32: Mapping[str, Row]) -> dict[str, float]:
+    """Return f32's time over that of rows of another type, by name."""
+    return {name: f32[name]["convgrad_ms"] / row["convgrad_ms"] for name, row in rows.items() if name in f32}
+
+
+def within(rows: Iterable[Mapping[str, float]]) -> str:
+    """Return how many predicted times are within a factor of 2."""
+    right = [0.5 <= row["predicted_ms"] / row["convgrad_ms"] <= 2 for row in rows if "predicted_ms" in row]
+    return f"{sum(right)} of {len(right)}"
+
+
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+
+def by_type(rows: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return a table of one type and layout a line."""
+    tables = merged(rows, ("type", "layout"))
+    heads = ("type, layout", "layers", "to PyTorch", "slowest", "of peak", "of own f32", "predicted within 2x")
+    lines = []
+    for (type_name, layout), layers in sorted(tables.items()):
+        own, _ = mean_and_worst({} if type_name == "f32" else of_f32(layers, tables.get(("f32", layout), {})))
+        of_peak, _ = mean_and_worst(figure(layers, "share_of_peak"))
+        ratios = mean_and_worst(figure(layers, "torch_ratio"))
+        lines.append((f"{type_name} {layout}", str(len(layers)), *ratios, of_peak, own, within(layers.values())))
+    return table(heads, lines)
+
+
+def by_class(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Return a table of one class of layers a line: the suites, and the 1x1 layers of the first two."""
-    rows = [row for path in paths for row in csv.DictReader(path.open(newline=""))]
-    lines = [
-        "| class | type, layout | layers | to PyTorch | slowest | of the floor | predicted within 2x |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    heads = ("class", "type, layout", "layers", "to PyTorch", "slowest", "of the floor", "predicted within 2x")
     classes = {"1x1": lambda r: r["suite"] in ("resnet50", "dense") and re.search(r"kh1(sh|ph|n)", r["problem"])}
     for suite in dict.fromkeys(r["suite"] for r in rows):
         classes[suite] = lambda r, suite=suite: r["suite"] == suite
+    lines = []
     for name, belongs in classes.items():
-        for key in dict.fromkeys((r["type"], r["layout"]) for r in rows):
-            chosen = [r for r in rows if (r["type"], r["layout"]) == key and belongs(r)]
-            if not chosen:
-                continue
-            ratios = {r["name"]: float(r["torch_ratio"]) for r in chosen if r["torch_ratio"]}
-            slowest = min(ratios, key=lambda n: ratios[n])
-            within = sum(0.5 <= float(r["predicted_ms"]) / float(r["convgrad_ms"]) <= 2 for r in chosen)
-            floor = geometric_mean(float(r["share_of_floor"]) for r in chosen)
-            lines.append(
-                f"| {name} | {' '.join(key)} | {len(chosen)} | {geometric_mean(ratios.values()):.2f} | "
-                f"{ratios[slowest]:.2f} ({slowest}) | {floor:.2f} | {within} of {len(chosen)} |"
-            )
-    return lines
+        for key, layers in merged(filter(belongs, rows), ("type", "layout")).items():
+            floor, _ = mean_and_worst(figure(layers, "share_of_floor"))
+            ratios = mean_and_worst(figure(layers, "torch_ratio"))
+            lines.append((name, " ".join(key), str(len(layers)), *ratios, floor, within(layers.values())))
+    return table(heads, lines)
+
+
+def by_suite(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a table of one direction, layout, type and suite a line; multiply-adds are those of existing taps."""
+    if not all("share_of_existing" in row for row in rows):
+        sys.exit("--by-suite needs runs with the column needed_gflop; make them again")
+    tables = merged(rows, ("direction", "layout", "type", "suite"))
+    own = ("of own f32", "slowest")
+    heads = ("direction, layout, type", "suite", "layers", "to PyTorch", "slowest", "of peak", "lowest", *own)
+    lines = []
+    for (direction, layout, type_name, suite), layers in sorted(tables.items(), key=lambda item: item[0][:3]):
+        f32 = {} if type_name == "f32" else tables.get((direction, layout, "f32", suite), {})
+        shares = (figure(layers, "torch_ratio"), figure(layers, "share_of_existing"), of_f32(layers, f32))
+        cells = [cell for share in shares for cell in mean_and_worst(share)]
+        lines.append((f"{direction} {layout} {type_name}", suite, str(len(layers)), *cells))
+    return table(heads, lines)
 
 
 def main() -> None:
-    if sys.argv[1] == "--by-class":
-        print("\n".join(by_class([Path(path) for path in sys.argv[2:]])))
-        return
-    tables = merged([Path(path) for path in sys.argv[1:]])
-    print("| type, layout | layers | to PyTorch | slowest | of peak | of own f32 | predicted within 2x |")
-    print("|---|---|---|---|---|---|---|")
-    for key, rows in sorted(tables.items()):
-        print(line(key, rows, tables.get(("f32", key[1])) if key[0] != "f32" else None))
+    parser = argparse.ArgumentParser(description="Print what runs of convgrad bench say together.")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="CSV")
+    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose problem it is found in")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--by-class", dest="way", action="store_const", const=by_class, help="suites, and 1x1 layers")
+    ways.add_argument("--by-suite", dest="way", action="store_const", const=by_suite, help="directions and suites")
+    options = parser.parse_args()
+    print("\n".join((options.way or by_type)(read(options.runs, options.only))))
 
 
 if __name__ == "__main__":
