@@ -65,7 +65,7 @@ class Runner:
         """Return the time of a call in ms."""
         with staying_on(self.contender.cores):
             if self.settles:
-                _settle(self.contender.call)
+                settle(self.contender.call)
             started = time.perf_counter()
             for _ in range(self.loops):
                 self.contender.call()
@@ -117,12 +117,12 @@ def _warm(contender: Contender, repeat: int) -> tuple[Runner, Any]:
         started = time.perf_counter()
         result = contender.call()
         first = time.perf_counter() - started
-        best = first if first > BUDGET_S else _settle(contender.call)
+        best = first if first > BUDGET_S else settle(contender.call)
     rounds = max(1, min(repeat, int(BUDGET_S / best)))
     return Runner(contender, 1e3 * first, ceil(SAMPLE_S / best), rounds, best < LONG_S, contender.notes), result
 
 
-def _settle(call: Callable[[], object]) -> float:
+def settle(call: Callable[[], object]) -> float:
     """Call for SETTLE_S, at least once; return the best time in seconds."""
     best, spent = float("inf"), 0.0
     while spent < SETTLE_S:
@@ -158,7 +158,7 @@ def _rounds(
     samples: list[list[float]] = [[] for _ in runners]
     peaks = []
     for number in range(repeat):
-        _settle(peak)
+        settle(peak)
         peaks.append(peak())
         for runner, times in zip(runners, samples, strict=True):
             if number < runner.rounds:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 from convgrad.bench.work import Contender, Work
 from convgrad.errors import UnsupportedError
@@ -58,10 +59,16 @@ def find_peers(names: Sequence[str]) -> tuple[Peer, ...]:
     return peers
 
 
-def contenders(peer: Peer, work: Work, threads: int) -> list[Contender]:
-    """Return the peer's ways to compute a case, one a layout, in the order of ``peer.layouts``."""
+def load(peer: Peer, threads: int) -> ModuleType:
+    """Return the peer's module, and with it the peer, imported in the environment it needs."""
     for name, value in peer.environment:
         os.environ.setdefault(name, value.format(threads=threads))
     with staying_on(()):  # an import may pin this thread
-        make: Contenders = importlib.import_module(peer.module).contenders
+        return importlib.import_module(peer.module)
+
+
+def contenders(peer: Peer, work: Work, threads: int) -> list[Contender]:
+    """Return the peer's ways to compute a case, one a layout, in the order of ``peer.layouts``."""
+    with staying_on(()):
+        make: Contenders = load(peer, threads).contenders
         return make(work, threads)

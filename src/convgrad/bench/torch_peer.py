@@ -26,7 +26,7 @@ from convgrad.spec.problem import canonical_shape
 Array = NDArray[Any]
 Tensor = Any
 
-_CORES = usable_cores()  # where importing PyTorch left this thread
+CORES = usable_cores()  # where importing PyTorch left this thread
 _FORWARD = {False: "conv", True: "conv_transpose"}
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -87,7 +87,7 @@ def _contender(work: Work, layout: str, place: Callable[[Tensor], Tensor]) -> Co
     operation = _operation(work.problem.solves_for, conv, axes, transposed, "src" in work.problem.operands and beyond)
     crop = _crop(axes, padded) if work.problem.solves_for == "src" and beyond else ()
     shape = canonical_shape(work.conv, work.problem.output)
-    return Contender(f"torch {layout}", partial(_run, operation, tensors, crop), partial(_array, shape), notes, _CORES)
+    return Contender(f"torch {layout}", partial(_run, operation, tensors, crop), partial(_array, shape), notes, CORES)
 
 
 def _rank(name: str, conv: Conv) -> int:
