@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from others import busy
 
 import convgrad
 from convgrad.host import cpu_model, usable_cores
@@ -53,19 +51,6 @@ class Call:
             self.src, self.diff_dst, self.out.shape, auto_pad="same_upper", out=self.out, threads=threads
         )
         return 1e3 * (time.perf_counter() - begin)
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """Keep other processes busy."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        time.sleep(0.3 * bool(count))
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 def block(call: Call, threads: int, gap_ms: float) -> list[float]:
