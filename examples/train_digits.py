@@ -141,17 +141,23 @@ def adam(parameters: Arrays, gradients: Arrays, means: Arrays, squares: Arrays, 
         parameters[name] -= rate * means[name] / (np.sqrt(squares[name]) + 1e-8)
 
 
-def train(parameters: Arrays, images: Array, labels: Array, options: argparse.Namespace) -> Iterator[list[float]]:
-    """Train the parameters in place, at a rate that falls linearly to 0; yield both losses after every epoch."""
-    rng = np.random.default_rng(options.seed)
-    means, squares = ({name: np.zeros_like(values) for name, values in parameters.items()} for _ in range(2))
-    batches = -(-len(images) // options.batch)
+def schedule(count: int, options: argparse.Namespace) -> Iterator[list[tuple[int, Array, float]]]:
+    """Yield the steps of every epoch: their numbers from 1, which images, and the rate, which falls linearly to 0."""
+    rng, batches = np.random.default_rng(options.seed), -(-count // options.batch)
+    rates = np.linspace(RATE, 0, options.epochs * batches, endpoint=False).tolist()
     for epoch in range(options.epochs):
+        split = np.array_split(rng.permutation(count), batches)
+        yield [(number + 1, batch, rates[number]) for number, batch in enumerate(split, epoch * batches)]
+
+
+def train(parameters: Arrays, images: Array, labels: Array, options: argparse.Namespace) -> Iterator[list[float]]:
+    """Train the parameters in place; yield both losses after every epoch."""
+    means, squares = ({name: np.zeros_like(values) for name, values in parameters.items()} for _ in range(2))
+    for steps in schedule(len(images), options):
         losses = []
-        for number, batch in enumerate(np.array_split(rng.permutation(len(images)), batches), epoch * batches):
+        for number, batch, rate in steps:
             both, dst, diff_dst = step(parameters, images[batch], labels[batch])
-            rate = RATE * (1 - number / (options.epochs * batches))
-            adam(parameters, by_parameters(images[batch], dst, diff_dst), means, squares, number + 1, rate)
+            adam(parameters, by_parameters(images[batch], dst, diff_dst), means, squares, number, rate)
             losses.append(both)
         yield np.mean(losses, axis=0).tolist()
 
