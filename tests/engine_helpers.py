@@ -18,7 +18,7 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem as problem_of
 from convgrad.plan.choose import plans
 from convgrad.plan.machine import ISAS, Isa, Machine
-from convgrad.plan.recipe import Plan
+from convgrad.plan.recipe import Chosen, Plan
 from convgrad.plan.view import view
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
@@ -44,7 +44,7 @@ def plans_for(
     return plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads, None)
 
 
-def run_plan(plan: Plan, problem: Problem, operands: Sequence[Array], out: Array) -> Array:
+def run_plan(plan: Chosen, problem: Problem, operands: Sequence[Array], out: Array) -> Array:
     """Execute one plan into a canonical output and return it, its bytes in canonical order."""
     executable_of(plan, problem, operands, out).execute(operands, out)
     return np.ascontiguousarray(out)

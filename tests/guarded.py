@@ -21,7 +21,7 @@ from classes import NAMES, TYPES, layer_case
 from convgrad.engines import scratch as kept_memory
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.functional.call import prepare
-from convgrad.plan.recipe import Plan
+from convgrad.plan.recipe import Chosen
 from convgrad.spec import oracle
 from convgrad.spec.problem import Problem
 from helpers import assert_same_bits, operands_of
@@ -133,7 +133,7 @@ class GuardedShared:
         """It is not used again."""
 
 
-def run_guarded(plan: Plan, problem: Problem, operands: list[Array], out: Array, at_end: bool) -> None:
+def run_guarded(plan: Chosen, problem: Problem, operands: list[Array], out: Array, at_end: bool) -> None:
     """Execute a plan on this thread; what it takes beside its arrays is NaN in every format, among guard pages."""
     call = executable_of(plan, problem, operands, out)
     scratch = Guarded(call.schedule.scratch_bytes, at_end, CACHE_LINE)
