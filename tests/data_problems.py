@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import ceil, prod
 from typing import Any
 
@@ -13,14 +14,14 @@ from convgrad.formats import FORMATS
 from convgrad.plan.data.cuts import panels_of
 from convgrad.plan.data.recipe import DataPlan
 from convgrad.plan.data.view import Gather
-from convgrad.plan.machine import Isa, Machine
+from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.roles import plans, view_of
 from convgrad.spec.geometry import Axis, Conv, effective_kernel
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shape
-from engine_helpers import Array, empty
+from engine_helpers import HOST, Array, empty
 from hash_problems import values
 from roles import every_second_backwards, negative, record_field
 
@@ -94,6 +95,8 @@ PROBLEMS = {
     "a long row": Conv(1, 1, 6, 17, (along(120, 9, pads=(4, 4)),)),
     "nothing beside the pads": Conv(1, 1, 3, 17, (along(4, 3, pads=(2, 3)),)),
 }  # fmt: skip
+CASES = list(product(PROBLEMS, ROLES))
+NUMBERED = {case: at % DEALT for at, case in enumerate(CASES)}  # few numbers, as each has kernels of its own
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,12 @@ def unlike(found: Sequence[DataPlan], number: int) -> list[DataPlan]:
         spec = plan.spec
         kinds.setdefault((spec.vectors, spec.narrow, spec.lanes_in_place, spec.exchanged), []).append(plan)
     return [each[number % len(each)] for each in kinds.values()]
+
+
+def dealt(one: Small, number: int, threads: int = 1) -> DataPlan:
+    """Return the plan that a number deals to a problem, instruction set by instruction set."""
+    found = unlike(one.plans(ISAS[HOST[number // 3 % len(HOST)]], threads), number % 2)
+    return found[number // 2 % len(found)]
 
 
 def recut(plan: DataPlan, view: Gather, threads: int = 1) -> Iterator[DataPlan]:

@@ -9,15 +9,13 @@ import pytest
 
 from convgrad.plan.data.recipe import DataPlan
 from convgrad.plan.machine import ISAS
-from data_problems import DEALT, LIES, MIXED, OPERATORS, PROBLEMS, ROLES, Small, recut, small, unlike
+from data_problems import CASES, DEALT, LIES, MIXED, NUMBERED, OPERATORS, PROBLEMS, ROLES, Small, dealt, recut, small
 from engine_helpers import HOST, run_plan
 from guarded import run_guarded
 from helpers import assert_same_bits
 from tiers import tiers
 
 THREADS = (1, 2, 3, 8)
-CASES = list(product(PROBLEMS, ROLES))
-NUMBERED = {case: at % DEALT for at, case in enumerate(CASES)}  # few numbers, as each has kernels of its own
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
@@ -27,12 +25,6 @@ def assert_plan(one: Small, plan: DataPlan, at_end: bool = True) -> None:
     out = one.fresh()
     run_guarded(plan, one.problem, one.operands, out, at_end)
     assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(one.expected), (one.words, str(plan)))
-
-
-def dealt(one: Small, number: int, threads: int = 1) -> DataPlan:
-    """Return the plan that a number deals to a problem, instruction set by instruction set."""
-    found = unlike(one.plans(ISAS[HOST[number // 3 % len(HOST)]], threads), number % 2)
-    return found[number // 2 % len(found)]
 
 
 @pytest.mark.parametrize(("name", "role"), CASES)
@@ -47,14 +39,15 @@ def test_every_kind_of_problem(name: str, role: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "role", "way"), list(product(PROBLEMS, ROLES, range(9))))
-def test_every_plan(name: str, role: str, way: int) -> None:
-    one = small(name, role, way * 5 + CASES.index((name, role)))
+@pytest.mark.parametrize(("number", "name", "role"), list(product(range(DEALT), PROBLEMS, ROLES)))
+def test_every_plan(number: int, name: str, role: str) -> None:
+    """Problems of one number share kernels."""
+    one = small(name, role, number)
     for isa in HOST:
-        for number, plan in enumerate(one.plans(ISAS[isa], l2_bytes=1 << 12 + 2 * way % 9)):
+        for at, plan in enumerate(one.plans(ISAS[isa], l2_bytes=1 << 12 + number % 9)):
             assert_plan(one, plan)
-            for cut in list(recut(plan, one.view()))[number % 12 :: 12]:
-                assert_plan(one, cut)
+            for cut in list(recut(plan, one.view()))[at % 12 :: 12]:
+                assert_plan(one, cut, at_end=False)
 
 
 @pytest.mark.usefixtures("eight_cores")
