@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, prod
@@ -17,12 +17,11 @@ from convgrad.plan.data.view import Gather
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.roles import plans, view_of
 from convgrad.spec.geometry import Axis, Conv, effective_kernel
-from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.ordered import evaluate_in_order
-from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty
-from hash_problems import values
+from hash_problems import lying, shape_of, values
 from roles import every_second_backwards, negative, record_field
 
 ROLES = ("dst", "src")
@@ -30,7 +29,7 @@ TYPES = ("f32", "bf16", "f16")
 MIXED = [(operand, output) for operand in TYPES for output in TYPES]
 LIES = ("NXC XIO", "NCX OIX", "NXC OIX", "NCX XIO", "NXC XIO apart", "NCX OIX backwards", "NXC XIO in records")
 DEALT = 18  # numbers that deal each of these; more would only be other mixtures
-VIEWS = {"apart": every_second_backwards, "backwards": negative, "in": record_field}
+VIEWS = {"": np.asarray, "apart": every_second_backwards, "backwards": negative, "in": record_field}
 OPERATORS = {  # what is solved for; whether the operator is transposed
     ("dst", False): "Convolution",
     ("src", False): "ConvolutionBackwardData",
@@ -104,6 +103,8 @@ class Small:
     """A problem, canonical operands that lie in some way, the value before, the bits of the specified order."""
 
     words: str
+    lies: str
+    seen: Callable[[Array], Array]  # how arrays of a layout are seen
     problem: Problem
     operands: list[Array]
     old: Array
@@ -111,10 +112,7 @@ class Small:
 
     def fresh(self) -> Array:
         """A new output that lies as the problem has it: NaN, or the old value."""
-        out = empty(self.problem)
-        lies = self.words.rsplit(", ", 1)[-1].split()
-        if lies[2:]:
-            out = VIEWS[lies[2]](out)
+        out = self.seen(empty(self.problem))
         if self.problem.accumulate:
             out[...] = self.old
         return out
@@ -145,25 +143,6 @@ def posed(
     )  # fmt: skip
 
 
-def shape_of(problem: Problem, tensor: Tensor) -> tuple[int, ...]:
-    """Return a tensor's canonical shape, of a bias too."""
-    conv = problem.geometry
-    assert isinstance(conv, Conv)
-    if tensor == "bias":
-        return (conv.dst_channels if problem.solves_for == "dst" else conv.src_channels,)
-    return canonical_shape(conv, tensor)
-
-
-def laid(canonical: Array, layout: str, view: str = "") -> Array:
-    """Return canonical values that lie as a layout has them, or in another way."""
-    if canonical.ndim == 1:
-        return VIEWS[view](canonical) if view else canonical
-    order = axis_order(layout, canonical.ndim)
-    lying = np.empty(from_canonical(canonical.shape, layout), canonical.dtype).transpose(order)
-    lying[...] = canonical
-    return VIEWS[view](lying) if view else lying
-
-
 def small(name: str, role: str, number: int) -> Small:
     """Return a problem of the table: its types, layouts, what is added and whose words it has are dealt by a number.
 
@@ -173,15 +152,15 @@ def small(name: str, role: str, number: int) -> Small:
     transposed, accumulate = number // 2 % 2 == 1, number % 3 == 2
     problem = posed(PROBLEMS[name], role, types, lies, transposed, accumulate)
     bits = np.random.PCG64(number)
-    view = (lies.split()[2:] or [""])[0]
+    view = VIEWS[(lies.split()[2:] or [""])[0]]
     operands = [
-        laid(values(shape_of(problem, tensor), problem.operand_format, bits), layout, view)
+        view(lying(values(shape_of(problem, tensor), problem.operand_format, bits), layout))
         for tensor, layout in zip(problem.operands, problem.layouts, strict=False)
     ]
     old = values(shape_of(problem, problem.output), problem.output_format, bits)
     expected = evaluate_in_order(problem, operands, old)
     words = f"{name}, {problem.operator}, {' to '.join(types)}, {'onto, ' * accumulate}{lies}"
-    return Small(words, problem, operands, old, expected)
+    return Small(words, lies, view, problem, operands, old, expected)
 
 
 def unlike(found: Sequence[DataPlan], number: int) -> list[DataPlan]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -13,7 +13,8 @@ from classes import BIAS, CLASSES, NAMES, TYPES, Class, Hands, draw, line_of
 from convgrad.formats import FORMATS, Format
 from convgrad.notation import read, write
 from convgrad.spec.geometry import Conv
-from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
+from convgrad.spec.layouts import axis_order
+from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS, Tensor
 from convgrad.spec.problem import Problem, canonical_shape
 from engine_helpers import Array, empty
 from net import problems_of
@@ -27,12 +28,43 @@ MOST_WEIGHTS = 30_000
 SPECIAL = 8  # one problem in so many has an infinity in its first operand, a NaN in its second
 
 
-def drawn(number: int) -> Iterator[str]:
+@dataclass(frozen=True)
+class Family:
+    """What problems of some roles are drawn with: a seed, directions in turn, that of a layer with a bias."""
+
+    seed: int
+    directions: tuple[str, ...]
+    with_bias: str
+
+
+GRADIENTS = Family(81, ("BWD_W",), "BWD_WB")  # of weights and bias
+DATA = Family(82, ("FWD_D", "BWD_D", "FWD_B"), "FWD_B")
+
+# What no line of a drawn layer says: output padding, source positions behind the last that is met, taps apart.
+SAID = """
+FWD_D f32 NXC mb2ic64ih12oc3oh12kh3ph1 to f32
+FWD_D bf16 NCX mb2ic33ih9oc4oh9kh3ph1 to bf16
+BWD_D f32 NXC mb2ic3ih30oc64oh15kh7sh2ph3 to f32
+BWD_D f16 NXC mb2ic17ih20oc33oh10kh1sh2ph0 to f16
+BWD_D f32 NCX mb1ic20ih31oc40oh10kh2sh3ph0 onto f32
+BWD_D f32 NXC mb2ic16ih9oc17oh9kh3dh3ph4 to bf16
+deconv FWD_B f32 NXC mb2ic33ih6oc17oh12kh3sh2ph1 to f32
+deconv FWD_D bf16 NXC mb2ic16ih5oc32oh20kh4sh4ph0 to f32
+deconv FWD_D f32 NCX mb2ic17ih5oc31oh25kh8sh4ph0 to f32
+deconv FWD_B f16 NCX mb1ic31iw40oc9ow161kw6sw4dw1pw2 onto f16
+deconv BWD_D f32 NXC mb2ic33ih6oc17oh12kh3sh2ph1 to f32
+deconv BWD_D bf16 NCX mb2ic16ih5oc32oh20kh4sh4ph0 to bf16
+FWD_B f32 NCX mb2ic300ih7oc40oh7kh1ph0 to f32
+FWD_D f32 NXC mb1ic513ih6oc20oh6kh3ph1 to f32
+""".strip().splitlines()
+
+
+def drawn(number: int, family: Family = GRADIENTS) -> Iterator[str]:
     """Yield problems of all classes in turn, ``LINE to TYPE`` or ``LINE onto TYPE``.
 
     Each layer comes with two batches, which share a kernel as a rule: under an emulator compiling is what takes time.
     """
-    rng = np.random.default_rng(81)
+    rng = np.random.default_rng(family.seed)
     hands = Hands(rng)
     for at in range(number):
         if at % 2 == 0:
@@ -45,7 +77,8 @@ def drawn(number: int) -> Iterator[str]:
             conv, way = replace(conv, batch=conv.batch + 1 + conv.batch // 4), other
         line = read(line_of(conv, operand, ("NXC", "NCX")[data], transposed))
         weights_format = (TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS)[data ^ weights]
-        line = replace(line, direction="BWD_WB" if name == BIAS else "BWD_W", weights_format=weights_format)
+        direction = family.with_bias if name == BIAS else family.directions[at // 2 % len(family.directions)]
+        line = replace(line, direction=direction, weights_format=weights_format)
         yield f"{write(line)} {way} {output}"
 
 
@@ -67,8 +100,7 @@ def operands_and_out(one: Problem, words: str) -> tuple[list[Array], Array]:
     seed = zlib.crc32(words.encode())
     bits, operands = np.random.PCG64(seed), []
     for at, (tensor, layout) in enumerate(zip(one.operands, one.layouts, strict=False)):
-        shape = canonical_shape(one.geometry, tensor)
-        made = values(shape, one.operand_format, bits, None if seed % SPECIAL else at)
+        made = values(shape_of(one, tensor), one.operand_format, bits, None if seed % SPECIAL else at)
         operands.append(lying(made, layout))
     out = empty(one)
     if one.accumulate:
@@ -92,6 +124,15 @@ def values(shape: tuple[int, ...], kind: Format, bits: np.random.PCG64, fraction
     return words.astype(f"u{width}").view(kind.dtype).reshape(shape)
 
 
+def shape_of(one: Problem, tensor: Tensor) -> tuple[int, ...]:
+    """Return the canonical shape of a tensor, of a bias operand too."""
+    conv = one.geometry
+    if tensor == "bias" and isinstance(conv, Conv):
+        return (conv.dst_channels if one.solves_for == "dst" else conv.src_channels,)
+    return canonical_shape(conv, tensor)
+
+
 def lying(array: Array, layout: str) -> Array:
-    """Return canonical data whose channels are neighbours, or as it is."""
-    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if layout == "NXC" else array
+    """Return canonical values that lie as a layout has them."""
+    order = axis_order(layout, array.ndim)
+    return np.ascontiguousarray(array.transpose(np.argsort(order))).transpose(order)

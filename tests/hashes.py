@@ -21,7 +21,7 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.engines.settings import count
 from convgrad.plan.machine import Isa
-from hash_problems import drawn, operands_and_out, problems
+from hash_problems import DATA, SAID, drawn, operands_and_out, problems
 
 FILE = Path(__file__).parent / "golden" / "hashes.txt"
 DONE, DIFFERS = 0, 1  # exit codes; 2 where nothing could be computed or read
@@ -69,12 +69,13 @@ def print_hashes(lines: Iterable[str]) -> dict[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the hashes of drawn problems, or compare those of a file's."""
     parser = argparse.ArgumentParser(prog="hashes.py", description="Print hashes of results, or compare with a file's.")
-    parser.add_argument("-n", type=int, default=180, help="how many problems to draw (default 180)")
+    parser.add_argument("-n", type=int, default=180, help="how many weight and bias gradients to draw (default 180)")
+    parser.add_argument("-d", type=int, default=60, help="how many forwards and data gradients to draw (default 60)")
     parser.add_argument("--against", metavar="FILE", type=Path, help="compute the problems of this file, and compare")
     options = parser.parse_args(arguments)
     try:
         if options.against is None:
-            print_hashes(drawn(options.n))
+            print_hashes((*drawn(options.n), *drawn(options.d, DATA), *(SAID if options.d else ())))
             return DONE
         expected = hashes_in(options.against)
         found = print_hashes(expected)

@@ -12,9 +12,10 @@ from convgrad.engines.llvm import execute
 from convgrad.plan import joins
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.spec.geometry import Conv
+from convgrad.spec.order import BLOCK, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import HOST, digest
-from hash_problems import WAYS, drawn, operands_and_out, problems
+from hash_problems import DATA, SAID, WAYS, drawn, operands_and_out, problems
 from hashes import DIFFERS, DONE, FILE, hash_of, hash_of_all, hashes_in, main
 
 GOLDEN = hashes_in(FILE)
@@ -51,7 +52,7 @@ def test_the_golden_hashes_are_those_of_the_specified_order() -> None:
         with np.errstate(all="ignore"):
             assert digest(evaluate_in_order(one, operands, out)) == GOLDEN[words], words
         compared += 1
-    assert compared >= 5
+    assert compared >= 10
 
 
 def test_trees_of_other_arity_have_other_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,16 +62,18 @@ def test_trees_of_other_arity_have_other_hashes(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_file_is_wide() -> None:
-    """All classes, types, layouts and strategies; most problems of several blocks, some of several tasks."""
-    assert len(WORDS) == 180
+    """All classes, roles, types, layouts and strategies; most problems of several blocks, some of several tasks."""
+    assert len(WORDS) == 254
     made = [one for words in WORDS for one in problems(words)]
     plans = [engines.plan_of(one, Machine(ISAS["neon"]), 2) for one in made]
     assert min(sum(plan.strategy == name for plan in plans) for name in {plan.strategy for plan in plans}) >= 4
-    assert len({plan.strategy for plan in plans}) == 4
-    assert sum(plan.threads > 1 for plan in plans) >= 30
-    assert len({(one.operand_format, one.output_format) for one in made}) == 9
-    assert len({(one.layouts, one.operator) for one in made}) == 2 * 4 + 2
-    assert sum(one.geometry.batch * one.geometry.positions > 256 for one in made if isinstance(one.geometry, Conv)) > 90
+    assert len({plan.strategy for plan in plans}) == 5
+    assert sum(plan.threads > 1 for plan in plans) >= 90
+    for roles, operators, least in ((("weights", "bias"), 2 * 4 + 2, 90), (("dst", "src"), 4 * 4, 12)):
+        some = [one for one in made if one.solves_for in roles]
+        assert len({(one.operand_format, one.output_format) for one in some}) == 9
+        assert len({(one.layouts, one.operator) for one in some}) >= operators
+        assert sum(order_of(one).terms > BLOCK for one in some) > least
     assert {words.split()[-2] for words in WORDS} == set(WAYS)
     first = [operands_and_out(problems(words)[0], words)[0][0] for words in QUICK]
     with np.errstate(invalid="ignore"):
@@ -112,7 +115,7 @@ def test_a_file_that_was_cut_is_refused(end: str, tmp_path: Path, capsys: pytest
 def test_another_engine_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
     with pytest.raises(SystemExit, match="2"):
-        main(["-n", "1"])
+        main(["-n", "1", "-d", "0"])
     assert "must be the choice; got numpy" in capsys.readouterr().err
 
 
@@ -123,5 +126,6 @@ def test_a_problem_of_another_engine_is_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_drawn_problems_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-n", "2"]) == DONE
-    assert [row.split("  ")[1] for row in capsys.readouterr().out.splitlines()[1:-1]] == list(drawn(2))
+    assert main(["-n", "2", "-d", "2"]) == DONE
+    expected = [*drawn(2), *drawn(2, DATA), *SAID]
+    assert [row.split("  ")[1] for row in capsys.readouterr().out.splitlines()[1:-1]] == expected
