@@ -124,7 +124,15 @@ class Small:
 
     def plans(self, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20) -> list[DataPlan]:
         """Return all plans there are, the cheapest first."""
-        return plans(self.problem, self.view(), Machine(isa, l2_bytes=l2_bytes), threads)
+        return plans_of(self.problem, self.operands, self.fresh(), isa, threads, l2_bytes)[1]
+
+
+def plans_of(
+    problem: Problem, operands: Sequence[Array], out: Array, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20
+) -> tuple[Gather, list[DataPlan]]:
+    """Return the view of a problem on arrays, and all plans there are, the cheapest first."""
+    seen: Gather = view_of(problem, [array.strides for array in operands], out.strides)
+    return seen, plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads)
 
 
 def posed(

@@ -1,4 +1,4 @@
-"""No byte outside operands, output and scratch is touched: random gradients of every class among guard pages.
+"""No byte outside operands, output and scratch is touched: random problems of every class among guard pages.
 
 Each problem runs flush with the page behind and with the page before, in another process, which names it first.
 """
@@ -18,12 +18,15 @@ import numpy as np
 import pytest
 
 from classes import NAMES
+from data_problems import OPERATORS
 from engine_helpers import HOST
 from guarded import CACHE_LINE, Guarded, Placed
 
 PROBLEMS = 50  # of a child
 QUICK, LONG = range(3), range(100, 200)
+DATA, DATA_LONG = range(2), range(100, 160)  # each of half as many problems
 _done: Counter[str] = Counter()
+_data: Counter[str] = Counter()
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="protects pages as Linux does"),
@@ -40,12 +43,13 @@ def summary() -> Iterator[None]:
         f"{_done['accumulated']} accumulated, {_done['scratch']} guarded scratches: {by_class}",
         end="",
     )
+    print(f"\nforwards and data gradients: {dict(_data)}", end="")
 
 
-def child(seed: int, count: int) -> Counter[str]:
+def child(seed: int, count: int, program: str = "guarded.py") -> Counter[str]:
     """Run problems in a process of its own; fail with the problem it died in."""
     environment = os.environ | {"CONVGRAD_MAX_ISA": HOST[seed % len(HOST)]}
-    command = [sys.executable, str(Path(__file__).with_name("guarded.py")), str(seed), str(count)]
+    command = [sys.executable, str(Path(__file__).with_name(program)), str(seed), str(count)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     *_, last = done.stdout.splitlines() or ["it ran nothing"]
     if done.returncode:
@@ -71,6 +75,25 @@ def test_150_problems_among_guard_pages(seed: int) -> None:
 @pytest.mark.parametrize("seed", LONG)
 def test_5000_problems_among_guard_pages(seed: int) -> None:
     run_child(seed)
+
+
+def run_data_child(seed: int) -> None:
+    done = child(seed, PROBLEMS // 2, "guarded_data.py")
+    _data.update(done)
+    assert done["problems"] == PROBLEMS // 2
+    assert done["placements"] == PROBLEMS
+    assert min(done[name] for name in ("strided", "accumulated", "with bias", *OPERATORS.values())) > 0
+
+
+@pytest.mark.parametrize("seed", DATA)
+def test_50_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
+    run_data_child(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", DATA_LONG)
+def test_1500_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
+    run_data_child(seed)
 
 
 def test_a_fault_is_told_with_its_problem() -> None:
