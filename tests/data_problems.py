@@ -136,9 +136,10 @@ def plans_of(
 
 
 def posed(
-    conv: Conv, role: str, types: tuple[str, str], lies: str, transposed: bool, accumulate: bool, bias: bool = True
-) -> Problem:
-    """Return a problem; with a bias where its operator takes any."""
+    conv: Conv, role: str, transposed: bool, types: tuple[str, str], lies: str, accumulate: bool = False,
+    bias: bool = False,
+) -> Problem:  # fmt: skip
+    """Return a problem; a bias only where its operator takes any."""
     data, weights, *_ = lies.split()
     names: tuple[Tensor, ...] = ("dst" if role == "src" else "src", "weights")
     if bias and OPERATORS[role, transposed] in ("Convolution", "ConvTranspose"):
@@ -158,7 +159,7 @@ def small(name: str, role: str, number: int) -> Small:
     """
     types, lies = MIXED[number % len(MIXED)] if number % 2 else MIXED[0], LIES[number % len(LIES)]
     transposed, accumulate = number // 2 % 2 == 1, number % 3 == 2
-    problem = posed(PROBLEMS[name], role, types, lies, transposed, accumulate)
+    problem = posed(PROBLEMS[name], role, transposed, types, lies, accumulate, bias=True)
     bits = np.random.PCG64(number)
     view = VIEWS[(lies.split()[2:] or [""])[0]]
     operands = [

@@ -58,7 +58,7 @@ def run_one(rng: np.random.Generator, name: str, seed: int, done: Counter[str]) 
     role, lies = ROLES[int(rng.integers(2))], LIES[(seed + int(rng.integers(2))) % 4]
     types = MIXED[seed // 2 % len(MIXED)] if seed % 2 else MIXED[0]
     transposed, accumulate = bool(rng.integers(2)), bool(rng.random() < 0.25)
-    problem = posed(conv_of(name, rng), role, types, lies, transposed, accumulate)
+    problem = posed(conv_of(name, rng), role, transposed, types, lies, accumulate, bias=True)
     plain = made(problem, rng)
     views = [canonical(array, layout) for array, layout in zip(plain, problem.layouts, strict=True)]
     answer = oracle.evaluate(problem, views[:-1], views[-1] if accumulate else None)
