@@ -1,0 +1,134 @@
+"""Tables of forwards and data gradients are as long as axes have parts and slabs, and planning takes as little.
+
+What grew with taps times positions would grow sixteen-fold where kernel and image double; counts are held, not times.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from math import ceil
+
+import numpy as np
+import pytest
+
+from classes import CLASSES, draw
+from convgrad.notation import problem
+from convgrad.plan.data.fields import ALONG, PART, RUN, SLAB, TASK
+from convgrad.plan.data.recipe import DataPlan
+from convgrad.plan.data.view import Gather
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.roles import dense_view, plan, tables
+from convgrad.plan.tables import Schedule
+from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem
+from data_problems import LIES, MIXED, ROLES, posed
+
+LARGE = (
+    "FWD_D f32 NXC mb1ic16ih100oc16oh100kh70ph35",
+    "BWD_D f32 NCX mb1ic16ih100oc16oh100kh70ph35",
+    "FWD_D bf16 NXC mb1ic1ih100oc1oh100kh70ph35",
+    "BWD_D f32 NXC mb2ic64ih100oc64oh50kh70sh2ph35",
+    "FWD_D f16 NXC g16mb1ic16ih100oc16oh100kh70ph35",
+    "deconv FWD_D f32 NXC mb1ic16ih100oc16oh400kh70sh4ph33",
+)
+THREADS = (1, 2, 8)
+TABLE_BYTES = 64 << 10
+CALLS = 400_000  # of functions, built-in ones too: some tens of milliseconds; taps times positions are 49,000,000
+PROBLEMS = 40  # of a class
+
+
+def planned(one: Problem, isa: str, threads: int) -> tuple[Gather, DataPlan, Schedule]:
+    """Return a dense problem's view as the plan's kernel sees it, its plan, its tables."""
+    view = dense_view(one)
+    chosen = plan(one, view, Machine(ISAS[isa]), threads)
+    assert isinstance(chosen, DataPlan)
+    return view.seen(chosen.spec.exchanged), chosen, tables(one, view, chosen)
+
+
+def most_rows(view: Gather, chosen: DataPlan) -> dict[str, int]:
+    """Return how many rows tables may have: parts of each axis are cut by its slabs, each phase of it."""
+    slabs = [ceil(axis.extent / size) for axis, size in zip(view.axes, chosen.slab, strict=True)]
+    phases = [max(part.positions.step for part in axis.parts) for axis in view.axes]
+    parts = sum(
+        len(axis.parts) + phase * (many - 1) for axis, phase, many in zip(view.axes, phases, slabs, strict=True)
+    )
+    return {"tasks": chosen.tasks, "slabs": sum(slabs), "parts": parts}
+
+
+def assert_short(view: Gather, chosen: DataPlan, made: Schedule) -> None:
+    """Assert that tables have no more rows than axes explain, and are all there is."""
+    widths = {"tasks": len(TASK), "slabs": len(SLAB), "parts": len(PART)}
+    assert set(made.tables) == set(widths)
+    for name, most in most_rows(view, chosen).items():
+        rows, width = made.tables[name].shape
+        assert rows <= most, (name, rows, most)
+        assert width == widths[name], name
+    assert made.table_bytes == sum(table.nbytes for table in made.tables.values())
+    assert len([name for name in made.numbers if name.startswith("axis")]) == len(ALONG) * len(view.axes)
+    assert all(np.ndim(number) == 0 for number in made.numbers.values())
+
+
+def calls_of(one: Problem, threads: int) -> int:
+    """Return how many functions are called while a problem is planned, and its tables are made."""
+    count = 0
+
+    def seen(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        planned(one, "avx512", threads)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("line", LARGE)
+def test_a_large_kernel_is_planned_in_little(line: str, threads: int) -> None:
+    one = problem(line)
+    for isa in ISAS:
+        view, chosen, made = planned(one, isa, threads)
+        assert_short(view, chosen, made)
+        assert made.table_bytes < TABLE_BYTES, (line, isa)
+    assert calls_of(one, threads) < CALLS
+
+
+@pytest.mark.parametrize("line", LARGE[:2])
+def test_what_planning_takes_grows_no_faster_than_axes(line: str) -> None:
+    """Kernel and image twice as long along both axes: 16 times as many pairs of a tap and a position."""
+    small, large = (problem(text) for text in (line, line.replace("100", "200").replace("kh70ph35", "kh140ph70")))
+    (*_, less), (*_, more) = (planned(one, "avx512", 1) for one in (small, large))
+    assert more.table_bytes < 2.5 * less.table_bytes
+    assert calls_of(large, 1) < 3 * calls_of(small, 1)
+
+
+def test_a_long_row_has_tables_of_its_edges() -> None:
+    one = problem("BWD_D f32 NXC mb1ic16iw100000oc16ow100000kw255pw127")
+    for threads in THREADS:
+        view, chosen, made = planned(one, "avx512", threads)
+        assert_short(view, chosen, made)
+        assert made.table_bytes < TABLE_BYTES
+        assert calls_of(one, threads) < 4 * CALLS
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_tables_are_as_long_as_axes(name: str) -> None:
+    rng = np.random.default_rng(95)
+    for number, conv in enumerate(islice(draw(CLASSES[name], rng, 1 << 26), PROBLEMS)):
+        assert isinstance(conv, Conv)
+        one = posed(conv, ROLES[number % 2], number % 3 == 0, MIXED[number % 9], LIES[number % 4])
+        assert_short(*planned(one, list(ISAS)[number % 3], THREADS[number // 2 % 3]))
+
+
+def test_lists_of_runs_are_as_long_as_taps() -> None:
+    """What a tile reads is listed once for all tiles of a box: a kernel's taps, each in blocks, are all."""
+    for line in LARGE:
+        one = problem(line)
+        view, _, made = planned(one, "avx512", 2)
+        listed = made.numbers["weights_at"] - made.numbers["blocks_at"]
+        blocks = view.order.blocks_a_line
+        assert listed <= (view.taps * blocks + 2) * 8 * (2 + len(RUN)) + 128, line
