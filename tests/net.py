@@ -1,4 +1,4 @@
-"""The net under a change of the engine: what 200 problems become on three instruction sets, in names of its own.
+"""The net under a change of the engine: what 240 problems become on three instruction sets, in names of its own.
 
 ``python tests/net.py`` writes ``tests/golden/net.txt`` anew, for the problem lines that stand in it. A line of the file
 is a problem; each line under it is one instruction set's plan as values, then hashes of its tables, its numbers and its
@@ -17,10 +17,11 @@ import numpy as np
 
 from convgrad import engines, notation
 from convgrad.engines.llvm.driver import module_of
+from convgrad.plan.data.recipe import DataPlan, DataSpec
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import KernelSpec, Plan
-from convgrad.plan.roles import dense_view
-from convgrad.plan.schedule import Schedule, schedule
+from convgrad.plan.roles import dense_view, tables
+from convgrad.plan.tables import Schedule
 from convgrad.spec.check import check_attributes
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem, problem_of
@@ -31,7 +32,7 @@ NAMES = {"rows.entries": "row_entries", "lanes.entries": "lane_entries"}
 
 
 def problems_of(line: str) -> list[Problem]:
-    """The weight gradient of a line, and its bias gradient where it has one."""
+    """The problem of a line, and the bias gradient where it has one."""
     made = []
     for call in notation.calls(notation.read(line)):
         op = find(call.operator)
@@ -58,8 +59,9 @@ def written(lines: Iterable[str]) -> str:
 def caught(problem: Problem, isa: Isa) -> str:
     """What a problem becomes on an instruction set."""
     plan = engines.plan_of(problem, Machine(isa), THREADS)
-    made = schedule(dense_view(problem), plan, problem.accumulate)
-    return f"{_values(plan, made)} tables {_tables(made)} numbers {_numbers(made)} ir {_ir(plan.spec)}"
+    made = tables(problem, dense_view(problem), plan)
+    values = _data_values(plan, made) if isinstance(plan, DataPlan) else _values(plan, made)
+    return f"{values} tables {_tables(made)} numbers {_numbers(made)} ir {_ir(plan.spec)}"
 
 
 def _values(plan: Plan, made: Schedule) -> str:
@@ -81,6 +83,24 @@ def _values(plan: Plan, made: Schedule) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
+def _data_values(plan: DataPlan, made: Schedule) -> str:
+    spec, (rows, lanes) = plan.spec, plan.operands
+    words = {
+        "by": plan.strategy,
+        "tile": f"{spec.rows}x{spec.vectors}{'+1' * spec.narrow}",
+        "rows": f"{rows}:{'place' if spec.in_place else spec.data}",
+        "lanes": f"{lanes}:{'place' if spec.lanes_in_place else spec.weights}",
+        "out": spec.out,
+        "parts": ",".join(map(str, plan.parts)),
+        "slab": "x".join(map(str, plan.slab)),
+        "panels": plan.panels,
+        "threads": plan.threads,
+        "height": plan.error_height,
+        "scratch": made.scratch_bytes,
+    }
+    return " ".join(f"{name}={value}" for name, value in words.items())
+
+
 def _tables(made: Schedule) -> str:
     named = sorted((NAMES.get(name, name), np.ascontiguousarray(table)) for name, table in made.tables.items())
     return _hash(f"{name} {table.dtype} {table.shape}".encode() + table.tobytes() for name, table in named)
@@ -91,7 +111,7 @@ def _numbers(made: Schedule) -> str:
 
 
 @cache
-def _ir(spec: KernelSpec) -> str:
+def _ir(spec: KernelSpec | DataSpec) -> str:
     return _hash([module_of(spec).encode()])
 
 

@@ -15,6 +15,10 @@ def test_plans_tables_and_kernels_are_those_of_the_golden_file() -> None:
 
 def test_the_net_is_wide() -> None:
     text = FILE.read_text()
-    assert sum(len(problems_of(line)) for line in lines_of(text)) >= 200
+    made = [one.solves_for for line in lines_of(text) for one in problems_of(line)]
+    assert len(made) >= 240
+    assert min(made.count(role) for role in ("weights", "dst", "src")) >= 18
+    for word in ("by=positions", "rows=dst:place", "lanes=weights:terms", "out=terms"):
+        assert text.count(word) >= 10, word
     for word in ("by=dense", "by=taps_in_the_tile", "by=groups_in_the_lanes", "by=strips", "rows=src:place"):
         assert text.count(word) >= 10, word
