@@ -10,10 +10,10 @@ import pytest
 from convgrad import engines
 from convgrad.notation import problem
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import TERMS, Plan
+from convgrad.plan.recipe import Plan
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, ISAS, Array, empty, made, plans_for, run_plan
+from engine_helpers import HOST, ISAS, Array, empty, made, plans_for
 from guarded import Placed, run_guarded
 from helpers import assert_same_bits
 
@@ -53,18 +53,6 @@ def test_the_specified_bits_and_nothing_beside(line: str, isa: str) -> None:
             run_guarded(cut, one, given, out, at_end)
             assert_same_bits(np.ascontiguousarray(out), expected, (line, at_end, turn, str(cut)))
         assert out_at.intact()
-
-
-@pytest.mark.parametrize("isa", HOST)
-def test_rows_whose_items_are_apart(isa: str) -> None:
-    """Each panel of rows begins where its first item lies, though no strategy reads such rows in place yet."""
-    one = problem("BWD_W f32 NCX mb2ic13iw9oc20ow9kw3pw1")
-    operands = [np.ascontiguousarray(a) for a in made("BWD_W f32 NXC mb2ic13iw9oc20ow9kw3pw1")[1]]
-    expected = evaluate_in_order(one, operands)
-    packed = [p for p in plans_for(one, operands, empty(one), ISAS[isa]) if p.spec.tile.taps == 1 and p.rows == "src"]
-    plan = next(plan for plan in packed if plan.spec.tile.rows in (4, 5, 6) and plan.spec.rows.lies == TERMS)
-    spec = replace(plan.spec, rows=replace(plan.spec.rows, in_place=True))
-    assert_same_bits(run_plan(replace(plan, spec=spec), one, operands, empty(one)), expected, spec)
 
 
 @pytest.mark.parametrize("isa", ISAS)
