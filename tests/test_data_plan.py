@@ -14,7 +14,7 @@ import pytest
 
 from classes import CLASSES, draw
 from convgrad.notation import problem
-from convgrad.plan.data.fields import ALONG, PART, RUN, SLAB, TASK
+from convgrad.plan.data.fields import ALONG, BLOCK, PART, RUN, SLAB, TASK
 from convgrad.plan.data.recipe import DataPlan
 from convgrad.plan.data.view import Gather
 from convgrad.plan.machine import ISAS, Machine
@@ -131,4 +131,4 @@ def test_lists_of_runs_are_as_long_as_taps() -> None:
         view, _, made = planned(one, "avx512", 2)
         listed = made.numbers["weights_at"] - made.numbers["blocks_at"]
         blocks = view.order.blocks_a_line
-        assert listed <= (view.taps * blocks + 2) * 8 * (2 + len(RUN)) + 128, line
+        assert listed <= (view.taps * blocks + 2) * 8 * (len(BLOCK) + len(RUN)) + 128, line

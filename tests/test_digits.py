@@ -20,6 +20,7 @@ import pytest
 from bench_problems import needs_torch
 from convgrad import engines
 from convgrad.engines.llvm import isas
+from convgrad.host import staying_on
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SHORT = {"images": 48, "batch": 16, "epochs": 1, "seed": 0}
@@ -30,7 +31,8 @@ CALLS |= {"ConvolutionBackwardWeights": 3, "ConvTransposeBackwardWeights": 1, "B
 @pytest.fixture
 def digits(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
-    yield importlib.import_module("digits")
+    with staying_on(()):  # PyTorch may pin this thread
+        yield importlib.import_module("digits")
     for name in ("digits", "digits_torch"):
         sys.modules.pop(name, None)
 

@@ -138,6 +138,7 @@ MOST_AHEAD_BYTES = Count(128, "bytes", BY_HAND, "a term of what the next tile re
 LANES_AHEAD = Count(16, "terms", BY_HAND, "of lanes in place, that tiles ask for")
 SLAB_BYTES = Count(16 << 20, "bytes", BY_HAND, "of a slab's data, at most, whatever that costs")
 LEAST_TILES = Count(4, "tiles", BY_HAND, "of a slab along the axis that they run along")
+SMALL_ROWS = Count(8, "rows", BY_HAND, "of one vector, of the kernel for what is small: it compiles in half the time")
 FEWER_HEIGHTS = Count(10, "rows", BY_HAND, "than most: a height that divides the positions wastes none")
 ALONG_LAST = Rate(1.02, "times", BY_HAND, "the least waste is as good, along an axis further inside")
 

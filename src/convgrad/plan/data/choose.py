@@ -43,8 +43,7 @@ def _alone(one: Costs) -> float:
 def any_layout(problem: Problem, view: Gather, isa: Isa) -> DataSpec:
     """Return the kernel that takes operands however they lie, for whatever is too small for one of its own."""
     names = (problem.operand_format.name, problem.output_format.name)
-    rows, vectors = isa.tiles[0]
-    return DataSpec(isa, *names, rows, vectors, True, len(view.axes), NEITHER, NEITHER, NEITHER, True)
+    return DataSpec(isa, *names, rates.SMALL_ROWS, 1, False, len(view.axes), NEITHER, NEITHER, NEITHER, True)
 
 
 def kernels(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
