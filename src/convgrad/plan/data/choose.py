@@ -62,10 +62,11 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
         places = (True,)
     f32 = problem.operand_format is F32
     for most, vectors in isa.tiles:
-        if vectors > 2 or (vectors - 1) * isa.lanes >= view.results:
+        few = view.positions <= rates.FEW_AGAIN * most
+        if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.results:
             continue
         whole = view.results >= vectors * isa.lanes and view.tap_step is not None and not problem.accumulate
-        once = exchanged or view.positions <= rates.FEW_AGAIN * most  # else caches want them close together
+        once = exchanged or few  # else caches want them close together
         ways = (False, True) if f32 and weights == ITEMS and whole and once else (False,)
         rest = view.results % (vectors * isa.lanes)
         for rows in range(most, max(1, most - rates.FEWER_HEIGHTS), -1):

@@ -97,9 +97,14 @@ def _squares(
             places = [f.at(source, f.least(first + i, left - 1) * item) for i in range(lanes)]
             with f.loop((count + (lanes - 1)) >> (lanes.bit_length() - 1), along=f.value(0)) as square:
                 rest = count - square.along
-                for p, column in enumerate(_columns(f, spec, places, square.along, rest)):
-                    with f.when(f.compare("sgt", rest, p)):
+                with f.when(rest >= lanes):
+                    rows = [_row(f, spec, each, square.along) for each in places]
+                    for p, column in enumerate(transposed(f, rows, lanes)):
                         f.store(column, f.at(to, place(square.along + p)), v * lanes * F32_BYTES)
+                with f.otherwise():
+                    for p, column in enumerate(_columns(f, spec, places, square.along, rest)):
+                        with f.when(f.compare("sgt", rest, p)):
+                            f.store(column, f.at(to, place(square.along + p)), v * lanes * F32_BYTES)
                 square.next(along=square.along + lanes)
 
 
