@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from math import ceil, prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from convgrad.plan.data.cuts import levels, most_tiles, panel_bytes, panels_of, slabs, tile_sums, within
 from convgrad.plan.data.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES
@@ -23,6 +24,7 @@ from convgrad.plan.tasks import parts as evenly
 from convgrad.plan.view import Ints, wrapped
 from convgrad.spec.order import FAN_IN
 
+MOST_WEIGHED = 1 << 20  # slabs; of more, one is like the other
 NOT_ALONG = (
     512  # 1024ths of a cycle a position: where outputs lie along an axis, tiles run along it unless others save more
 )
@@ -130,14 +132,11 @@ def _tasks(view: Gather, plan: DataPlan, work: list[list[int]]) -> Ints:
     The first parts are large, as what lies together is read by one thread; the last small, as all threads end together.
     """
     groups, panels, parts = plan.parts
-    weights = np.ones(1)
-    for each in work:
-        weights = np.multiply.outer(weights, np.array(each, float)).ravel()
-    total = np.concatenate([[0.0], np.cumsum(weights)])
+    count = prod(map(len, work))
     done = np.arange(1, parts) / parts
     if parts > plan.threads:
         done = 1 - (1 - done) ** 2
-    bounds = _apart(np.searchsorted(total, total[-1] * done, side="left"), parts, len(weights))
+    bounds = _apart(_ends(work, done) if count <= MOST_WEIGHED else (count * done).astype(np.int64), parts, count)
     rows = [
         (g0, g1 - g0, p0, p1 - p0, s0, s1 - s0)
         for g0, g1 in evenly(view.groups, groups)
@@ -145,6 +144,16 @@ def _tasks(view: Gather, plan: DataPlan, work: list[list[int]]) -> Ints:
         for s0, s1 in pairwise(bounds)
     ]
     return np.array(rows, np.int64)
+
+
+def _ends(work: Sequence[Sequence[int]], done: NDArray[np.float64]) -> Ints:
+    """Return behind which slab some shares of all work are done: that of a slab is the product of its axes'."""
+    weights = np.ones(1)
+    for each in work:
+        weights = np.multiply.outer(weights, np.array(each, float)).ravel()
+    total = np.concatenate([[0.0], np.cumsum(weights)])
+    ends: Ints = np.searchsorted(total, total[-1] * done, side="left")
+    return ends
 
 
 def _apart(ends: Ints, parts: int, count: int) -> list[int]:
