@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import convolution_backward_weights
+import convgrad
 from convgrad.formats import FORMATS
 from convgrad.spec.geometry import effective_kernel, forward_extent
 
@@ -24,7 +24,7 @@ KINDS = ("dense", "depthwise", "grouped", "thin")
 
 @dataclass(frozen=True)
 class Layer:
-    """A weight gradient by its sizes; its operands are integers, so any correct result has the same bits."""
+    """A gradient or a forward by its sizes; its operands are integers, so any correct result has the same bits."""
 
     extents: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -37,31 +37,56 @@ class Layer:
     type: str = "f32"
     dtype: str | None = None
     data_format: str = "NXC"
+    role: str = "weights"  # what is solved for: weights, dst, src
 
     @property
     def weights_shape(self) -> tuple[int, ...]:
         return (*self.kernel, self.channels[0] // self.groups, self.channels[1])
 
-    def operands(self) -> tuple[Array, Array]:
-        """Return src and diff_dst; all images of a batch are one image in memory."""
+    @property
+    def extents_of(self) -> dict[str, tuple[int, ...]]:
+        """Spatial extents of src and dst."""
         axes = zip(self.extents, self.kernel, strict=True)
         out = tuple(forward_extent(n, (k - 1) * self.dilation + 1, self.stride, 2 * self.pad) for n, k in axes)
-        return self._operand(self.channels[0], self.extents), self._operand(self.channels[1], out)
+        return {"src": self.extents, "dst": out}
 
-    def _operand(self, channels: int, extents: tuple[int, ...]) -> Array:
-        shape = (*extents, channels) if self.data_format == "NXC" else (channels, *extents)
-        image = (np.arange(np.prod(shape)) % 7 - 3).astype(FORMATS[self.type].dtype).reshape(shape)
-        return np.broadcast_to(image, (self.batch, *shape))
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of what is solved for."""
+        return self.weights_shape if self.role == "weights" else (self.batch, *self._image(self.role))
+
+    def operands(self) -> tuple[Array, Array]:
+        """Return the two that are given, in the operator's order; all images of a batch are one image in memory."""
+        return tuple(self._operand(tensor) for tensor in GIVEN[self.role])
+
+    def _image(self, tensor: str) -> tuple[int, ...]:
+        channels, extents = self.channels[tensor == "dst"], self.extents_of[tensor]
+        return (*extents, channels) if self.data_format == "NXC" else (channels, *extents)
+
+    def _operand(self, tensor: str) -> Array:
+        shape = self.weights_shape if tensor == "weights" else self._image(tensor)
+        values = (np.arange(np.prod(shape)) % 7 - 3).astype(FORMATS[self.type].dtype).reshape(shape)
+        return values if tensor == "weights" else np.broadcast_to(values, (self.batch, *shape))
 
     def __call__(
         self, threads: int = 1, out: Array | None = None, operands: tuple[Array, Array] | None = None
     ) -> Array:
-        src, diff_dst = operands or self.operands()
-        return convolution_backward_weights(
-            src, diff_dst, self.weights_shape, strides=self.stride, pads_begin=self.pad, pads_end=self.pad,
+        solve, shape = SOLVERS[self.role]
+        wanted = () if shape is None else (getattr(self, shape),)
+        return solve(
+            *(operands or self.operands()), *wanted, strides=self.stride, pads_begin=self.pad, pads_end=self.pad,
             dilations=self.dilation, groups=self.groups, data_format=self.data_format, dtype=self.dtype, out=out,
-            threads=threads,
+            threads=threads, **({} if self.role == "weights" else {"weights_format": "XIO"}),
         )  # fmt: skip
+
+
+GIVEN = {"weights": ("src", "dst"), "dst": ("src", "weights"), "src": ("dst", "weights")}
+# The function that solves for a role, and which shape it is told beside its operands.
+SOLVERS: dict[str, tuple[Callable[..., Array], str | None]] = {
+    "weights": (convgrad.convolution_backward_weights, "weights_shape"),
+    "dst": (convgrad.convolution, None),
+    "src": (convgrad.convolution_backward_data, "out_shape"),
+}
 
 
 def new_layers(seed: int, widths: Sequence[int] = range(8, 80)) -> Iterator[Layer]:

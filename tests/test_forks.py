@@ -35,6 +35,10 @@ LAYERS = [
         (9, 16, "f32", "NCX"),
     )
 ]
+LAYERS += [
+    Layer((20, 20), (3, 3), (16, 40), pad=1, role=role, type=operand, data_format=data_format)
+    for role, operand, data_format in (("dst", "f32", "NXC"), ("src", "bf16", "NCX"))
+]
 BUSY = Layer((28, 28), (3, 3), (64, 64), batch=8, pad=1)  # tens of milliseconds on two threads
 NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 LONG = [pytest.mark.long]

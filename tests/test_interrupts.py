@@ -29,11 +29,14 @@ LAYERS = {
     "dense": Layer((56, 56), (3, 3), (64, 64), batch=2000, pad=1),
     "depthwise": Layer((56, 56), (3, 3), (128, 128), batch=2000, groups=128, pad=1),
     "grouped": Layer((56, 56), (3, 3), (128, 128), batch=4000, groups=16, pad=1),
+    "forward": Layer((64, 64), (31, 31), (64, 64), batch=16, pad=15, role="dst"),
+    "data gradient": Layer((64, 64), (31, 31), (64, 64), batch=16, pad=15, role="src"),
     "long row": Layer((1 << 20,), (301,), (16, 16), pad=150),
 }
 SMALL = Layer((56, 56), (3, 3), (64, 64), pad=1)
 BUSY = Layer((56, 56), (3, 3), (64, 64), batch=100, pad=1)  # a fifth of a second
 SOME = [Layer((40,), (3,), (rows, 16), type=kind) for rows in (1, 3, 5, 7) for kind in ("f32", "bf16")]
+SOME += [Layer((20, 20), (3, 3), (16, 40), pad=1, role=role) for role in ("dst", "src")]
 EXITS = list(itertools.product(("daemon", "waited for"), ("executing", "compiling"), ("end", "sys.exit", "atexit")))
 _lines: list[str] = []
 
@@ -56,7 +59,7 @@ def interrupt_many(name: str, threads: int, count: int, longest_s: float) -> Non
     """Interrupt a long call again and again; print after how many ms it ended, and what went wrong."""
     layer, rng = LAYERS[name], random.Random(threads)
     operands, expected = layer.operands(), SMALL()
-    out = np.empty(layer.weights_shape, np.float32)
+    out = np.empty(layer.out_shape, np.float32)
     took_ms, late, usable = [], 0, 0
     for _ in range(count):
         sent: list[float] = []
