@@ -82,6 +82,7 @@ def test_every_call_runs_on_generated_kernels(digits: ModuleType, monkeypatch: p
     assert found == {(operator, "generated"): number for operator, number in CALLS.items()}
 
 
+@pytest.mark.long
 @needs_torch
 def test_pytorch_trains_the_same_network(digits: ModuleType, tmp_path: Path) -> None:
     table = tmp_path / "digits.csv"

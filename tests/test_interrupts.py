@@ -165,7 +165,9 @@ def leave(kind: str, at: str, how: str) -> None:
     ("count", "longest_s"), [(2, 0.15), pytest.param(50, 0.5, marks=pytest.mark.long)], ids=["quick", "long"]
 )
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "data gradient")) for name in LAYERS]
+)
 def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: float) -> None:
     """The call ends soon, nobody writes to out afterwards, and the next call is right."""
     got = in_child("test_interrupts", "interrupt_many", name, threads, count, longest_s, timeout=60 + 5 * count)
