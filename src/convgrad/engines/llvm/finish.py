@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from convgrad.engines.llvm.arguments import arguments
 from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
@@ -182,19 +183,23 @@ class _Finish:
 def _finish_values(
     f: Function, spec: KernelSpec, sums: Value, out: Value, old: Value, mask: Value | None = None
 ) -> None:
-    """Add 0, which turns -0 into +0; add the old value where asked; round; store."""
-    kind = stored(spec.output, spec.isa.lanes if sums.type[0] == "<" else 0)
+    """Add 0, which turns -0 into +0, then as ``put`` does."""
+    put(f, spec, f.add(sums, f.zeros(sums.type)), out, old, mask)
 
-    def put(value: Value) -> None:
-        rounded = narrow(f, spec.output, value)
+
+def put(f: Function, spec: Any, finished: Value, out: Value, old: Value, mask: Value | None = None) -> None:
+    """Add the old value where asked; round; store."""
+    kind = stored(spec.output, spec.isa.lanes if finished.type[0] == "<" else 0)
+
+    def rounded(value: Value) -> None:
+        narrowed = narrow(f, spec.output, value)
         if mask is None:
-            f.store(rounded, out)
+            f.store(narrowed, out)
         else:
-            f.masked_store(rounded, out, mask)
+            f.masked_store(narrowed, out, mask)
 
-    finished = f.add(sums, f.zeros(sums.type))
     with f.when(old):
         before = f.load(kind, out) if mask is None else f.masked_load(kind, out, mask)
-        put(f.add(finished, widen(f, spec.output, before)))
+        rounded(f.add(finished, widen(f, spec.output, before)))
     with f.otherwise():
-        put(finished)
+        rounded(finished)

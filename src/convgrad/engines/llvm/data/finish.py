@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.data.arguments import arguments
 from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.finish import put
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
@@ -50,9 +51,9 @@ def _by_lanes(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, ro
             place = f.at(row.out, v * lanes * size)
             here = total(f, f.load(kind, row.sums, v * lanes * F32_BYTES), bias[v])
             with f.when(f.left >= (v + 1) * lanes):
-                _put(f, spec, here, place, old)
+                put(f, spec, here, place, old)
             with f.otherwise(), f.when(f.compare("sgt", f.left, v * lanes)):
-                _put(f, spec, here, place, old, masks[v])
+                put(f, spec, here, place, old, masks[v])
         row.next(
             sums=f.at(row.sums, spec.width * F32_BYTES), out=f.at(row.out, f.out_step), bias=f.at(row.bias, f.bias_step)
         )  # fmt: skip
@@ -79,7 +80,7 @@ def _by_rows(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, row
                 f.store(column, square, i * lanes * F32_BYTES)
             mask = f.mask(some, lanes)
             with f.loop(left, column=square, out=piece.out) as lane:
-                _put(f, spec, f.load(kind, lane.column), lane.out, old, mask)
+                put(f, spec, f.load(kind, lane.column), lane.out, old, mask)
                 lane.next(column=f.at(lane.column, lanes * F32_BYTES), out=f.at(lane.out, step))
             piece.next(sums=f.at(piece.sums, lanes * pitch), out=f.at(piece.out, lanes * size))
 
@@ -90,7 +91,7 @@ def _one_by_one(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, 
     with f.loop(f.least(f.left, spec.width), sums=sums, out=out, bias=f.bias) as lane:
         bias = f.load("float", lane.bias)
         with f.loop(rows, sums=lane.sums, out=lane.out) as row:
-            _put(f, spec, total(f, f.load("float", row.sums), bias), row.out, old)
+            put(f, spec, total(f, f.load("float", row.sums), bias), row.out, old)
             row.next(sums=f.at(row.sums, spec.width * F32_BYTES), out=f.at(row.out, f.out_step))
         lane.next(sums=f.at(lane.sums, F32_BYTES), out=f.at(lane.out, a.out_item), bias=f.at(lane.bias, F32_BYTES))
 
@@ -98,21 +99,3 @@ def _one_by_one(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, 
 def total(f: Function, sums: Value, bias: Value) -> Value:
     """Return sums + 0, which turns -0 into +0, + bias."""
     return f.add(f.add(sums, f.zeros(sums.type)), bias)
-
-
-def _put(f: Function, spec: DataSpec, sums: Value, out: Value, old: Value, mask: Value | None = None) -> None:
-    """Add the old value where asked; round; store."""
-    kind = stored(spec.output, spec.isa.lanes if sums.type[0] == "<" else 0)
-
-    def put(value: Value) -> None:
-        rounded = narrow(f, spec.output, value)
-        if mask is None:
-            f.store(rounded, out)
-        else:
-            f.masked_store(rounded, out, mask)
-
-    with f.when(old):
-        before = f.load(kind, out) if mask is None else f.masked_load(kind, out, mask)
-        put(f.add(sums, widen(f, spec.output, before)))
-    with f.otherwise():
-        put(sums)
