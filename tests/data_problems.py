@@ -188,7 +188,10 @@ def dealt(one: Small, number: int, threads: int = 1) -> DataPlan:
 
 
 def recut(plan: DataPlan, view: Gather, threads: int = 1) -> Iterator[DataPlan]:
-    """Yield a plan cut in other ways: slabs of few positions or all, panels one by one or all, few parts and many."""
+    """Yield a plan cut in other ways: slabs of few positions or all, panels one by one or all, few parts and many.
+
+    In every second way sums wait for more blocks of terms.
+    """
     seen = view.seen(plan.spec.exchanged)
     extents = [axis.extent for axis in seen.axes]
     panels = panels_of(seen, plan.spec)
@@ -198,7 +201,8 @@ def recut(plan: DataPlan, view: Gather, threads: int = 1) -> Iterator[DataPlan]:
     ]  # fmt: skip
     if prod(extents) <= 400:
         slabs.append((1,) * len(extents))
-    for slab in slabs:
+    for number, slab in enumerate(slabs):
         there = prod(ceil(n / size) for n, size in zip(extents, slab, strict=True))
         for at_once, parts in ((1, (1, 1, 1)), (panels, (seen.groups, panels, there)), (panels, (1, 1, min(5, there)))):
-            yield replace(plan, slab=slab, panels=at_once, parts=parts, threads=threads)
+            blocks = (number + at_once) % 2 * (1 + number)
+            yield replace(plan, slab=slab, panels=at_once, parts=parts, threads=threads, pass_blocks=blocks)
