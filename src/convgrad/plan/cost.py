@@ -12,6 +12,7 @@ from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, STRIP, TERMS, KernelSpec, Operands, Read
 from convgrad.plan.taps import of_tiles
+from convgrad.plan.tiling import term_cycles
 from convgrad.plan.view import View, blocks_of, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
@@ -112,8 +113,7 @@ def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
     A single tap reads each line once, more taps find it in L1 again.
     """
     lines = (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
-    busy = max(rows * vectors / 2, rates.LOADS_CYCLES * (rows + 2 * vectors), rates.LEAST_CYCLES)
-    return busy + rates.TERM_CYCLES + rates.LINE_CYCLES * lines / min(taps, rates.AGAIN_TAPS)
+    return term_cycles(rows, vectors) + rates.LINE_CYCLES * lines / min(taps, rates.AGAIN_TAPS)
 
 
 def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:

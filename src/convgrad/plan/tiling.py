@@ -1,4 +1,4 @@
-"""Which tiles of weights registers hold."""
+"""Which tiles of weights registers hold, and what a term of a tile takes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil, prod
 
 from convgrad.plan.machine import Isa
-from convgrad.plan.rates import FEWER_ROWS, STRIP_OUTER
+from convgrad.plan.rates import FEWER_ROWS, LEAST_CYCLES, LOADS_CYCLES, STRIP_OUTER, TERM_CYCLES
 from convgrad.plan.recipe import Tile
 from convgrad.spec.geometry import Axis
 
@@ -18,6 +18,12 @@ def balanced(count: int, most: int) -> int:
     (4, 3, 3)
     """
     return ceil(count / ceil(count / min(count, most)))
+
+
+def term_cycles(rows: int, vectors: int) -> float:
+    """Return the cycles a term of a tile of one tap: two multiply-adds or loads each, and a sum's own latency."""
+    busy = max(rows * vectors / 2, LOADS_CYCLES * (rows + 2 * vectors), LEAST_CYCLES)
+    return busy + TERM_CYCLES
 
 
 def outer_products(most: int, vectors: int, items: int) -> list[Tile]:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from convgrad.plan import rates
 from convgrad.plan.data.recipe import heights
-
-
-def cycles(rows: int, vectors: int) -> float:
-    """Return the cycles a term of a tile: two multiply-adds or loads each, and a sum's own latency."""
-    busy = max(rows * vectors / 2, rates.LOADS_CYCLES * (rows + 2 * vectors), rates.LEAST_CYCLES)
-    return busy + rates.TERM_CYCLES
+from convgrad.plan.tiling import term_cycles
 
 
 @lru_cache(maxsize=4096)
@@ -21,6 +15,6 @@ def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
     >>> [tiles(n, 14, 2)[:2] for n in (56, 54, 9, 1)]
     [(14, 4), (14, 4), (4, 3), (1, 1)]
     """
-    found = [(-(-count // h) * cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
+    found = [(-(-count // h) * term_cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
     least, height = min(found)
     return height, -(-count // height), least
