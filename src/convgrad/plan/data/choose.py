@@ -91,21 +91,12 @@ def lies(view: Gather, operand: str, output: str) -> tuple[str, str, str]:
     elif term == size:
         weights = TERMS
     else:
-        weights = TAPS if view.taps > 1 and _dense_taps(view, size) else NEITHER
+        weights = TAPS if view.taps > 1 and view.tap_step == size else NEITHER
     if view.out[1] == written and view.results > 1:
         return data, weights, ITEMS
     if last.out == written:
         return data, weights, TERMS
     return data, weights, ITEMS if view.results == 1 else NEITHER
-
-
-def _dense_taps(view: Gather, size: int) -> bool:
-    """Return whether taps lie one after the other, row-major."""
-    for axis in reversed(view.axes):
-        if axis.kernel > 1 and axis.weights != size:
-            return False
-        size *= axis.kernel
-    return True
 
 
 def _planned(one: Costs, problem: Problem, view: Gather, machine: Machine, threads: int) -> DataPlan:
