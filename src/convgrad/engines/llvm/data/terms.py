@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import stored, widen
 from convgrad.engines.llvm.emit import Function, Value
+from convgrad.formats import F32
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 
@@ -27,8 +28,8 @@ class Terms:
 def terms_of(spec: DataSpec, a: Named) -> Terms:
     """Return how a kernel reads the terms of its rows, in the order in which chains take them."""
     if not spec.in_place:
-        return Terms(((0, _f32),), _f32, F32_BYTES)
-    one = _f32 if spec.operand == "f32" else _converted(spec.operand)
+        return Terms(((0, _one(F32.name)),), _one(F32.name), F32_BYTES)
+    one = _one(spec.operand)
     step = spec.item_bytes if spec.data == ITEMS else a.term_step
     if not spec.pairs:
         return Terms(((0, one),), one, step)
@@ -37,11 +38,9 @@ def terms_of(spec: DataSpec, a: Named) -> Terms:
     return Terms(((step, one), (0, one)), one, step)
 
 
-def _f32(f: Function, place: Value, lanes: int) -> Value:
-    return f.splat(f.load("float", place), lanes)
+def _one(fmt: str) -> Read:
+    """A term of a format."""
 
-
-def _converted(fmt: str) -> Read:
     def read(f: Function, place: Value, lanes: int) -> Value:
         return f.splat(widen(f, fmt, f.load(stored(fmt), place)), lanes)
 
