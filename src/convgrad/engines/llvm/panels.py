@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convgrad.engines.llvm import ready
@@ -103,7 +104,7 @@ class _Here:
             j = columns(f, block.joins, JOIN)
             images = f.least(block.images, a.block_images)
             given = (f.arguments, sums, bit(f, j.firsts), block.x, block.y, images, lines, count, tap)
-            _by_width(f, self.n.spec, left, given)
+            by_width(f, self.n.spec.isa.lanes, widths(self.n.spec), left, "tile", given)
             keep(f, self.n.spec, j.unit, climb(f, self.n.spec, sums, j.firsts >> 1, j.carries), kept)
             block.next(
                 entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, JOIN_BYTES),
@@ -112,19 +113,15 @@ class _Here:
             )  # fmt: skip
 
 
-def _by_width(f: Function, spec: KernelSpec, left: Value, given: tuple[Value, ...]) -> None:
-    """Call the narrowest tile that covers the lanes left."""
-
-    def narrower(among: list[int]) -> None:
-        if len(among) == 1:
-            f.call(f"tile{among[0]}", *given)
-            return
-        with f.when(f.compare("sgt", left, among[1] * spec.isa.lanes)):
-            f.call(f"tile{among[0]}", *given)
-        with f.otherwise():
-            narrower(among[1:])
-
-    narrower(widths(spec))
+def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, given: tuple[Value, ...]) -> None:
+    """Call the narrowest that covers the lanes left, of functions named by their vectors, the widest first."""
+    if len(among) == 1:
+        f.call(f"{name}{among[0]}", *given)
+        return
+    with f.when(f.compare("sgt", left, among[1] * lanes)):
+        f.call(f"{name}{among[0]}", *given)
+    with f.otherwise():
+        by_width(f, lanes, among[1:], left, name, given)
 
 
 def _gathered(n: Nest) -> None:

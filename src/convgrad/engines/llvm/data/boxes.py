@@ -17,6 +17,7 @@ from convgrad.engines.llvm.data.finish import finish
 from convgrad.engines.llvm.data.runs import runs
 from convgrad.engines.llvm.data.tile import climb, tile
 from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.panels import by_width
 from convgrad.plan.data.fields import BLOCK, PART, SLAB, TASK
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.rates import MOST_AHEAD_BYTES
@@ -279,17 +280,7 @@ def _tiles(module: Module, spec: DataSpec) -> None:
             f.arguments, f.at(f.sums, at), f.runs, f.blocks, f.block_count, data, f.weights, out, bias, f.row_step,
             f.out_step, ahead, f.rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
         )  # fmt: skip
-
-        def by_width(rows: int, among: Sequence[int], given: tuple[Value, ...] = given) -> None:
-            if len(among) == 1:
-                f.call(f"tile{rows}_{among[0]}", *given)
-                return
-            with f.when(f.compare("sgt", f.left, among[1] * spec.isa.lanes)):
-                f.call(f"tile{rows}_{among[0]}", *given)
-            with f.otherwise():
-                by_width(rows, among[1:], given)
-
         for rows in spec.heights:
             with f.when(f.compare("eq", f.height, rows)):
-                by_width(rows, spec.widths)
+                by_width(f, spec.isa.lanes, spec.widths, f.left, f"tile{rows}_", given)
     f.done()
