@@ -192,7 +192,7 @@ def recut(plan: DataPlan, view: Gather, threads: int = 1) -> Iterator[DataPlan]:
 
     In every second way sums wait for more blocks of terms.
     """
-    seen = view.seen(plan.spec.exchanged)
+    seen = view.seen(plan.spec)
     extents = [axis.extent for axis in seen.axes]
     panels = panels_of(seen, plan.spec)
     slabs = [

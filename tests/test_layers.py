@@ -79,10 +79,12 @@ ORDERS = {
         "roles",
     ),
     "plan.data": (
-        "view",
         "recipe",
+        "view",
+        "sides",
         "heights",
         "cuts",
+        "window",
         "cost",
         "choose",
         "fields",
@@ -135,6 +137,7 @@ ORDERS = {
         "finish",
         "runs",
         "tile",
+        "window",
         "boxes",
     ),
     "graph": (

@@ -60,12 +60,32 @@ def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
     Part(positions=range(2, 6, 2), taps=range(0, 4, 2), met=1, by_position=1, by_tap=-1)
     Part(positions=range(1, 7, 2), taps=range(1, 3, 2), met=0, by_position=1, by_tap=-1)
     """
+    return tuple(part for whole in _phases(axis, solves_for) for part in _existing(whole, _met(axis, solves_for)))
+
+
+def uncut(axis: Axis, solves_for: str) -> tuple[Part, ...]:
+    """Return the parts of an axis by phases: positions that meet nothing at the ends of each; between, under all taps.
+
+    Some of these taps meet positions that do not exist: below 0, or from the operand's extent on.
+
+    >>> for part in uncut(Axis(src=5, dst=7, kernel=3, pad_begin=3, pad_end=1), "dst"):
+    ...     print(part.positions, part.taps, part.met)
+    range(0, 1) range(0, 0) 0
+    range(1, 7) range(0, 3) -2
+    """
+    return tuple(part for whole in _phases(axis, solves_for) for part in _touching(whole, _met(axis, solves_for)))
+
+
+def _met(axis: Axis, solves_for: str) -> int:
+    """Return the positions of the operand."""
+    return axis.src if solves_for == "dst" else axis.dst
+
+
+def _phases(axis: Axis, solves_for: str) -> list[Part]:
+    """Return parts of positions that meet the same taps, if all positions of the operand existed."""
     if solves_for == "dst":
-        wholes = [Part(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation)]
-    else:
-        wholes = [_phase(axis, first) for first in range(min(axis.stride, axis.src))]
-    extent = axis.src if solves_for == "dst" else axis.dst
-    return tuple(part for whole in wholes for part in _existing(whole, extent))
+        return [Part(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation)]
+    return [_phase(axis, first) for first in range(min(axis.stride, axis.src))]
 
 
 def stretches(axes: Sequence[Axis], solves_for: str) -> Iterator[Stretch]:
@@ -90,6 +110,20 @@ def _phase(axis: Axis, first: int) -> Part:
     taps = range(axis.kernel)[tap::step]
     met = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
     return Part(range(axis.src)[first :: axis.stride], taps, met, 1, -by_tap)
+
+
+def _touching(whole: Part, extent: int) -> Iterator[Part]:
+    """Cut a part where it ceases to meet nothing but what is below 0, and where it begins to meet nothing below."""
+    reach, count = whole.by_tap * max(0, len(whole.taps) - 1), len(whole.positions)
+    least, most = whole.met + min(0, reach), whole.met + max(0, reach)
+    first, end = (
+        min(max(0, -((met - bound) // whole.by_position)), count) if whole.taps else 0
+        for met, bound in ((most, 0), (least, extent))
+    )
+    for begin, stop, taps in ((0, first, range(0)), (first, end, whole.taps), (end, count, range(0))):
+        if begin < stop:
+            met = whole.met + begin * whole.by_position if taps else 0
+            yield Part(whole.positions[begin:stop], taps, met, whole.by_position, whole.by_tap)
 
 
 def _existing(whole: Part, extent: int) -> Iterator[Part]:

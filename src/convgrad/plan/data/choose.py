@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from convgrad.formats import BF16, F32, FORMATS
+from convgrad.formats import BF16, F32
 from convgrad.plan import rates
 from convgrad.plan.data.cost import Costs, costs, runs_along, time_ns
 from convgrad.plan.data.cuts import cuts, reached_bytes
-from convgrad.plan.data.recipe import TAPS, DataPlan, DataSpec
+from convgrad.plan.data.recipe import DataPlan, DataSpec
+from convgrad.plan.data.sides import lies
 from convgrad.plan.data.view import OPERAND, Gather
+from convgrad.plan.data.window import windows
 from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, Rejected
+from convgrad.plan.recipe import ITEMS, NEITHER, Rejected
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
@@ -24,7 +26,7 @@ PLACES = {F32.name: (True,), BF16.name: (True, False)}
 def plans(problem: Problem, view: Gather, machine: Machine, threads: int, most: int | None = None) -> list[DataPlan]:
     """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
     specs = kernels(problem, view, machine.isa)
-    found = sorted((costs(view.seen(spec.exchanged), machine, spec) for spec in specs), key=_alone)
+    found = sorted((costs(view.seen(spec), machine, spec) for spec in specs), key=_alone)
     return sorted((_planned(one, problem, view, machine, threads) for one in found[:most]), key=lambda p: p.time_ms)
 
 
@@ -49,6 +51,7 @@ def any_layout(problem: Problem, view: Gather, isa: Isa) -> DataSpec:
 def kernels(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
     """Yield the kernels for a problem's layouts: of the tiles that registers hold, some heights."""
     yield from _kernels(problem, view, isa, False)
+    yield from windows(problem, view, isa)
     other = view.exchanged
     if other is not None and view.out[1] != other.out[1] == problem.output_format.dtype.itemsize:
         yield from _kernels(problem, other, isa, True)
@@ -80,28 +83,9 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
                 )  # fmt: skip
 
 
-def lies(view: Gather, operand: str, output: str) -> tuple[str, str, str]:
-    """Return what lies next to each other in data, weights, output."""
-    size, written = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
-    last = view.axes[-1]
-    data = ITEMS if view.data[1] == size or view.terms == 1 else TERMS if last.data == size else NEITHER
-    _, result, term = view.weights
-    if result == size or view.results == 1 == view.taps:
-        weights = ITEMS
-    elif term == size:
-        weights = TERMS
-    else:
-        weights = TAPS if view.taps > 1 and view.tap_step == size else NEITHER
-    if view.out[1] == written and view.results > 1:
-        return data, weights, ITEMS
-    if last.out == written:
-        return data, weights, TERMS
-    return data, weights, ITEMS if view.results == 1 else NEITHER
-
-
 def _planned(one: Costs, problem: Problem, view: Gather, machine: Machine, threads: int) -> DataPlan:
     """Return the plan of one kernel, cut in the cheapest way."""
-    view = view.seen(one.spec.exchanged)
+    view = view.seen(one.spec)
     along = runs_along(view.axes, one.spec.rows, one.spec.vectors)
     ways = cuts(view, machine, one.spec, threads, along)
     in_slabs: dict[tuple[int, ...], Costs] = {}

@@ -11,6 +11,7 @@ import numpy as np
 from convgrad.formats import FORMATS
 from convgrad.plan import rates
 from convgrad.plan.cost import PACK_NS
+from convgrad.plan.data import window
 from convgrad.plan.data.cuts import Cut, panel_bytes, panels_of, parts_of
 from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.recipe import TAPS, DataSpec
@@ -44,11 +45,13 @@ class Costs:
 def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] = ()) -> Costs:
     """Return what a kernel costs by slabs of such a size, or as if all were one."""
     cycle_ns = 2 * machine.isa.lanes / machine.fma_per_ns
+    size = slab or tuple(axis.extent for axis in view.axes)
+    if spec.window:
+        return _of_window(view, machine, spec, window.cycles(view, spec, size) * cycle_ns)
     full, rest = divmod(view.results, spec.width)
     widths = [spec.vectors] * full
     if rest:
         widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
-    size = slab or tuple(axis.extent for axis in view.axes)
     of_width = {v: _box_cycles(view, spec.rows, v, size) for v in set(widths)}
     compute = view.groups * sum(of_width[v] for v in widths) * cycle_ns
     if spec.in_place and spec.data != ITEMS:
@@ -57,13 +60,27 @@ def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] 
         compute *= rates.WORDS
     results = view.positions * view.groups * view.results
     finish = results * FINISH_NS[spec.out]
-    elements = prod(axis.met for axis in view.axes) * view.groups * view.terms
-    read = FORMATS[spec.operand].dtype.itemsize / machine.bytes_per_ns
-    data = elements * (read + (0.0 if spec.in_place else PACK_NS[spec.data]))
+    data = _read_ns(view, machine, spec)
     weights = view.groups * view.taps * view.terms * len(widths) * spec.width * WEIGHTS_NS[spec.weights]
     if spec.lanes_in_place:
         weights = 0.0
     return Costs(spec, compute, finish, data, weights)
+
+
+def _of_window(view: Gather, machine: Machine, spec: DataSpec, compute: float) -> Costs:
+    """Return what a window costs: where results lie together, it stores them itself."""
+    results = view.positions * view.results
+    stored = FORMATS[spec.output].dtype.itemsize / machine.bytes_per_ns
+    finish = results * (stored if spec.out == ITEMS else FINISH_NS[spec.out])
+    weights = view.taps * view.terms * view.results * WEIGHTS_NS[spec.weights]
+    return Costs(spec, compute, finish, _read_ns(view, machine, spec), weights)
+
+
+def _read_ns(view: Gather, machine: Machine, spec: DataSpec) -> float:
+    """Return the time to read all data once, and to pack it where it is packed."""
+    elements = prod(axis.met for axis in view.axes) * view.groups * view.channels
+    read = FORMATS[spec.operand].dtype.itemsize / machine.bytes_per_ns
+    return elements * (read + (0.0 if spec.in_place else PACK_NS[spec.data]))
 
 
 def time_ns(one: Costs, view: Gather, machine: Machine, cut: Cut, threads: int) -> float:

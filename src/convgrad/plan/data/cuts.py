@@ -42,7 +42,7 @@ def panels_of(view: Gather, spec: DataSpec) -> int:
 
 def panel_bytes(view: Gather, spec: DataSpec) -> int:
     """Return what the weights of a panel take, packed."""
-    return view.taps * view.terms * spec.width * F32_BYTES
+    return view.taps * view.terms * spec.pitch * F32_BYTES
 
 
 def slabs(axis: Along, size: int) -> list[range]:
@@ -152,7 +152,7 @@ def _slab(view: Gather, machine: Machine, spec: DataSpec, wanted: int, last: int
 
 def reached_bytes(view: Gather, size: Sequence[int]) -> int:
     """Return about what a slab reads, in f32."""
-    return prod(_reach(axis, s) for axis, s in zip(view.axes, size, strict=True)) * view.terms * F32_BYTES
+    return prod(_reach(axis, s) for axis, s in zip(view.axes, size, strict=True)) * view.channels * F32_BYTES
 
 
 def _reach(axis: Along, size: int) -> int:

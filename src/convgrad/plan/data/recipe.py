@@ -16,6 +16,32 @@ PACKED = {ITEMS: "packed by terms", TERMS: "packed by rows", NEITHER: "packed on
 
 
 @dataclass(frozen=True)
+class Window:
+    """A kernel whose lanes are channels of several groups: numbers of a group, and of the last axis, are its own.
+
+    A row meets a vector of channels under each tap of a row of the kernel, and what several rows meet is read once.
+    """
+
+    results: int  # channels of a group: of the output,
+    terms: int  # of the data
+    groups: int  # of a vector
+    by_position: int  # what the next position meets, in units of the least distance,
+    by_tap: int  # and what the next tap meets
+    tap_step: int  # from a tap of a phase to the next, in the kernel
+    sizes: tuple[int, ...]  # taps that are taken at a time, descending
+    guarded: bool  # whether any of what a tile meets may not exist, rather than only what is met at its ends
+    apart: bool  # whether weights of a group lie otherwise than those of the next group do
+    masked: bool  # whether panels may have fewer channels than vectors of them have lanes
+
+    def reach(self, rows: int, taps: int) -> int:
+        """Return how many units of the operand some rows reach by some taps, from the first to the last."""
+        return (rows - 1) * self.by_position + (taps - 1) * abs(self.by_tap) + 1
+
+    def __str__(self) -> str:
+        return f"window of {'+'.join(map(str, self.sizes))} taps, {self.terms} to {self.results} channels a group"
+
+
+@dataclass(frozen=True)
 class DataSpec:
     """All that a compiled kernel is specialised on: no extents, so that a new shape seldom compiles anything.
 
@@ -37,6 +63,7 @@ class DataSpec:
     in_place: bool  # rows
     lanes_in_place: bool = False
     exchanged: bool = False  # rows are results, lanes positions
+    window: Window | None = None  # lanes are channels of several groups
 
     @property
     def body(self) -> str:
@@ -49,6 +76,11 @@ class DataSpec:
         return self.operand == BF16.name
 
     @property
+    def packs_pairs(self) -> bool:
+        """Whether those of a pair change places where data is packed: a window takes them in order itself."""
+        return self.pairs and not self.window
+
+    @property
     def item_bytes(self) -> int:
         """What a term of the operands takes, as it lies."""
         return FORMATS[self.operand].dtype.itemsize
@@ -56,7 +88,7 @@ class DataSpec:
     @property
     def in_pairs(self) -> bool:
         """Whether rows in place are read two terms at a time."""
-        return self.in_place and self.pairs
+        return self.in_place and self.pairs and not self.window
 
     @property
     def heights(self) -> tuple[int, ...]:
@@ -70,16 +102,26 @@ class DataSpec:
 
     @property
     def width(self) -> int:
-        """Lanes of a panel."""
+        """Results of a panel."""
+        return self.vectors * self.window.groups * self.window.results if self.window else self.pitch
+
+    @property
+    def pitch(self) -> int:
+        """Lanes of a panel, whether or not all of them are results."""
         return self.vectors * self.isa.lanes
 
     @property
     def tile_bytes(self) -> int:
         """What the sums of a tile take."""
-        return self.rows * self.width * F32_BYTES
+        return self.rows * self.pitch * F32_BYTES
 
     def __str__(self) -> str:
-        return f"{self.operand} to {self.output}, tile {self.rows}x{self.vectors} of {self.isa}"
+        tile = (
+            f"{self.rows}x{self.vectors} positions, {self.window},"
+            if self.window
+            else f"tile {self.rows}x{self.vectors}"
+        )
+        return f"{self.operand} to {self.output}, {tile} of {self.isa}"
 
 
 def heights(rows: int) -> tuple[int, ...]:

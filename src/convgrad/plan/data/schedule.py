@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.data.cuts import levels, most_tiles, panel_bytes, panels_of, slabs, tile_sums, within
-from convgrad.plan.data.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES
+from convgrad.plan.data.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, WINDOW_RUN
 from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.recipe import DataPlan, DataSpec
 from convgrad.plan.data.view import Along, Gather
@@ -33,7 +33,7 @@ NOT_ALONG = (
 def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     spec = plan.spec
-    view = view.seen(spec.exchanged)
+    view = view.seen(spec)
     cut = [slabs(axis, size) for axis, size in zip(view.axes, plan.slab, strict=True)]
     reached = [[_reached(axis, one) for one in each] for axis, each in zip(view.axes, cut, strict=True)]
     most = [max(len(one) for one in each) for each in reached]
@@ -45,10 +45,10 @@ def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
         "parts": np.array([[wrapped(word) for word in row] for row in axes.parts], np.int64),
     }
     assert tuple(tables) == TABLES
-    scratch, size = _scratch(view, plan, 0 if spec.in_place else prod(most) * view.terms * F32_BYTES)
+    scratch, size = _scratch(view, plan, 0 if spec.in_place else prod(most) * view.channels * F32_BYTES)
     numbers = {
         "task_count": len(tables["tasks"]),
-        "results": view.results, "terms": view.terms, "taps": view.taps,
+        "results": view.results, "terms": view.terms, "channels": view.channels, "taps": view.taps,
         "data_group": view.data[0], "data_item": view.data[1],
         "out_group": view.out[0], "out_item": view.out[1],
         "weights_group": view.weights[0], "weights_item": view.weights[1], "weights_term": view.weights[2],
@@ -74,7 +74,15 @@ def _axes(
 ) -> _Axes:  # fmt: skip
     made = _Axes([], [], {})
     for at, axis in enumerate(view.axes):
-        values = (axis.extent, len(cut[at]), len(made.slabs) * 8 * len(SLAB), axis.kernel, axis.weights, axis.data)
+        values = (
+            axis.extent,
+            axis.met,
+            len(cut[at]),
+            len(made.slabs) * 8 * len(SLAB),
+            axis.kernel,
+            axis.weights,
+            axis.data,
+        )
         made.numbers.update(
             (f"axis{at}.{word}", value) for word, value in zip(ALONG, (*values, steps[at]), strict=True)
         )
@@ -91,11 +99,11 @@ def _steps(view: Gather, spec: DataSpec, most: Sequence[int]) -> list[int]:
     """Return how far positions of each axis are apart as tiles read them: ``most`` are what slabs reach."""
     if spec.in_place:
         return [axis.data for axis in view.axes]
-    return [prod(most[at + 1 :]) * view.terms * F32_BYTES for at in range(len(most))]
+    return [prod(most[at + 1 :]) * view.channels * F32_BYTES for at in range(len(most))]
 
 
 def _reached(axis: Along, positions: range) -> range:
-    """Return the operand's positions from the first that a slab meets to the last."""
+    """Return the operand's positions from the first that a slab meets to the last, of those that exist."""
     ends = [
         end
         for part in within(axis, positions)
@@ -104,7 +112,7 @@ def _reached(axis: Along, positions: range) -> range:
         for t in (0, len(part.taps) - 1)
         for end in (part.met + p * part.by_position + t * part.by_tap,)
     ]
-    return range(min(ends), max(ends) + 1) if ends else range(0)
+    return range(max(0, min(ends)), min(axis.met, max(ends) + 1)) if ends else range(0)
 
 
 def _row(part: Part, axis: Along, step: int, unit: int, spec: DataSpec, contiguous: bool) -> tuple[int, ...]:
@@ -114,7 +122,7 @@ def _row(part: Part, axis: Along, step: int, unit: int, spec: DataSpec, contiguo
     first_tap = part.taps.start * unit if part.taps else 0
     return (
         count, part.positions.start * axis.out, part.positions.step * axis.out,
-        part.met * step if part.taps else 0, part.by_position * step,
+        part.met, part.by_position, part.met * step if part.taps else 0, part.by_position * step,
         len(part.taps), first_tap, part.taps.step * unit, part.by_tap * step,
         *((F32_BYTES * part.positions.start, F32_BYTES) if spec.exchanged and axis.extent > 1 else (0, 0)),
         height, many, int(1024 * waste) + (0 if contiguous else NOT_ALONG),
@@ -187,9 +195,16 @@ def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
     """Return how far taps, terms and panels of weights are apart."""
     if spec.lanes_in_place:
         _, item, term = view.weights
-        return {"tap_bytes": view.tap_step or 0, "term_bytes": term, "panel_bytes": spec.width * item}
-    term = spec.width * F32_BYTES
-    return {"tap_bytes": view.terms * term, "term_bytes": term, "panel_bytes": panel_bytes(view, spec)}
+        return {
+            "tap_bytes": view.tap_step or 0, "term_bytes": term, "panel_bytes": spec.width * item,
+            "weights_panel": spec.width * item,
+        }  # fmt: skip
+    term = spec.pitch * F32_BYTES
+    group, item, _ = view.weights
+    return {
+        "tap_bytes": view.terms * term, "term_bytes": term, "panel_bytes": panel_bytes(view, spec),
+        "weights_panel": spec.vectors * spec.window.groups * group if spec.window else spec.width * item,
+    }  # fmt: skip
 
 
 def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, int], int]:
@@ -202,7 +217,7 @@ def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, i
         "sums_at": sums * (most_tiles(view, plan.slab, spec) if plan.pass_blocks else 1),
         "bias_at": (view.axes[-1].extent if spec.exchanged else plan.panels * spec.width) * F32_BYTES,
         "blocks_at": (runs + 1) * 8 * len(BLOCK),
-        "runs_at": runs * 8 * len(RUN),
+        "runs_at": runs * 8 * len(WINDOW_RUN if spec.window else RUN),
         "weights_at": 0 if spec.lanes_in_place else plan.panels * panel_bytes(view, spec),
         "data_at": data_bytes,
         "packed_at": 8,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
-from convgrad.plan.stretches import Part, parts
+from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.stretches import Part, parts, uncut
 from convgrad.plan.view import Strides
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import Order
@@ -29,6 +30,7 @@ class Along:
     out: int
     weights: int
     even: bool  # every position meets one tap, and the operand's position of the same number
+    uncut: tuple[Part, ...]  # the same by phases, whose taps do not all exist
 
     def joined(self, inner: Along) -> Along | None:
         """Return this axis and an inner one as one; None where positions do not lie so."""
@@ -38,10 +40,16 @@ class Along:
             return None
         extent = self.extent * inner.extent
         whole = Part(range(extent), range(1), 0, 1, 1)
-        return replace(inner, extent=extent, met=extent, parts=(whole,))
+        return replace(inner, extent=extent, met=extent, parts=(whole,), uncut=(whole,))
 
 
-_ONE = Along(1, 1, 1, (Part(range(1), range(1), 0, 1, 1),), 0, 0, 0, True)
+def _even(extent: int, data: int, out: int) -> Along:
+    """An axis of so many positions, each of which meets the one of its number."""
+    whole = Part(range(extent), range(1), 0, 1, 1)
+    return Along(extent, extent, 1, (whole,), data, out, 0, True, (whole,))
+
+
+_ONE = _even(1, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ class Gather:
     weights: tuple[int, int, int]
     bias: int  # bytes from one to the next
     order: Order
+    merged: int = 1  # groups whose results are those of one: each meets the terms of its own
 
     @property
     def taps(self) -> int:
@@ -82,13 +91,30 @@ class Gather:
         even = all(outer.weights == inner.weights * inner.kernel for outer, inner in pairwise(several))
         return several[-1].weights if even else None
 
-    def seen(self, exchanged: bool) -> Gather:
-        """Return the view of a kernel, whose rows may be results."""
-        if not exchanged:
+    @property
+    def channels(self) -> int:
+        """Channels of the data of a group, or of those that are merged."""
+        return self.merged * self.terms
+
+    def seen(self, spec: DataSpec) -> Gather:
+        """Return the view of a kernel, whose rows may be results, whose lanes may be groups."""
+        if spec.window:
+            return self.with_merged_groups
+        if not spec.exchanged:
             return self
         other = self.exchanged
         assert other is not None, "kernels exchange rows and lanes where a view can"
         return other
+
+    @property
+    def with_merged_groups(self) -> Gather:
+        """Return the same sums with the results of all groups as one's; the last axis is cut into phases only."""
+        *outer, last = self.axes
+        group, item, term = self.weights
+        return replace(
+            self, groups=1, results=self.groups * self.results, merged=self.groups,
+            axes=(*outer, replace(last, parts=last.uncut)), weights=(group, group if self.results == 1 else item, term),
+        )  # fmt: skip
 
     @property
     def exchanged(self) -> Gather | None:
@@ -102,8 +128,7 @@ class Gather:
         *images, positions = real
         groups, data, out = (images[0].extent, images[0].data, images[0].out) if images else (1, 0, 0)
         _, by_result, by_term = self.weights
-        whole = Part(range(self.results), range(1), 0, 1, 1)
-        results = Along(self.results, self.results, 1, (whole,), by_result, self.out[1], 0, True)
+        results = _even(self.results, by_result, self.out[1])
         return replace(
             self, groups=groups, results=positions.extent, axes=(*(_ONE,) * (FEWEST_AXES - 1), results),
             data=(0, by_term), out=(out, positions.out), weights=(data, positions.data, self.data[1]),
@@ -142,7 +167,8 @@ def gather(conv: Conv, order: Order, solves_for: str, strides: Mapping[str, Stri
 def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Along:
     extent, met = (axis.dst, axis.src) if solves_for == "dst" else (axis.src, axis.dst)
     even = axis.kernel == 1 and axis.stride == 1 and axis.pad_begin == 0 and extent == met
-    return Along(extent, met, axis.kernel, parts(axis, solves_for), data, out, weights, even)
+    cut, whole = parts(axis, solves_for), uncut(axis, solves_for)
+    return Along(extent, met, axis.kernel, cut, data, out, weights, even, whole)
 
 
 def _simplified(axes: list[Along]) -> tuple[Along, ...]:

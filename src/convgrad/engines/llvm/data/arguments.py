@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function
-from convgrad.plan.data.fields import BLOCK, CALL, PART, RUN, SLAB, TABLES, TASK, fields
+from convgrad.plan.data.fields import BLOCK, CALL, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN, fields
 from convgrad.plan.data.recipe import DataSpec
 
-BLOCK_BYTES, PART_BYTES, RUN_BYTES, SLAB_BYTES, TASK_BYTES = (
-    8 * len(columns) for columns in (BLOCK, PART, RUN, SLAB, TASK)
+BLOCK_BYTES, PART_BYTES, RUN_BYTES, SLAB_BYTES, TASK_BYTES, WINDOW_RUN_BYTES = (
+    8 * len(columns) for columns in (BLOCK, PART, RUN, SLAB, TASK, WINDOW_RUN)
 )
 _ADDRESSES = frozenset((*CALL, *TABLES))
 

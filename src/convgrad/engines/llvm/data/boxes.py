@@ -16,6 +16,7 @@ from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, PART_BYTES, SLAB_B
 from convgrad.engines.llvm.data.finish import finish
 from convgrad.engines.llvm.data.runs import runs
 from convgrad.engines.llvm.data.tile import climb, tile
+from convgrad.engines.llvm.data.window import rows_of_taps, window
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.panels import by_width
 from convgrad.plan.data.fields import BLOCK, PART, SLAB, TASK
@@ -34,10 +35,16 @@ def bodies(module: Module, spec: DataSpec) -> None:
         pack.data(module, spec)
     climb(module, spec)
     finish(module, spec)
-    runs(module, spec)
+    if spec.window:
+        rows_of_taps(module, spec)
+    else:
+        runs(module, spec)
     for height in spec.heights:
         for vectors in spec.widths:
-            tile(module, spec, height, vectors)
+            if spec.window:
+                window(module, spec, height, vectors)
+            else:
+                tile(module, spec, height, vectors)
     _tiles(module, spec)
     _bias(module, spec)
     _box(module, spec)
@@ -82,7 +89,7 @@ def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, 
         return
     first = panel * spec.width
     begin = {
-        "to": f.at(f.scratch, a.weights_at), "source": f.at(weights, first * a.weights_item),
+        "to": f.at(f.scratch, a.weights_at), "source": f.at(weights, panel * a.weights_panel),
         "bias_to": f.at(f.scratch, a.bias_at), "bias": f.at(bias, first * a.bias_item), "left": a.results - first,
     }  # fmt: skip
     with f.loop(count, **begin) as each:
@@ -94,7 +101,7 @@ def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, 
             )
             f.call("pack_bias", f.arguments, each.bias_to, source, each.left)
         each.next(
-            to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_item * spec.width),
+            to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_panel),
             bias_to=f.at(each.bias_to, spec.width * F32_BYTES), bias=f.at(each.bias, a.bias_item * spec.width),
             left=each.left - spec.width,
         )  # fmt: skip
@@ -184,7 +191,9 @@ def _box(module: Module, spec: DataSpec) -> None:
     parts = [columns(f, part, PART) for part in given]
     data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
     out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
-    which, best = _tiled_axis(f, parts)
+    which, best = _last_axis(f, parts) if spec.window else _tiled_axis(f, parts)
+    if spec.window:
+        last = last + parts[-2].count * parts[-2].data_step
     height, step = best["height"], best["data_step"]
     begin = {
         "weights": f.weights if spec.lanes_in_place else f.at(f.scratch, a.weights_at),
@@ -199,6 +208,7 @@ def _box(module: Module, spec: DataSpec) -> None:
                 "tiles", f.arguments, f.at(f.scratch, a.sums_at), panel["runs"], panel["blocks"], panel["count"], data,
                 panel["weights"], out, panel["bias"], step, best["out_step"], last, panel["rate"], panel["left"],
                 height, best["tiles"], best["count"], best["bias"], panel["begins"], panel["ends"], waiting,
+                *((best["met"], best["met_step"]) if spec.window else ()),
             )  # fmt: skip
             return
         count = f.select(f.compare("eq", which, at), f.value(1), parts[at].count)
@@ -212,8 +222,14 @@ def _box(module: Module, spec: DataSpec) -> None:
             first = f.least(first, a.results - spec.width)
         panel = {
             "weights": f.at(each.weights, first * a.weights_item) if spec.lanes_in_place else each.weights,
-            "bias": _row_bias(f, spec, each.bias, parts), "rate": each.rate, "left": a.results - first,
+            "bias": _row_bias(f, spec, each.bias, parts), "rate": each.rate,
+            "left": f.least(a.results - first, spec.width) if spec.window else a.results - first,
         }  # fmt: skip
+        met = data
+        if spec.window:  # a panel meets the channels of its own groups
+            met = f.at(
+                data, (f.panel + each.index) * (a.term_step * (spec.vectors * spec.window.groups * spec.window.terms))
+            )
         passes = f.most(f.op("i64", f"udiv {blocks + a.pass_blocks - 1}, {a.pass_blocks.name}"), 1)
         with f.loop(passes) as some, f.when(going(f, a)):
             done = some.index * a.pass_blocks
@@ -224,13 +240,18 @@ def _box(module: Module, spec: DataSpec) -> None:
                 "ends": f.compare("eq", some.index, passes - 1),
             }  # fmt: skip
             f.store(f.value(0), waiting)
-            lines(0, panel, data, f.at(out, first * a.out_item))
+            lines(0, panel, met, f.at(out, first * a.out_item))
         each.next(
             weights=each.weights if spec.lanes_in_place else f.at(each.weights, a.panel_bytes),
             bias=each.bias if spec.exchanged else f.at(each.bias, spec.width * F32_BYTES),
             first=each.first + spec.width, rate=f.value(0),
         )  # fmt: skip
     f.done()
+
+
+def _last_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
+    """Return the last axis as the one that tiles run along, and its part."""
+    return f.value(len(parts) - 1), {name: getattr(parts[-1], name) for name in PART}
 
 
 def _tiled_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
@@ -264,21 +285,23 @@ def _row_bias(f: Function, spec: DataSpec, bias: Value, parts: Sequence[Named]) 
 def _tiles(module: Module, spec: DataSpec) -> None:
     """Emit ``tiles``: tiles of a height along a line of positions, the last overlapping the one before."""
     f = module.function(
-        "tiles", arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", block_count="i64", data="ptr", weights="ptr",
-        out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64", height="i64",
-        tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
+        "tiles", False, arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", block_count="i64", data="ptr",
+        weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64",
+        height="i64", tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
+        **({"met": "i64", "met_step": "i64"} if spec.window else {}),
     )  # fmt: skip
     with f.loop(f.tiles) as each:
         wanted = each.index * f.height
         first = f.least(wanted, f.count - f.height)
         data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
-        ahead = f.at(f.at(data, f.height * f.row_step), f.last)
+        ahead = f.at(f.at(data, f.value(0) if spec.window else f.height * f.row_step), f.last)
         bias = f.at(f.bias, first * f.bias_step) if spec.exchanged else f.bias
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).tile_sums, f.waiting)
         given = (
             f.arguments, f.at(f.sums, at), f.runs, f.blocks, f.block_count, data, f.weights, out, bias, f.row_step,
             f.out_step, ahead, f.rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
+            *((f.met + first * f.met_step, f.met_step) if spec.window else ()),
         )  # fmt: skip
         for rows in spec.heights:
             with f.when(f.compare("eq", f.height, rows)):

@@ -23,7 +23,7 @@ def finish(module: Module, spec: DataSpec) -> None:
         left="i64", bias_step="i64",
     )  # fmt: skip
     a = arguments(f, spec)
-    sums = f.at(f.sums, f.skip * (spec.width * F32_BYTES))
+    sums = f.at(f.sums, f.skip * (spec.pitch * F32_BYTES))
     out = f.at(f.out, f.skip * f.out_step)
     rows = f.rows - f.skip
     if spec.out == ITEMS:
@@ -55,13 +55,13 @@ def _by_lanes(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, ro
             with f.otherwise(), f.when(f.compare("sgt", f.left, v * lanes)):
                 put(f, spec, here, place, old, masks[v])
         row.next(
-            sums=f.at(row.sums, spec.width * F32_BYTES), out=f.at(row.out, f.out_step), bias=f.at(row.bias, f.bias_step)
+            sums=f.at(row.sums, spec.pitch * F32_BYTES), out=f.at(row.out, f.out_step), bias=f.at(row.bias, f.bias_step)
         )  # fmt: skip
 
 
 def _by_rows(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
     """Positions lie together: squares of positions and results are transposed."""
-    lanes, size, pitch = spec.isa.lanes, BYTES[spec.output], spec.width * F32_BYTES
+    lanes, size, pitch = spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
     kind, old = f"<{lanes} x float>", f.compare("ne", a.accumulate, 0)
     square = f.room(kind, lanes)
     step = a.out_item
@@ -92,7 +92,7 @@ def _one_by_one(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, 
         bias = f.load("float", lane.bias)
         with f.loop(rows, sums=lane.sums, out=lane.out) as row:
             put(f, spec, total(f, f.load("float", row.sums), bias), row.out, old)
-            row.next(sums=f.at(row.sums, spec.width * F32_BYTES), out=f.at(row.out, f.out_step))
+            row.next(sums=f.at(row.sums, spec.pitch * F32_BYTES), out=f.at(row.out, f.out_step))
         lane.next(sums=f.at(lane.sums, F32_BYTES), out=f.at(lane.out, a.out_item), bias=f.at(lane.bias, F32_BYTES))
 
 

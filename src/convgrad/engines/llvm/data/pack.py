@@ -18,7 +18,7 @@ def weights(module: Module, spec: DataSpec) -> None:
     f = module.function("pack_weights", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
     axes = along(a, spec)
-    pitch = spec.width * F32_BYTES
+    pitch = spec.pitch * F32_BYTES
     left = f.least(f.left, spec.width)
     if spec.weights == TAPS:
         with f.loop(a.terms, source=f.source) as term:
@@ -36,6 +36,8 @@ def weights(module: Module, spec: DataSpec) -> None:
             _lines(f, spec, a, source, to, left)
         elif spec.weights == TERMS:
             _squares(f, spec, source, to, a.terms, of_term, a.weights_item, left)
+        elif spec.window and spec.window.apart:
+            _values_of_groups(f, spec, a, source, to, left)
         else:
             _values(f, spec, a, source, to, left)
         return f.at(to, a.terms * pitch)
@@ -67,7 +69,7 @@ def _taken(f: Function, spec: DataSpec, term: Value, terms: Value) -> Value:
 
 def _lines(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left: Value) -> None:
     """Results lie together: vectors of them, masked in the last panel."""
-    lanes, size, pitch = spec.isa.lanes, BYTES[spec.operand], spec.width * F32_BYTES
+    lanes, size, pitch = spec.isa.lanes, BYTES[spec.operand], spec.pitch * F32_BYTES
 
     def copied(masks: list[Value] | None) -> None:
         with f.loop(a.terms, source=source) as term:
@@ -79,7 +81,7 @@ def _lines(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left
                 f.store(widen(f, spec.operand, raw), place, v * lanes * F32_BYTES)
             term.next(source=f.at(term.source, a.weights_term))
 
-    with f.when(left >= spec.width):
+    with f.when(left >= spec.pitch):
         copied(None)
     with f.otherwise():
         copied([f.mask(left - v * lanes, lanes) for v in range(spec.vectors)])
@@ -121,10 +123,24 @@ def _columns(f: Function, spec: DataSpec, places: Sequence[Value], along: Value,
 def _values(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left: Value) -> None:
     """Weights of a tap lie anyhow."""
     with f.loop(a.terms, source=source) as term:
-        place = f.at(to, _taken(f, spec, term.index, a.terms) * (spec.width * F32_BYTES))
+        place = f.at(to, _taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
         with f.loop(left, source=term.source, to=place) as lane:
             f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
             lane.next(source=f.at(lane.source, a.weights_item), to=f.at(lane.to, F32_BYTES))
+        term.next(source=f.at(term.source, a.weights_term))
+
+
+def _values_of_groups(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left: Value) -> None:
+    """Weights of a tap lie anyhow, and results of a group otherwise than groups."""
+    assert spec.window is not None
+    results = spec.window.results
+    with f.loop(a.terms, source=source) as term:
+        place = f.at(to, _taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
+        with f.loop(f.op("i64", f"udiv {left}, {results}"), source=term.source, to=place) as group:
+            with f.loop(results, source=group.source, to=group.to) as lane:
+                f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
+                lane.next(source=f.at(lane.source, a.weights_item), to=f.at(lane.to, F32_BYTES))
+            group.next(source=f.at(group.source, a.weights_group), to=lane.to)
         term.next(source=f.at(term.source, a.weights_term))
 
 
@@ -132,21 +148,26 @@ def data(module: Module, spec: DataSpec) -> None:
     """Emit ``pack_line``: ``count`` positions of the last axis, to[position][term]."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
-    step, pitch = along(a, spec)[-1].given, a.terms * F32_BYTES
+    step, pitch = along(a, spec)[-1].given, a.channels * F32_BYTES
     if spec.data == ITEMS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
-            _copy(f, spec, a.terms, position.source, position.to)
+            _copy(f, spec, a.channels, position.source, position.to)
             position.next(source=f.at(position.source, step), to=f.at(position.to, pitch))
     elif spec.data == TERMS:
         _transposed_line(f, spec, a, pitch)
     else:
         with f.loop(f.count, source=f.source, to=f.to) as position:
-            with f.loop(a.terms, source=position.source) as term:
-                place = f.at(position.to, _taken(f, spec, term.index, a.terms) * F32_BYTES)
+            with f.loop(a.channels, source=position.source) as term:
+                place = f.at(position.to, _packed(f, spec, term.index, a.channels) * F32_BYTES)
                 f.store(widen(f, spec.operand, f.load(stored(spec.operand), term.source)), place)
                 term.next(source=f.at(term.source, a.data_item))
             position.next(source=f.at(position.source, step), to=f.at(position.to, pitch))
     f.done()
+
+
+def _packed(f: Function, spec: DataSpec, term: Value, terms: Value) -> Value:
+    """Return at which place a term of a position is packed: windows take those of a group in their order themselves."""
+    return _taken(f, spec, term, terms) if spec.packs_pairs else term
 
 
 def _copy(f: Function, spec: DataSpec, count: Value, source: Value, to: Value) -> None:
@@ -161,7 +182,7 @@ def _copy(f: Function, spec: DataSpec, count: Value, source: Value, to: Value) -
     with f.when(f.compare("sgt", rest, 0)):
         mask = f.mask(rest, lanes)
         raw = widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask))
-        if spec.pairs:  # an odd last one stays
+        if spec.packs_pairs:  # an odd last one stays
             paired = f.mask(rest - (rest & 1), lanes)
             exchanged = _exchanged(f, spec, raw)
             raw = f.op(raw.type, f"select {paired}, {exchanged}, {raw}")
@@ -169,18 +190,18 @@ def _copy(f: Function, spec: DataSpec, count: Value, source: Value, to: Value) -
 
 
 def _exchanged(f: Function, spec: DataSpec, values: Value) -> Value:
-    return f.shuffle(values, values, [lane ^ 1 for lane in range(spec.isa.lanes)]) if spec.pairs else values
+    return f.shuffle(values, values, [lane ^ 1 for lane in range(spec.isa.lanes)]) if spec.packs_pairs else values
 
 
 def _transposed_line(f: Function, spec: DataSpec, a: Named, pitch: Value) -> None:
     """Positions lie together: squares of terms by positions are transposed in registers."""
     lanes = spec.isa.lanes
     shift = lanes.bit_length() - 1
-    with f.loop((a.terms + (lanes - 1)) >> shift, term=f.value(0)) as chunk:
-        there = a.terms - chunk.term
+    with f.loop((a.channels + (lanes - 1)) >> shift, term=f.value(0)) as chunk:
+        there = a.channels - chunk.term
         places = []
         for i in range(lanes):
-            number = _taken(f, spec, f.least(chunk.term + i, a.terms - 1), a.terms)
+            number = _packed(f, spec, f.least(chunk.term + i, a.channels - 1), a.channels)
             places.append(f.at(f.source, number * a.data_item))
         to = f.at(f.to, chunk.term * F32_BYTES)
         mask = f.mask(there, lanes)

@@ -22,6 +22,13 @@ FAN_IN_BITS = FAN_IN.bit_length() - 1  # of a block's number, a level of the tre
 BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
 
 
+PARAMETERS = {
+    "arguments": "ptr", "sums": "ptr", "runs": "ptr", "blocks": "ptr", "count": "i64", "data": "ptr", "weights": "ptr",
+    "out": "ptr", "bias": "ptr", "row_step": "i64", "out_step": "i64", "next": "ptr", "rate": "i64", "left": "i64",
+    "skip": "i64", "bias_step": "i64", "begins": "i1", "ends": "i1",
+}  # fmt: skip
+
+
 def tile(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
     """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, runs, terms of data[r] * weights[v], finished into ``out``.
 
@@ -30,23 +37,20 @@ def tile(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
     wait for more blocks: ``begins`` and ``ends`` tell the first of a tile and the last. What the next tile reads, from
     ``next`` on, is asked for at an even rate: ``rate`` bytes a term.
     """
-    f = module.function(
-        f"tile{rows}_{vectors}", arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", count="i64", data="ptr",
-        weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", next="ptr", rate="i64", left="i64",
-        skip="i64", bias_step="i64", begins="i1", ends="i1",
-    )  # fmt: skip
-    _Tile(f, spec, rows, vectors).blocks()
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS)
+    Tile(f, spec, rows, vectors).blocks()
     f.done()
 
 
 @dataclass(frozen=True)
-class _Tile:
+class Tile:
     """A tile being emitted."""
 
     f: Function
     spec: DataSpec
     rows: int
     vectors: int
+    run_bytes: int = RUN_BYTES
 
     @property
     def kind(self) -> str:
@@ -77,7 +81,7 @@ class _Tile:
             with f.loop(runs, run=block.run, ahead=block.ahead, **zeros) as run:
                 after = self.run(run.run, run.ahead, {name: run.carried[name] for name in self.names})
                 kept = {name: after[name] for name in ("ahead", *self.names)}
-                run.next(run=f.at(run.run, RUN_BYTES), **kept)
+                run.next(run=f.at(run.run, self.run_bytes), **kept)
             sums = {name: run.carried[name] for name in self.names}
             with f.when(block.index < joined):
                 self.join(list(sums.values()), block.block, filled)
@@ -94,7 +98,7 @@ class _Tile:
             **{f"x{b}": f.at(f.at(f.data, x), f.row_step * b) for b in range(0, self.rows, BASE_ROWS)},
             "w": f.at(f.weights, w), "ahead": ahead, **sums,
         }  # fmt: skip
-        term_bytes: Value | int = a.term_bytes if self.spec.lanes_in_place else self.spec.width * F32_BYTES
+        term_bytes: Value | int = a.term_bytes if self.spec.lanes_in_place else self.spec.pitch * F32_BYTES
         steps = self.row_steps()
         read = terms_of(self.spec, a)
         if len(read.together) == 1:
@@ -157,7 +161,7 @@ class _Tile:
         number, following = (f.load("i64", block, at) for at in (0, BLOCK_BYTES))
         differ = f.op("i64", f"xor {number}, {following.name}")
         with f.when(f.compare("ne", differ >> FAN_IN_BITS, 0)):
-            size = self.rows * self.spec.width * F32_BYTES
+            size = self.rows * self.spec.pitch * F32_BYTES
             f.call("climb", f.arguments, f.sums, f.value(size), differ, filled)
 
     def finished(self, sums: list[Value], last: Value, filled: Value) -> None:
