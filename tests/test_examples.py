@@ -1,4 +1,4 @@
-"""The example trains, and the step it records is what the operators compute."""
+"""The examples train; the step that one records is what the operators compute."""
 
 import re
 import subprocess
@@ -112,3 +112,19 @@ def test_missing_package_is_one_line(tmp_path, monkeypatch, module, extra, argum
 @pytest.mark.long
 def test_default_run_reaches_97_percent():
     assert accuracy(train()) >= 0.97
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_gradient_penalty_falls_by_derivatives_that_differences_confirm(seed):
+    command = [
+        sys.executable,
+        "-W",
+        "error::RuntimeWarning",
+        str(EXAMPLES / "gradient_penalty.py"),
+        "--seed",
+        str(seed),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    penalties = [float(number) for number in re.findall(r"penalty ([\d.]+)$", run.stdout, re.MULTILINE)]
+    assert penalties[-1] < penalties[0] / 1000
