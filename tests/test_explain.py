@@ -5,17 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from itertools import product
 
 import numpy as np
 import pytest
 
 import convgrad
 from convgrad import engines
+from convgrad.bench import suites
 from convgrad.cli import main
 from convgrad.engines.llvm import isas
 from convgrad.engines.settings import count
+from convgrad.formats import FORMATS
 from convgrad.functional.explain import Explanation
-from convgrad.notation import problem
+from convgrad.notation import DIRECTIONS, problem
+from convgrad.spec.layouts import DATA
+from net import problems_of
 
 LAYER = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
 SHAPES = ((8, 56, 56, 64), (8, 56, 56, 64))
@@ -81,6 +86,17 @@ def test_command(line: str, words: list[str], capsys: pytest.CaptureFixture[str]
     assert main(["explain", line, "--threads", "2"]) == 0
     out = capsys.readouterr().out
     assert all(word in out for word in words)
+
+
+@pytest.mark.parametrize("suite", suites.names())
+def test_of_the_suites_numpy_computes_f64_alone(suite: str) -> None:
+    """Every line in every direction, type and layout, by what explain says of the engine."""
+    by_numpy = set()
+    for line, *words in product(suites.suite(suite), DIRECTIONS, FORMATS, DATA):
+        *start, _, _, _, descriptor = line.split()
+        choices = [engines.choose(one) for one in problems_of(" ".join([*start, *words, descriptor]))]
+        by_numpy |= {(words[1], choice.reason) for choice in choices if choice.engine == "numpy"}
+    assert by_numpy == {("f64", "kernels keep their sums in f32; got f64")}
 
 
 def test_command_line_errors(capsys: pytest.CaptureFixture[str]) -> None:
