@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 
 import convgrad
-from roles import DTYPES, F32, LAYOUTS, WRITABLE, Array, Role, formats, memory, roles, same, unaligned
+from roles import DTYPES, F32, LAYOUTS, WRITABLE, Array, Role, _filled, formats, memory, roles, same, unaligned
 
 
 @roles
@@ -52,6 +53,40 @@ def test_out_full_of_nan_is_fully_written(role: Role) -> None:
     out = np.full(role.output, np.nan, F32)
     assert role(*operands, out=out) is out
     assert same(out, fresh)
+
+
+LARGE = {  # batch, extent, channels, groups: enough to do for kernels of their own
+    "depthwise": (1, 24, 17, 17), "one channel": (2, 70, 1, 1), "grouped": (1, 24, 8, 4),
+}  # fmt: skip
+AXES = [axes for count in range(1, 4) for axes in combinations(range(1, 4), count)]
+
+
+def repeating(array: Array, axes: tuple[int, ...]) -> Array:
+    """Return an array that repeats its first elements along some axes, by stride 0; behind them lies NaN."""
+    first = array[tuple(slice(1) if axis in axes else slice(None) for axis in range(array.ndim))]
+    room = np.full(first.size + 100, np.nan, array.dtype)
+    return np.broadcast_to(_filled(room[: first.size].reshape(first.shape), first), array.shape)
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("layout", ["NXC", "NCX"])
+def test_operands_that_repeat_along_any_axes(name: str, layout: str) -> None:
+    """As a gradient that is the same everywhere does; in every role, in sizes that have kernels of their own."""
+    batch, extent, channels, groups = LARGE[name]
+    shape = (batch, extent, extent, channels) if layout == "NXC" else (batch, channels, extent, extent)
+    rng = np.random.default_rng(7)
+    data, weights = (rng.integers(-3, 4, s).astype(F32) for s in (shape, (3, 3, channels // groups, channels)))
+    attributes: dict[str, Any] = {"pads_begin": 1, "pads_end": 1, "groups": groups, "data_format": layout}
+    for axes in AXES:
+        given = repeating(data, axes)
+        plain = given.copy(order="C")
+        for function, others in (
+            (convgrad.convolution, (weights,)),
+            (convgrad.convolution_backward_data, (weights,)),
+            (convgrad.convolution_backward_weights, (data, weights.shape)),
+        ):
+            got, expected = (function(array, *others, **attributes) for array in (given, plain))
+            assert same(got, expected), (function.__name__, axes)
 
 
 EMPTY: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], dict[str, Any], tuple[int, ...]]] = {

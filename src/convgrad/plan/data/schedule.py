@@ -17,7 +17,7 @@ from convgrad.plan.data.recipe import DataPlan, DataSpec
 from convgrad.plan.data.view import Along, Gather
 from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.recipe import F32_BYTES, TERMS
+from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 from convgrad.plan.stretches import Part
 from convgrad.plan.tables import Schedule
 from convgrad.plan.tasks import parts as evenly
@@ -52,7 +52,7 @@ def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
         "data_group": view.data[0], "data_item": view.data[1],
         "out_group": view.out[0], "out_item": view.out[1],
         "weights_group": view.weights[0], "weights_item": view.weights[1], "weights_term": view.weights[2],
-        "term_step": view.data[1] if spec.in_place else F32_BYTES,
+        "term_step": _term_step(view, spec),
         "bias_item": view.bias, "panels": plan.panels, "accumulate": int(accumulates),
         **_numbering(view), **_lanes(view, spec), **scratch, **axes.numbers,
     }  # fmt: skip
@@ -189,6 +189,16 @@ def _numbering(view: Gather) -> dict[str, int]:
         "line_blocks": order.blocks_a_line, "number_step": step, "number_share": share,
         "levels": levels(view),
     }  # fmt: skip
+
+
+def _term_step(view: Gather, spec: DataSpec) -> int:
+    """Return how far terms are apart where tiles read them: a kernel of items takes them to be neighbours.
+
+    The one term of a tap has any stride. Of data that repeats it is a tap's too, and their terms would seem to follow.
+    """
+    if not spec.in_place:
+        return F32_BYTES
+    return spec.item_bytes if spec.data == ITEMS else view.data[1]
 
 
 def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
