@@ -20,6 +20,7 @@ from helpers import Case
 
 TYPES = ("f32", "bf16", "f16")
 WEIGHTS = [op for op in OPERATORS if op.solves_for == "weights"]
+CONVOLUTIONS = [op for op in OPERATORS if op.solves_for in ("dst", "src", "weights")]
 ELEMENTS = 1 << 18  # the most of an operand
 QUICK_ELEMENTS = 60_000  # of any tensor of a call that is to be quickly computed
 EXTENTS = {1: 300, 2: 24, 3: 8, 4: 5}  # the most positions of an axis, by the number of axes
@@ -176,14 +177,15 @@ def layouts_of(op: Operator) -> tuple[tuple[str, str], ...]:
 
 
 def case_of(
-    conv: Conv, op: Operator, layouts: tuple[str, str], operand: Format, output: Format, shape_given: bool = True
+    conv: Conv, op: Operator, layouts: tuple[str, str], operand: Format, output: Format, last_given: bool = True
 ) -> Case:
-    """Return the call of a weight gradient under one of its names."""
+    """Return the call of an operator; without the last operand, an attribute says a shape, and there is no bias."""
     data, weights = layouts
     weights_format = op.attribute("weights_format")
     assert weights_format is not None
     tensors = ("src", "dst", "weights")
     lying = {t: from_canonical(canonical_shape(conv, t), weights if t == "weights" else data) for t in tensors}
+    lying["bias"] = (conv.src_channels if op.transposed else conv.dst_channels,)
     attributes: dict[str, Any] = {
         "strides": [a.stride for a in conv.axes],
         "dilations": [a.dilation for a in conv.axes],
@@ -193,11 +195,12 @@ def case_of(
         "data_format": data,
         weights_format.name: weights,
     }
-    ports = op.operands
-    if not ports[-1].required and not shape_given:
-        shape = next(a for a in op.attributes if a.means == "weights_shape")
-        attributes[shape.name] = list(lying["weights"])
-        ports = ports[:-1]
+    ports = list(op.operands)
+    if not ports[-1].required and not last_given:
+        *ports, last = ports
+        if last.is_shape:
+            shape = next(a for a in op.attributes if a.means in ("weights_shape", "dst_shape"))
+            attributes[shape.name] = list(lying[last.tensor])
     dtype = None if output is operand else output.name
     return Case(op, tuple(lying[p.tensor] for p in ports), attributes, operand, dtype)
 
@@ -218,25 +221,35 @@ def auto_pads_of(conv: Conv, op: Operator) -> list[str]:
     return [how for how in ("valid", *SAME) if all(fits(a, how) for a in conv.axes)]
 
 
-def any_case(conv: Conv, rng: np.random.Generator, operand: Format, output: Format) -> Case:
-    """Return the call of a weight gradient under any of its names, in any layouts, its attributes given in any way.
+def any_case(
+    conv: Conv, rng: np.random.Generator, operand: Format, output: Format, ops: Sequence[Operator] = WEIGHTS
+) -> Case:
+    """Return the call of one of some operators, in any layouts, its attributes given in any way.
 
     A transposed operator may leave more source positions behind the last that is read.
     """
-    op = WEIGHTS[rng.integers(len(WEIGHTS))]
+    op = ops[rng.integers(len(ops))]
     if op.transposed:
         more = [int(rng.integers(0, max(a.dilation - a.stride, 0) + 1)) for a in conv.axes]
         conv = replace(conv, axes=tuple(replace(a, src=a.src + n) for a, n in zip(conv.axes, more, strict=True)))
     layouts = layouts_of(op)[rng.integers(4)]
-    case = case_of(conv, op, layouts, operand, output, shape_given=bool(rng.random() < 0.5))
+    case = case_of(conv, op, layouts, operand, output, last_given=bool(rng.random() < 0.5))
     fitting, attributes = auto_pads_of(conv, op), dict(case.attributes)
     if fitting and rng.random() < 0.75:
         attributes["auto_pad"] = str(rng.choice(fitting))
         if rng.random() < 0.5:
             attributes |= {"pads_begin": None, "pads_end": None}
-    if op.transposed and rng.random() < 0.5:
+    if op.transposed and (not _follows(conv, op) or rng.random() < 0.5):
         attributes["output_padding"] = [rest_of(a) for a in conv.axes]
     return replace(case, attributes={name: value for name, value in attributes.items() if value is not None})
+
+
+def _follows(conv: Conv, op: Operator) -> bool:
+    """Tell whether a transposed operator's result has its extents without an output padding."""
+    rests = [(rest_of(a), a.stride) for a in conv.axes]
+    if op.solves_for == "src":
+        return not any(rest for rest, _ in rests)
+    return op.solves_for == "weights" or all(rest < stride for rest, stride in rests)
 
 
 def layer_case(name: str, rng: np.random.Generator, operand: str, output: str) -> Case:

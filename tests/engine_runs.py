@@ -1,4 +1,4 @@
-"""Weight gradients run as callers may: operands that lie anyhow, old values to add to; held against the oracle."""
+"""Problems run as callers may: operands that lie anyhow, old values to add to; held against the oracle."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Ran:
 
 
 def run_anyhow(case: Case, rng: np.random.Generator, kind: Kind, isa: str) -> Ran:
-    """Run a weight gradient on operands that lie anyhow, into a new or a given output, perhaps adding to it."""
+    """Run a call on operands that lie anyhow, into a new or a given output, perhaps adding to it."""
     seed = int(rng.integers(1 << 30))
     lies = ["as they come" if rng.random() < 0.4 else str(rng.choice(list(LAYOUTS))) for _ in case.shapes]
     operands = [

@@ -1,12 +1,23 @@
-"""Random legal problems of every operator against the oracle: bits on integers, the bound on normal numbers."""
+"""Random legal problems of every operator against the oracle: bits on integers, the bound on normal numbers.
+
+Beside them those of tests/campaign.py: depthwise, small groups, thin layers, long rows, on generated kernels.
+"""
 
 import numpy as np
 import pytest
 
+from campaign import BIASED, CHUNK, SHARED, Tally, run_chunk
+from convgrad.verify.fill import Kind
+from engine_helpers import HOST
+from engine_runs import refuse_numpy
 from helpers import assert_bounded, assert_exact, random_case
 
 QUICK_SEEDS = 4
 LONG_SEEDS = 50
+QUICK_CHUNKS = ((0, "normal"), (7, "integers"))  # f32 and bf16
+NORMAL, INTEGERS = range(100, 180), range(200, 220)  # chunks of the long tier
+
+needs_kernels = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
 def _integers(seed: int, count: int) -> None:
@@ -41,3 +52,41 @@ def test_5000_on_integers(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 100 + LONG_SEEDS))
 def test_20000_on_normal_numbers(seed: int) -> None:
     _normal(seed, 400)
+
+
+# -- special classes, by the generated engine --------------------------------------------------------------------------
+
+
+def _special(chunk: int, kind: Kind, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_numpy(monkeypatch)
+    tally = Tally()
+    run_chunk(chunk, kind, count, tally)
+    assert not tally.wrong, f"{len(tally.wrong)} of {count} problems are wrong; {tally.wrong[0]}"
+    assert tally.classes.keys() == BIASED.keys()
+    assert tally.roles.keys() == {"dst", "src", "weights"}
+
+
+@needs_kernels
+@pytest.mark.parametrize(("chunk", "kind"), QUICK_CHUNKS)
+def test_special_classes(chunk: int, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    _special(chunk, kind, 2 * len(BIASED), monkeypatch)
+
+
+@needs_kernels
+@pytest.mark.long
+@pytest.mark.parametrize("chunk", NORMAL)
+def test_20000_of_special_classes_on_normal_numbers(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _special(chunk, "normal", CHUNK, monkeypatch)
+
+
+@needs_kernels
+@pytest.mark.long
+@pytest.mark.parametrize("chunk", INTEGERS)
+def test_5000_of_special_classes_on_integers(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _special(chunk, "integers", CHUNK, monkeypatch)
+
+
+@needs_kernels
+@pytest.mark.parametrize("chunks", [NORMAL, INTEGERS], ids=["normal", "integers"])
+def test_the_long_tier_has_all_types_and_instruction_sets(chunks: range) -> None:
+    assert {SHARED[chunk % len(SHARED)] for chunk in chunks} == set(SHARED)
