@@ -39,10 +39,14 @@ WARM_S = 0.02
 
 @dataclass(frozen=True)
 class Sweep:
-    """Descriptors by the number that grows; ``to_first``: times are compared with the first one's."""
+    """Descriptors by the number that grows; ``to_first``: times are compared with the first one's.
+
+    ``doubling``: it grows by factors, and is drawn so.
+    """
 
     descriptors: Mapping[int, str]
     to_first: bool = False
+    doubling: bool = False
 
     @property
     def limit(self) -> float:
@@ -74,24 +78,38 @@ class Point:
 # -- what is swept -----------------------------------------------------------------------------------------------------
 
 FAMILIES = {"dense": "g1ic64oc64", "depthwise": "g128ic128oc128", "stem": "g1ic3oc64"}
+LONG = {"dense": "g1ic32oc32", "depthwise": "g32ic32oc32", "stem": "g1ic3oc64"}  # in long rows
+LARGEST = {"dense": 11, "depthwise": 31, "stem": 11}  # kernels of a plane
+CHANNELS = (*range(16, 71), 79, 80, 81, 95, 96, 97, 111, 112, 113, 127, 128, 129, 130)
+DEPTHWISE, FEW, A_GROUP = range(1, 71), range(1, 21), range(1, 34)  # in larger batches: a call is to take long
+ROWS = (*range(1, 10), 15, 16, 17, 31, 32, 33, 63, 64, 65)
+LONG_ROWS = (64, *(taps + more for taps in (128, 256, 512, 1024, 2048) for more in (-1, 0, 1)), 4095, 4096)
 
 
 def _of_family(name: str, channels: str) -> dict[str, Sweep]:
+    kernels = range(1, LARGEST[name] + 1)
     return {
-        f"{name}_kernels": Sweep({k: f"mb4{channels}ih28kh{k}ph{k // 2}" for k in range(1, 12)}),
+        f"{name}_kernels": Sweep({k: f"mb4{channels}ih28kh{k}ph{k // 2}" for k in kernels}),
         f"{name}_strides": Sweep({s: f"mb32{channels}ih28kh3sh{s}ph1" for s in range(1, 9)}),
         f"{name}_dilations": Sweep({d: f"mb8{channels}ih28kh3dh{d - 1}ph{d}" for d in range(1, 17)}),
-        f"{name}_rows": Sweep({k: f"mb4{channels}iw1024kw{k}pw{k // 2}" for k in range(1, 65)}),
+        f"{name}_rows": Sweep({k: f"mb4{channels}iw1024kw{k}pw{k // 2}" for k in ROWS}, doubling=True),
+        f"{name}_long_rows": Sweep({k: f"mb1{LONG[name]}iw1024kw{k}pw{k // 2}" for k in LONG_ROWS}, doubling=True),
     }
 
 
 def _groups(channels: int) -> Sweep:
     divisors = [g for g in range(1, channels + 1) if channels % g == 0]
-    return Sweep({g: f"g{g}mb8ic{channels}ih28oc{channels}kh3ph1" for g in divisors}, to_first=True)
+    descriptors = {g: f"g{g}mb8ic{channels}ih28oc{channels}kh3ph1" for g in divisors}
+    return Sweep(descriptors, to_first=True, doubling=True)
 
 
 SWEEPS = {
-    "channels": Sweep({c: f"mb4ic{c}ih28oc{c}kh3ph1" for c in range(16, 131)}),
+    "channels": Sweep({c: f"mb4ic{c}ih28oc{c}kh3ph1" for c in CHANNELS}),
+    "few_channels": Sweep({c: f"mb64ic{c}ih28oc{c}kh3ph1" for c in FEW}),
+    "few_channels_to_64": Sweep({c: f"mb16ic{c}ih28oc64kh3ph1" for c in FEW}),
+    "64_to_few_channels": Sweep({c: f"mb16ic64ih28oc{c}kh3ph1" for c in FEW}),
+    "depthwise_channels": Sweep({c: f"g{c}mb64ic{c}ih28oc{c}kh3ph1" for c in DEPTHWISE}),
+    "channels_a_group": Sweep({c: f"g16mb16ic{16 * c}ih28oc{16 * c}kh3ph1" for c in A_GROUP}),
     **{f"groups_of_{c}": _groups(c) for c in (64, 96, 128, 240, 256)},
     **{name: sweep for family in FAMILIES.items() for name, sweep in _of_family(*family).items()},
 }
@@ -212,6 +230,7 @@ def draw(path: Path, found: Mapping[str, Sequence[Point]], title: str) -> None:
         axes.set_title(f"{name}: worst {height(worst(points, sweep.to_first), sweep.to_first):.2f}", fontsize=9)
         if sweep.to_first:
             axes.axhline(sweep.limit * points[0].ms, color="C3", linewidth=0.5)
+        if sweep.doubling:
             axes.set(xscale="log")
     for axes in grid.flat[len(found) :]:
         axes.set_visible(False)

@@ -14,6 +14,7 @@ import pytest
 from convgrad.bench.roofs import Level, Roofs
 from convgrad.notation import problem
 from convgrad.spec.geometry import Conv
+from convgrad.spec.work import needed_flops
 
 
 def load() -> ModuleType:
@@ -93,4 +94,24 @@ def test_every_point_of_a_sweep_is_a_legal_problem(name: str) -> None:
         (conv,) = geometries  # one convolution, whatever is solved for
         assert isinstance(conv, Conv)
         assert min(axis.dst for axis in conv.axes) >= 4
-    assert min(sweep.descriptors) == (16 if name == "channels" else 1)
+    first = 64 if name.endswith("_long_rows") else 16 if name == "channels" else 1
+    assert (list(sweep.descriptors), min(sweep.descriptors)) == (sorted(sweep.descriptors), first)
+
+
+@pytest.mark.parametrize("role", cliffs.ROLES)
+def test_a_run_of_a_direction_is_short(role: str) -> None:
+    """At 100 GFLOP/s, less than half of what a core does: a first call, a warm one, and two a round."""
+    lines = [f"{role} f32 NXC {text}" for sweep in cliffs.SWEEPS.values() for text in sweep.descriptors.values()]
+    seconds = sum(needed_flops(problem(line).geometry) for line in lines) / 100e9
+    assert len(lines) * cliffs.WARM_S + seconds * (2 + 2 * 3) < 60
+
+
+def test_sweeps_meet_depthwise_layers_groups_and_long_rows() -> None:
+    """From one channel a group to all in one, to 31 x 31 taps of a plane, and from 1 to 4,096 taps of a row."""
+    swept = {name: list(sweep.descriptors) for name, sweep in cliffs.SWEEPS.items()}
+    assert set(swept["groups_of_128"]) == {1 << power for power in range(8)}
+    assert swept["depthwise_channels"] == list(range(1, 71))
+    assert swept["depthwise_kernels"] == list(range(1, 32))
+    for name in cliffs.FAMILIES:
+        rows = {*swept[f"{name}_rows"], *swept[f"{name}_long_rows"]}
+        assert rows >= {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, *(1 << power for power in range(6, 13))}
