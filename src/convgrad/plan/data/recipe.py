@@ -24,7 +24,7 @@ class Window:
 
     results: int  # channels of a group: of the output,
     terms: int  # of the data
-    groups: int  # of a vector
+    groups: int  # of a panel
     by_position: int  # what the next position meets, in units of the least distance,
     by_tap: int  # and what the next tap meets
     tap_step: int  # from a tap of a phase to the next, in the kernel
@@ -32,6 +32,24 @@ class Window:
     guarded: bool  # whether any of what a tile meets may not exist, rather than only what is met at its ends
     apart: bool  # whether weights of a group lie otherwise than those of the next group do
     masked: bool  # whether panels may have fewer channels than vectors of them have lanes
+
+    def group(self, lane: int) -> int:
+        """Return which of a panel's groups a lane is of; lanes behind the last of them are anything.
+
+        >>> three = Window(3, 1, 5, 1, 1, 1, (1,), False, False, True)
+        >>> [three.group(lane) for lane in (0, 2, 3, 15)]
+        [0, 0, 1, 4]
+        """
+        return min(lane // self.results, self.groups - 1)
+
+    def channels(self, lanes: int, vector: int) -> range:
+        """Return the channels of a panel that a vector of its lanes meets.
+
+        >>> Window(10, 6, 8, 1, 1, 1, (1,), False, False, True).channels(16, 1)  # of groups 1 to 3
+        range(6, 24)
+        """
+        first, last = (self.group(lane) for lane in (vector * lanes, (vector + 1) * lanes - 1))
+        return range(first * self.terms, (last + 1) * self.terms)
 
     def reach(self, rows: int, taps: int) -> int:
         """Return how many units of the operand some rows reach by some taps, from the first to the last."""
@@ -103,7 +121,7 @@ class DataSpec:
     @property
     def width(self) -> int:
         """Results of a panel."""
-        return self.vectors * self.window.groups * self.window.results if self.window else self.pitch
+        return self.window.groups * self.window.results if self.window else self.pitch
 
     @property
     def pitch(self) -> int:

@@ -213,7 +213,7 @@ def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
     group, item, _ = view.weights
     return {
         "tap_bytes": view.terms * term, "term_bytes": term, "panel_bytes": panel_bytes(view, spec),
-        "weights_panel": spec.vectors * spec.window.groups * group if spec.window else spec.width * item,
+        "weights_panel": spec.window.groups * group if spec.window else spec.width * item,
     }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil, gcd, prod
+from dataclasses import replace
+from math import ceil, gcd, lcm, prod
 
 from convgrad.plan import rates
 from convgrad.plan.data.cuts import parts_of
@@ -17,47 +18,60 @@ from convgrad.plan.stretches import Part
 from convgrad.spec.order import BLOCK
 from convgrad.spec.problem import Problem
 
-WINDOW_WIDTHS = (1, 2)  # vectors of a panel
-
 
 def windows(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
     """Yield the kernels whose lanes are channels of several groups, where these are small enough."""
-    groups = min(isa.lanes // view.results, view.groups)
     parts = [part for part in view.axes[-1].uncut if part.taps]
-    if view.groups == 1 or groups == 0 or groups * view.terms > rates.WINDOW_VECTORS * isa.lanes or not parts:
+    if view.groups == 1 or view.results > isa.lanes or not parts:
         return
     if parts[0].taps.step * view.terms > BLOCK:
         return  # there may be blocks that none of a row's taps is in
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = lies(view.with_merged_groups, *names)
-    whole = groups * max(view.results, view.terms) % isa.lanes == 0
-    for vectors in WINDOW_WIDTHS:
-        panel = vectors * groups
-        if vectors > 1 and (groups * view.results < isa.lanes or panel > view.groups):
-            continue
-        window = _window(view, groups, parts, masked=not whole or view.groups % panel > 0)
-        held, room = max(window.sizes) * view.terms, isa.registers // vectors
-        most = min(rates.WINDOW_ROWS, room - rates.WINDOW_OTHERS // vectors - (held if held <= room // 2 else 0))
-        narrow = vectors > 1 and 0 < view.groups % panel <= groups
-        for rows in range(most, max(1, most // 2) - 1, -1):
+    for groups, vectors in _panels(view, isa):
+        window = _window(view, isa, groups, vectors, parts)
+        rest = view.groups % groups * view.results
+        for rows in _heights(isa, window, vectors):
             yield DataSpec(
-                isa, *names, rows, vectors, narrow, len(view.axes), data, NEITHER if window.apart else weights, out,
-                data == ITEMS, window=window,
+                isa, *names, rows, vectors, vectors > 1 and 0 < rest <= isa.lanes, len(view.axes), data,
+                NEITHER if window.apart else weights, out, data == ITEMS, window=window,
             )  # fmt: skip
 
 
-def _window(view: Gather, groups: int, parts: Sequence[Part], masked: bool) -> Window:
-    """Return the numbers of windows of so many groups a vector, under phases of the last axis."""
+def _panels(view: Gather, isa: Isa) -> Iterator[tuple[int, int]]:
+    """Yield groups and vectors of panels: as many groups as a vector takes, or as fill one, or several, to the end."""
+    some, whole = isa.lanes // view.results, lcm(view.results, isa.lanes) // view.results
+    for groups in sorted({min(some, view.groups), whole, 2 * whole}):
+        vectors = ceil(groups * view.results / isa.lanes)
+        met = ceil(groups * view.terms / vectors / isa.lanes)
+        if groups <= view.groups and vectors <= rates.WINDOW_WIDEST and met <= rates.WINDOW_VECTORS:
+            yield groups, vectors
+
+
+def _heights(isa: Isa, window: Window, vectors: int) -> range:
+    """Return the rows of windows that registers hold, beside weights if these are few."""
+    room, held = isa.registers // vectors, max(window.sizes) * window.terms
+    spread = min(window.terms, rates.WINDOW_SPREAD) if window.terms * window.results > 1 else 0
+    most = room - (rates.WINDOW_OTHERS + spread) // vectors - (held if held <= room // 2 else 0)
+    most = min(rates.WINDOW_ROWS, max(1, most))
+    return range(most, max(1, most // 2) - 1, -1)
+
+
+def _window(view: Gather, isa: Isa, groups: int, vectors: int, parts: Sequence[Part]) -> Window:
+    """Return the numbers of windows of so many groups and vectors a panel, under phases of the last axis."""
     one, most = parts[0], max(1, rates.WINDOW_WEIGHTS // view.terms)
     unit = gcd(one.by_position, one.by_tap)
     counts, in_blocks = {len(part.taps) for part in parts}, view.order.blocks > 1
     sizes = {min(n, most) for n in counts} | {n % most for n in counts if n > most} | ({1} if in_blocks else set())
     group, item, _ = view.weights
-    return Window(
+    window = Window(
         view.results, view.terms, groups, one.by_position // unit, one.by_tap // unit, one.taps.step,
         tuple(sorted(sizes - {0}, reverse=True)), guarded=in_blocks or max(counts) > most,
-        apart=view.results > 1 and group != view.results * item, masked=masked,
+        apart=view.results > 1 and group != view.results * item, masked=False,
     )  # fmt: skip
+    met = [window.channels(isa.lanes, v) for v in range(vectors)]
+    over = any(each.start + ceil(len(each) / isa.lanes) * isa.lanes > groups * view.terms for each in met)
+    return replace(window, masked=over or view.groups % groups > 0)
 
 
 def cycles(view: Gather, spec: DataSpec, slab: Sequence[int]) -> float:
@@ -86,7 +100,7 @@ def _row_cycles(spec: DataSpec, rows: int, taps: int) -> float:
         products = rows * size * window.terms * spec.vectors
         met = min(window.reach(rows, size), rows * size) * spec.vectors
         held = (size * window.terms + rows) * spec.vectors + rates.WINDOW_OTHERS <= spec.isa.registers
-        loads = met * ceil(window.groups * window.terms / spec.isa.lanes) + (0 if held else products)
+        loads = met * ceil(window.groups * window.terms / spec.vectors / spec.isa.lanes) + (0 if held else products)
         spread = met * window.terms if window.results * window.terms > 1 else 0
         found += times * max(products / 2, loads / 2, spread)
     return found + rates.WINDOW_RUN_CYCLES

@@ -227,9 +227,7 @@ def _box(module: Module, spec: DataSpec) -> None:
         }  # fmt: skip
         met = data
         if spec.window:  # a panel meets the channels of its own groups
-            met = f.at(
-                data, (f.panel + each.index) * (a.term_step * (spec.vectors * spec.window.groups * spec.window.terms))
-            )
+            met = f.at(data, (f.panel + each.index) * (a.term_step * (spec.window.groups * spec.window.terms)))
         passes = f.most(f.op("i64", f"udiv {blocks + a.pass_blocks - 1}, {a.pass_blocks.name}"), 1)
         with f.loop(passes) as some, f.when(going(f, a)):
             done = some.index * a.pass_blocks

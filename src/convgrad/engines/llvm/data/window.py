@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from convgrad.engines.llvm.arguments import columns
@@ -26,6 +27,7 @@ from convgrad.plan.rates import WINDOW_OTHERS
 from convgrad.plan.recipe import F32_BYTES
 
 Values = dict[str, Value]
+Weights = Callable[[int, int, int], Value]  # of a tap, a term, a vector
 COUNTS = ("run", "block", "number", "block_runs", "block_count", "furthest")
 
 
@@ -61,7 +63,7 @@ class Window(Tile):
         """Ask for what the same rows of the next slab read newly."""
         f, n = self.f, self.n
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
-        channels = self.vectors * n.groups * n.terms
+        channels = n.channels(self.spec.isa.lanes, self.vectors - 1).stop
         size = BYTES[self.spec.operand] if self.spec.in_place else F32_BYTES
         here = f.next
         for _ in range(self.rows * min(n.by_position, max(n.sizes))):
@@ -126,7 +128,7 @@ class Window(Tile):
                 place = here
 
                 def meet(now: Values, rows: Sequence[tuple[int, int]] = rows, place: Value = place) -> Values:
-                    return self.multiplied(rows, place, weights, now)
+                    return self.multiplied(rows, place, weights(), now)
 
                 if looked is not None and (n.guarded or at < edge or at >= reach - edge):
                     unit, extent = looked
@@ -148,60 +150,60 @@ class Window(Tile):
                 found.append((order if self.upward else self.rows - 1 - order, tap))
         return found
 
-    def weights(self, size: int, place: Value) -> Callable[[int, int, int], Value]:
-        """Return how weights of a tap and a term are had: from registers, if there are as many."""
+    def weights(self, size: int, place: Value) -> Callable[[], Weights]:
+        """Return how weights are had at one place after the other: from registers, if there are as many.
+
+        Else each is loaded where it is used; LLVM is not told that it was before, and does not keep it on the stack.
+        """
         f, n = self.f, self.n
 
-        def load(tap: int, term: int, v: int) -> Value:
+        def load(place: Value, tap: int, term: int, v: int) -> Value:
             vector = (tap * n.tap_step * n.terms + term) * self.spec.vectors + v
             return f.load(self.kind, place, vector * self.spec.isa.lanes * F32_BYTES)
 
         if (size * n.terms + self.rows) * self.vectors + WINDOW_OTHERS > self.spec.isa.registers:
-            return load
-        held = {each: load(*each) for each in product(range(size), range(n.terms), range(self.vectors))}
-        return lambda *which: held[which]
+            return lambda: partial(load, self.hidden(place))
+        held = {each: load(place, *each) for each in product(range(size), range(n.terms), range(self.vectors))}
+        return lambda: lambda *which: held[which]
 
-    def multiplied(
-        self, rows: Sequence[tuple[int, int]], place: Value, weights: Callable[[int, int, int], Value], sums: Values
-    ) -> Values:
+    def multiplied(self, rows: Sequence[tuple[int, int]], place: Value, weights: Weights, sums: Values) -> Values:
         """Read the channels of some groups once, and add their terms to the sums of some rows in their order."""
         f, n, fmt, lanes = self.f, self.n, self.spec.operand, self.spec.isa.lanes
         size = BYTES[fmt if self.spec.in_place else F32.name]
         stored_as = fmt if self.spec.in_place else F32.name
         found = dict(sums)
         for v in range(self.vectors):
-            first, vectors = v * n.groups * n.terms, []
-            for number in range(-(-n.groups * n.terms // lanes)):
-                there = f.at(place, (first + number * lanes) * size)
+            channels, vectors = n.channels(lanes, v), []
+            for first in range(channels.start, channels.stop, lanes):
+                there = f.at(place, first * size)
                 if n.masked:
-                    channels = f.op("i64", f"udiv {f.left}, {n.results}") * n.terms - (first + number * lanes)
-                    raw = load_masked(f, stored_as, lanes, there, f.mask(channels, lanes))
+                    left = f.op("i64", f"udiv {f.left}, {n.results}") * n.terms - first
+                    raw = load_masked(f, stored_as, lanes, there, f.mask(left, lanes))
                 else:
                     raw = f.load(stored(stored_as, lanes), there)
                 vectors.append(widen(f, stored_as, raw))
             for order in range(n.terms):
                 term = order ^ 1 if self.spec.pairs and order ^ 1 < n.terms else order
-                data = self.spread(vectors, term)
+                data = self.spread(vectors, v, term)
                 for row, tap in rows:
                     name = f"sum{row}_{v}"
                     found[name] = f.fma(data, weights(tap, order, v), found[name])
         return found
 
-    def spread(self, vectors: Sequence[Value], term: int) -> Value:
+    def spread(self, vectors: Sequence[Value], v: int, term: int) -> Value:
         """Return a term of its own group in each lane."""
-        n, lanes = self.n, self.spec.isa.lanes
-        wanted = [min(lane // n.results, n.groups - 1) * n.terms + term for lane in range(lanes)]
+        f, n, lanes = self.f, self.n, self.spec.isa.lanes
+        start = n.channels(lanes, v).start
+        wanted = [n.group(v * lanes + lane) * n.terms + term - start for lane in range(lanes)]
         if wanted == list(range(lanes)):
             return vectors[0]
-        result = vectors[0]
-        for number, vector in enumerate(vectors):
+        two = vectors[: 1 + any(each >= lanes for each in wanted)]
+        result = f.shuffle(two[0], two[-1], [each if each < 2 * lanes else 0 for each in wanted])
+        for number, vector in enumerate(vectors[2:], 2):
             mine = [each - number * lanes for each in wanted]
-            if number == 0:
-                picks = [each if 0 <= each < lanes else 0 for each in mine]
-                result = self.f.shuffle(vector, vector, picks)
-            elif any(0 <= each < lanes for each in mine):
+            if any(0 <= each < lanes for each in mine):
                 picks = [lanes + each if 0 <= each < lanes else lane for lane, each in enumerate(mine)]
-                result = self.f.shuffle(result, vector, picks)
+                result = f.shuffle(result, vector, picks)
         return result
 
 
