@@ -88,6 +88,12 @@ PROBLEMS = {
     "groups": Conv(2, 3, 21, 51, (SAME, along(3, 3, 2, pads=(1, 0)))),
     "groups of 16": Conv(1, 4, 64, 64, (along(6, 3, pads=(1, 1)),)),
     "depthwise": Conv(2, 19, 19, 19, (SAME, along(4, 3, pads=(1, 1)))),
+    "depthwise, full vectors": Conv(1, 32, 32, 32, (SAME, along(17, 5, pads=(2, 2)))),
+    "depthwise of strides and dilations": Conv(1, 17, 17, 17, (SAME, along(9, 4, 3, 2, (3, 2), 1))),
+    "depthwise, two blocks": Conv(1, 16, 16, 16, (along(3, 2), along(7, 150, pads=(80, 72)))),  # cut within a row
+    "depthwise, meeting nothing": Conv(1, 5, 5, 5, (along(2, 1, pads=(1, 0)), along(9, 3, pads=(5, 4)))),
+    "groups of 6 to 10": Conv(1, 9, 54, 90, (along(2, 2), along(8, 3, pads=(1, 1)))),
+    "groups of 8": Conv(1, 4, 32, 32, (along(7, 3, 2, pads=(1, 1)),)),
     "depthwise multiplied": Conv(1, 7, 7, 21, (along(4, 5, 2, pads=(2, 2)), SAME)),
     "groups of one tap": Conv(3, 2, 34, 32, (along(7, 1),)),
     "many images of few positions": Conv(37, 1, 16, 17, (along(2, 2, pads=(1, 0)), along(2, 2))),
@@ -177,7 +183,9 @@ def unlike(found: Sequence[DataPlan], number: int) -> list[DataPlan]:
     kinds: dict[Any, list[DataPlan]] = {}
     for plan in sorted(found, key=lambda plan: plan.spec.rows):
         spec = plan.spec
-        kinds.setdefault((spec.vectors, spec.narrow, spec.lanes_in_place, spec.exchanged), []).append(plan)
+        kinds.setdefault(
+            (spec.vectors, spec.narrow, spec.lanes_in_place, spec.exchanged, spec.window is None), []
+        ).append(plan)
     return [each[number % len(each)] for each in kinds.values()]
 
 

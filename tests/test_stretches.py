@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convgrad.plan.stretches import Part, parts, stretches
+from convgrad.plan.stretches import Part, parts, uncut
 from convgrad.spec.geometry import Axis
 from helpers import within
 
@@ -55,14 +55,30 @@ def test_parts_hold_each_position_and_each_existing_tap_once(role: str, axis: Ax
 
 
 @pytest.mark.parametrize("role", ROLES)
+@given(axis=AXES)
+def test_uncut_parts_hold_what_exists_and_what_does_not(role: str, axis: Axis) -> None:
+    """Their first position's furthest tap and their last one's nearest are within, so what lies between them is."""
+    found, extent = uncut(axis, role), axis.src if role == "dst" else axis.dst
+    positions = [q for part in found for q in part.positions]
+    assert sorted(positions) == list(range(axis.dst if role == "dst" else axis.src))
+    together = {at: met for part in found for at, met in said(part).items()}
+    assert {at: met for at, met in together.items() if 0 <= met < extent} == existing(axis, role)
+    for part in found:
+        if part.taps:
+            met = said(part)
+            assert max(met[part.positions[0], tap] for tap in part.taps) >= 0
+            assert min(met[part.positions[-1], tap] for tap in part.taps) < extent
+    assert len({(part.by_position, part.by_tap, part.taps.step) for part in found if part.taps}) <= 1
+
+
+@pytest.mark.parametrize("role", ROLES)
 @given(axes=st.lists(AXES.filter(lambda a: a.src < 7 and a.dst < 7 and a.kernel < 4), min_size=1, max_size=3))
 def test_stretches_meet_existing_taps_row_major(role: str, axes: list[Axis]) -> None:
-    found, along = stretches(axes, role), [existing(axis, role) for axis in axes]
+    found, along = product(*(parts(axis, role) for axis in axes)), [existing(axis, role) for axis in axes]
     seen, taps = [], list(product(*(range(axis.kernel) for axis in axes)))
     for stretch in found:
-        box = list(product(*(part.taps for part in stretch.parts)))
-        boxed = list(product(*(part.positions for part in stretch.parts)))
-        assert (stretch.positions, stretch.taps) == (len(boxed), len(box))
+        box = list(product(*(part.taps for part in stretch)))
+        boxed = list(product(*(part.positions for part in stretch)))
         for at in boxed:
             exist = [k for k in taps if all((q, t) in met for q, t, met in zip(at, k, along, strict=True))]
             assert box == exist

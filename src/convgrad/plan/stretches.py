@@ -7,10 +7,9 @@ tables are as long as axes have parts: nothing lists taps by positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
-from math import gcd, prod
+from math import gcd
 
 from convgrad.spec.geometry import Axis
 
@@ -27,23 +26,6 @@ class Part:
     met: int  # the operand's position that the first position meets by the first tap
     by_position: int  # from there to what the next position meets
     by_tap: int  # and to what the next of ``taps`` does
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """One part of each axis."""
-
-    parts: tuple[Part, ...]
-
-    @property
-    def positions(self) -> int:
-        """How many output positions it has."""
-        return prod(len(part.positions) for part in self.parts)
-
-    @property
-    def taps(self) -> int:
-        """How many taps each of them meets."""
-        return prod(len(part.taps) for part in self.parts)
 
 
 def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
@@ -86,16 +68,6 @@ def _phases(axis: Axis, solves_for: str) -> list[Part]:
     if solves_for == "dst":
         return [Part(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation)]
     return [_phase(axis, first) for first in range(min(axis.stride, axis.src))]
-
-
-def stretches(axes: Sequence[Axis], solves_for: str) -> Iterator[Stretch]:
-    """Yield the stretches of a problem that solves for ``dst`` or for ``src``: every output position is in one of them.
-
-    >>> found = stretches([Axis(5, 5, 3, pad_begin=1), Axis(4, 2, 2, stride=2)], "dst")
-    >>> [(stretch.positions, stretch.taps) for stretch in found]
-    [(2, 4), (6, 6), (2, 4)]
-    """
-    return map(Stretch, product(*(parts(axis, solves_for) for axis in axes)))
 
 
 def _phase(axis: Axis, first: int) -> Part:
