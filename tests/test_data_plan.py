@@ -6,7 +6,7 @@ What grew with taps times positions would grow sixteen-fold where kernel and ima
 from __future__ import annotations
 
 import sys
-from itertools import islice
+from itertools import islice, product
 from math import ceil
 
 import numpy as np
@@ -133,3 +133,16 @@ def test_lists_of_runs_are_as_long_as_taps() -> None:
         blocks = view.order.blocks_a_line
         run = WINDOW_RUN if chosen.spec.window else RUN
         assert listed <= (view.taps * blocks + 2) * 8 * (len(BLOCK) + len(run)) + 128, line
+
+
+@pytest.mark.parametrize("role", ["FWD_D", "BWD_D", "BWD_W"])
+def test_help_is_asked_for_where_it_helps(role: str) -> None:
+    """A plan for more threads is never the slower one, and the same where there is too little to share."""
+    alone = 0
+    for layout, channels, extent in product(("NXC", "NCX"), (8, 32), (4, 8, 16)):
+        one = problem(f"{role} f32 {layout} mb1ic{channels}ih{extent}oc{channels}oh{extent}kh3ph1")
+        single, *others = (plan(one, dense_view(one), Machine(ISAS["avx512"]), threads) for threads in THREADS)
+        for chosen in others:
+            assert chosen.time_ms < single.time_ms or chosen == single, (layout, channels, extent)
+            alone += chosen == single
+    assert 0 < alone < 24

@@ -97,7 +97,7 @@ def time_ns(one: Costs, view: Gather, machine: Machine, cut: Cut, threads: int) 
     share = _largest(view.groups, groups) * _largest(panels_of(view, one.spec), parts)
     share *= _largest(cut.slabs, slabs) if slabs <= threads else 1 / slabs
     time = alone * ceil(cut.tasks / threads) * share
-    if threads > 1:
+    if min(threads, cut.tasks) > 1:
         time = time * (1 + rates.UNEVEN_BOXES * threads / cut.tasks) + rates.WAKE_NS
     return time + rates.CALL_NS
 
