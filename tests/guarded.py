@@ -142,7 +142,8 @@ def run_guarded(plan: Chosen, problem: Problem, operands: list[Array], out: Arra
     words = shared.bytes.view(np.int64) if shared.size else None
     if words is not None:
         words[: call.schedule.counters] = 0
-    call.kernel(call.bound(operands, out, words).ctypes.data, scratch.address)
+    arguments = call.bound(operands, out, words)
+    call.kernel(ctypes.addressof(arguments), scratch.address)
     assert scratch.intact()
     assert shared.intact()
 

@@ -67,4 +67,4 @@ def run_in(call: Executable, scratch: Guarded, kept: Guarded, operands: list[Arr
     if shared is not None:
         shared[: call.schedule.counters] = 0
     arguments = call.bound(operands, out, shared)
-    call.kernel(arguments.ctypes.data, scratch.bytes.ctypes.data)
+    call.kernel(ctypes.addressof(arguments), scratch.bytes.ctypes.data)

@@ -20,6 +20,7 @@ from convgrad import engines
 from convgrad.engines import pool
 from convgrad.engines import scratch as kept_memory
 from convgrad.engines import settings as setting
+from convgrad.engines.addresses import words
 from convgrad.engines.llvm import isas
 from convgrad.errors import ConvgradError
 from convgrad.notation import problem
@@ -165,7 +166,7 @@ def test_an_error_on_a_thread_reaches_the_caller(time_ms: float) -> None:
         met.set()
         raise MemoryError("no room")
 
-    arguments = np.zeros(3, np.int64)
+    arguments = words(3)
     with pytest.raises(MemoryError, match="no room"):
         pool.run(kernel, arguments, 64, 3, time_ms)
     assert arguments[-1] == 1
@@ -187,7 +188,7 @@ def test_ctrl_c_ends_a_long_call() -> None:
 def test_no_interrupt_leaves_while_others_compute(interrupts: int) -> None:
     """Ctrl-C while the caller waits for the others' end, more than once: the arrays are theirs until they are done."""
     caller = threading.get_ident()
-    arguments = np.zeros(3, np.int64)
+    arguments = words(3)
     at_work, ended = threading.Event(), threading.Event()
 
     def kernel(_arguments: int, _scratch: int) -> None:
@@ -229,10 +230,10 @@ def test_the_pool_outlives_an_error() -> None:
     expected = LAYERS[0](1)
     for time_ms in (1.0, 1000.0) * 5:
         with pytest.raises(MemoryError, match="no room"):
-            pool.run(kernel, np.zeros(3, np.int64), 64, 4, time_ms)
+            pool.run(kernel, words(3), 64, 4, time_ms)
         assert np.array_equal(LAYERS[0](4), expected)
     at_once = threading.Barrier(4)
-    pool.run(lambda *_: bool(at_once.wait(10)), np.zeros(3, np.int64), 64, 4, 1.0)
+    pool.run(lambda *_: bool(at_once.wait(10)), words(3), 64, 4, 1.0)
 
 
 def test_callers_from_executors_and_tasks() -> None:
@@ -294,9 +295,9 @@ def test_a_long_call_waits_for_no_other(threads: int, monkeypatch: pytest.Monkey
         begun.set()
         in_time.append(served.wait(1))
 
-    other = threading.Thread(target=lambda: pool.run(slow, np.zeros(3, np.int64), 64, threads, 1000.0))
+    other = threading.Thread(target=lambda: pool.run(slow, words(3), 64, threads, 1000.0))
     other.start()
     assert begun.wait(10)
-    pool.run(lambda *_: served.set(), np.zeros(3, np.int64), 64, threads, 1000.0)
+    pool.run(lambda *_: served.set(), words(3), 64, threads, 1000.0)
     other.join()
     assert in_time == [True] * threads

@@ -20,6 +20,7 @@ import pytest
 
 from children import Layer, in_child
 from convgrad.engines import pool, team
+from convgrad.engines.addresses import words
 from convgrad.engines.llvm import execute, jit
 
 MOST_MS = 200.0  # from Ctrl-C to KeyboardInterrupt
@@ -212,7 +213,7 @@ def test_a_second_interrupt_in_the_wake_of_the_first(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(team.Team, "stop", stop_interrupted)
     threading.Timer(0.1, interrupt, ([],)).start()
     with pytest.raises(KeyboardInterrupt):
-        pool.run(kernel, np.zeros(3, np.int64), 64, 1, 100.0)
+        pool.run(kernel, words(3), 64, 1, 100.0)
     before = ended.is_set()
     assert ended.wait(5)
     assert before
@@ -220,7 +221,7 @@ def test_a_second_interrupt_in_the_wake_of_the_first(monkeypatch: pytest.MonkeyP
 
 def test_interrupt_main() -> None:
     """As Ctrl-C comes on Windows, or from a thread that asks for it."""
-    arguments = np.zeros(3, np.int64)
+    arguments = words(3)
 
     def kernel(_arguments: int, _scratch: int) -> None:
         give_up = time.perf_counter() + 1

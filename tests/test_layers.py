@@ -97,6 +97,7 @@ ORDERS = {
         "strips",
     ),
     "engines": (
+        "addresses",
         "settings",
         "mailbox",
         "numpy",

@@ -12,6 +12,7 @@ import pytest
 
 from children import Layer
 from convgrad.engines import pool
+from convgrad.engines.addresses import words
 from convgrad.engines.llvm.wait import LEAVE
 from convgrad.host import usable_cores
 
@@ -50,7 +51,7 @@ def test_no_more_threads_than_cores(
         seen.add(threading.get_ident())
         together.wait(10)
 
-    pool.run(kernel, np.zeros(3, np.int64), 64, asked, time_ms)
+    pool.run(kernel, words(3), 64, asked, time_ms)
     assert len(seen) == expected
     long = time_ms * asked / expected >= pool.LONG_MS
     assert (threading.get_ident() in seen) == (not long)
@@ -61,7 +62,7 @@ def test_what_is_short_for_many_threads_is_long_for_few(fresh: pool._Pool, monke
     """So that Ctrl-C is heard: the caller waits."""
     monkeypatch.setattr(pool, "usable_cores", lambda: (0,))
     seen: list[int] = []
-    pool.run(lambda *_: seen.append(threading.get_ident()), np.zeros(3, np.int64), 64, 8, pool.LONG_MS / 2)
+    pool.run(lambda *_: seen.append(threading.get_ident()), words(3), 64, 8, pool.LONG_MS / 2)
     assert threading.get_ident() not in seen
 
 
@@ -70,14 +71,14 @@ def test_all_but_one_core_are_looked_from(threads: int, fresh: pool._Pool, monke
     """After calls on more threads than cores, and after long ones, too: a core is left to the caller."""
     monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(threads)))
     LAYER(threads)
-    pool.run(lambda *_: None, np.zeros(3, np.int64), 64, threads, 1000.0)
+    pool.run(lambda *_: None, words(3), 64, threads, 1000.0)
     monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
     assert eventually(lambda: fresh.looking == 0)
     monkeypatch.setattr(pool, "LOOKS", 10**12)  # until it is told to leave
     try:
         LAYER(2)
         assert eventually(lambda: fresh.looking == 1)
-        pool.run(lambda *_: None, np.zeros(3, np.int64), 64, 2, 1000.0)
+        pool.run(lambda *_: None, words(3), 64, 2, 1000.0)
         assert eventually(lambda: fresh.looking == 1)
         assert all(fresh.looking <= 1 for _ in range(1000))
     finally:
@@ -94,13 +95,13 @@ def test_helpers_keep_off_the_callers_core(fresh: pool._Pool, monkeypatch: pytes
     try:
         for core in (*sorted(cores)[:2], *sorted(cores)[:1]):
             os.sched_setaffinity(0, {core})
-            team = pool.Team(lambda *_: None, np.zeros(3, np.int64), 64, None)
+            team = pool.Team(lambda *_: None, words(3), 64, None)
             fresh.place(core)
             fresh.invite(team, 1, all_needed=False)
             assert [os.sched_getaffinity(helper.thread.native_id) for helper in fresh.helpers] == [cores - {core}]
             assert os.sched_getaffinity(0) == {core}
             team.settle()
-        team = pool.Team(lambda *_: None, np.zeros(3, np.int64), 64, None)
+        team = pool.Team(lambda *_: None, words(3), 64, None)
         fresh.place(None)
         fresh.invite(team, 2, all_needed=True)
         assert all(os.sched_getaffinity(helper.thread.native_id) == cores for helper in fresh.helpers)
@@ -146,9 +147,7 @@ def test_a_long_call_has_threads_beside_others_that_keep_the_pool_busy(
         LAYER(2)
         assert eventually(lambda: fresh.looking == 1)
         served = threading.Event()
-        long = threading.Thread(
-            target=lambda: pool.run(lambda *_: served.set(), np.zeros(3, np.int64), 64, 1, 1000.0), daemon=True
-        )
+        long = threading.Thread(target=lambda: pool.run(lambda *_: served.set(), words(3), 64, 1, 1000.0), daemon=True)
         long.start()
         assert served.wait(10)
         long.join()
@@ -161,11 +160,11 @@ def test_invitations_do_not_pile_up(fresh: pool._Pool, monkeypatch: pytest.Monke
     """Teams that are over may wait in the queue of busy threads: no more than there are threads, and without arrays."""
     monkeypatch.setattr(pool, "usable_cores", lambda: (0, 1))
     go = threading.Event()
-    busy = pool.Team(lambda *_: bool(go.wait(10)), np.zeros(3, np.int64), 64, None)
+    busy = pool.Team(lambda *_: bool(go.wait(10)), words(3), 64, None)
     fresh.invite(busy, 1, all_needed=False)
     assert eventually(lambda: fresh.idle == 0)
     for _ in range(20):
-        pool.run(lambda *_: None, np.zeros(3, np.int64), 64, 2, 1.0, keep=np.zeros(9))
+        pool.run(lambda *_: None, words(3), 64, 2, 1.0, keep=np.zeros(9))
     assert fresh.queue.qsize() <= len(fresh.helpers) == 1
     assert fresh.queue.get().keep is None
     go.set()

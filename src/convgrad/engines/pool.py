@@ -6,13 +6,14 @@ import os
 import sys
 import threading
 import time
+from ctypes import addressof
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad.engines import scratch
+from convgrad.engines.addresses import Words
 from convgrad.engines.mailbox import LEAVE, MAIL, READY
 from convgrad.engines.starting import start
 from convgrad.engines.team import PENDING, Team, waiting, work
@@ -198,7 +199,7 @@ def helped(threads: int, time_ms: float) -> bool:
 
 def run(
     kernel: Any,
-    arguments: NDArray[np.int64],
+    arguments: Words,
     scratch_bytes: int,
     threads: int,
     time_ms: float,
@@ -212,7 +213,7 @@ def run(
     there = _there(threads) if threads > 1 else 1
     long = _long(threads, there, time_ms)
     if there == 1 and not long:
-        work(kernel, arguments.ctypes.data, scratch_bytes)
+        work(kernel, addressof(arguments), scratch_bytes)
         return
     pool, team = _current(), Team(kernel, arguments, scratch_bytes, keep)
     pool.place(None if long else present_core())

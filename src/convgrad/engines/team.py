@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from ctypes import addressof, sizeof
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from convgrad.engines import scratch
+from convgrad.engines.addresses import Words
 from convgrad.plan.rates import SPIN
 
 if TYPE_CHECKING:
@@ -36,9 +35,9 @@ def waiting() -> Waiting:
 class Team:
     """The threads of one call: who is at work, whether any may still join, and what went wrong."""
 
-    def __init__(self, kernel: Any, arguments: NDArray[np.int64], scratch_bytes: int, keep: object):
+    def __init__(self, kernel: Any, arguments: Words, scratch_bytes: int, keep: object):
         self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
-        self.address: int = arguments.ctypes.data
+        self.address = addressof(arguments)
         self.lock = threading.RLock()
         self.left = threading.Event()
         self.expected = self.working = 0
@@ -51,7 +50,7 @@ class Team:
 
     def flag(self, which: int) -> int:
         """Return the address of one of the flags."""
-        return self.address + self.arguments.nbytes + 8 * which
+        return self.address + sizeof(self.arguments) + 8 * which
 
     def work(self) -> None:
         """Run the driver on this thread."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import addressof, sizeof
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import pool, scratch
+from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.starting import forked_with
@@ -24,8 +27,8 @@ from convgrad.spec.problem import Problem
 CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
-_FLAG_OFFSETS = tuple(8 * (at - len(FLAGS)) for at in range(len(FLAGS)))  # from the end of the arguments
-_CALL = slice(len(CALL))
+_CALL = Struct(f"{len(CALL)}q")
+_FLAG_BYTES = 8 * len(FLAGS)
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Executable:
     plan: Chosen
     schedule: Schedule
     kernel: jit.Kernel
-    arguments: NDArray[np.int64]
+    arguments: Words
     ones: Array  # what stands in the place of an operand that is one everywhere
     sides: tuple[int, int]  # which operands rows and lanes are: one behind all of them is ``ones``,
     bias: int | None  # and which the bias is, if any
@@ -46,20 +49,22 @@ class Executable:
         tables = self.schedule
         return self.plan.threads * tables.scratch_bytes + tables.kept_bytes + tables.table_bytes
 
-    def bound(self, operands: Sequence[Array], out: Array, kept: Array | None) -> NDArray[np.int64]:
+    def bound(self, operands: Sequence[Array], out: Array, kept: Array | None) -> Words:
         """Return the driver's arguments for these arrays; the last of them is the flag that stops it.
 
         ``kept`` is what all threads share, where tasks share parts of the weights: ``schedule.kept_bytes``.
         """
         assert (kept is None) == (self.schedule.kept_bytes == 0), "kept is for tasks that share sums"
-        arguments, given = self.arguments.copy(), (*operands, self.ones)
-        end = arguments.ctypes.data + arguments.nbytes
-        (rows, lanes), offsets = self.sides, self.schedule.offsets
-        arguments[_CALL] = (
-            *(end + offset for offset in _FLAG_OFFSETS),
-            given[rows].ctypes.data + offsets[0],
-            given[lanes].ctypes.data + offsets[1],
-            out.ctypes.data,
+        given, (rows, lanes), offsets = (*operands, self.ones), self.sides, self.schedule.offsets
+        arguments = type(self.arguments).from_buffer_copy(self.arguments)
+        counter = addressof(arguments) + sizeof(arguments) - _FLAG_BYTES
+        _CALL.pack_into(
+            arguments,
+            0,
+            *range(counter, counter + _FLAG_BYTES, 8),
+            address_of(given[rows]) + offsets[0],
+            address_of(given[lanes]) + offsets[1],
+            address_of(out),
             self._last(given, kept),
         )
         return arguments
@@ -67,8 +72,8 @@ class Executable:
     def _last(self, given: Sequence[Array], kept: Array | None) -> int:
         """Return the address that not all calls have: of what threads share, or of a bias."""
         if kept is not None:
-            return kept.ctypes.data
-        return 0 if self.bias is None else given[self.bias].ctypes.data
+            return address_of(kept)
+        return 0 if self.bias is None else address_of(given[self.bias])
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute into ``out``, canonical, from canonical operands."""
@@ -116,11 +121,11 @@ def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], o
 def _tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     made, role = tables(problem, seen, chosen), ROLES[problem.solves_for]
     at = {name: number for number, name in enumerate(role.fields(chosen.spec))}
-    arguments = np.zeros(len(at) + len(FLAGS), np.int64)
+    arguments = words(len(at) + len(FLAGS))
     for name, number in made.numbers.items():
         arguments[at[name]] = wrapped(number)
     for name, table in made.tables.items():
-        arguments[at[name]] = table.ctypes.data
+        arguments[at[name]] = address_of(table)
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
     rows, lanes = (tensors.index(role.operands[tensor]) for tensor in chosen.operands)
