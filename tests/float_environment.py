@@ -21,7 +21,7 @@ import numpy as np
 from llvmlite import binding
 
 import convgrad
-from convgrad.engines import pool
+from convgrad.engines import addresses, pool
 from convgrad.formats import FORMATS
 
 Array = np.ndarray
@@ -154,7 +154,7 @@ def on_the_pool(act: Callable[[], None]) -> None:
         together.wait(20)
         act()
 
-    pool.run(kernel, np.zeros(4, np.int64), 64, together.parties, 1e6)  # so long that the caller only waits
+    pool.run(kernel, addresses.words(4), 64, together.parties, 1e6)  # so long that the caller only waits
 
 
 def main(words: Sequence[int]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -31,7 +32,7 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
     """
     if value is None:  # T1
         refuse("T1", operator, f"{name} must be an array; got None")
-    array = _as_array(value, operator, name)
+    array = value if type(value) is np.ndarray else _as_array(value, operator, name)
     fmt = formats.of_dtype(array.dtype)
     if fmt is None:  # T1
         hint = ""
@@ -45,7 +46,7 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
 
 def native(array: Array, fmt: Format) -> Array:
     """Return the array in native byte order: itself, or a copy."""
-    return array if array.dtype.isnative else array.astype(fmt.dtype)
+    return array if array.dtype is fmt.dtype or array.dtype.isnative else array.astype(fmt.dtype)
 
 
 def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
@@ -70,11 +71,12 @@ def is_shape(value: object) -> bool:
 
 def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
     """Return the one format of all operands, or raise by rule T2."""
-    if len({fmt for _, fmt in named}) > 1:  # T2
+    common = named[0][1]
+    if [fmt for _, fmt in named if fmt is not common]:  # T2
         got = ", ".join(f"{name} {fmt}" for name, fmt in named)
         hint = "; Python lists and floats are f64" if formats.F64 in (fmt for _, fmt in named) else ""
         refuse("T2", operator, f"all operands must have one type; got {got}{hint}")
-    return named[0][1]
+    return common
 
 
 def output_format(dtype: object, common: Format, operator: str) -> Format:
@@ -89,20 +91,21 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
 
 def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mapping[str, Array], operator: str) -> Array:
     """Return ``out`` if the result can be written there: type, shape, writable, no overlap; else raise."""
-    if not isinstance(out, np.ndarray) or _is_masked(out):  # T5
+    if type(out) is not np.ndarray and (not isinstance(out, np.ndarray) or _is_masked(out)):  # T5
         refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {type(out).__name__}")
-    if out.dtype != fmt.dtype or not out.dtype.isnative:  # T5
+    if out.dtype is not fmt.dtype and (out.dtype != fmt.dtype or not out.dtype.isnative):  # T5
         refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {_dtype_words(out)}")
     if out.shape != shape:  # D2
         refuse("D2", operator, f"out must have the output's shape {shape}; got {out.shape}")
-    if not out.flags.writeable:  # D3
+    flags = out.flags
+    if not flags.writeable:  # D3
         refuse("D3", operator, "out must be writable; got a read-only array")
-    if overlaps_itself(out.shape, out.strides, out.itemsize):  # D4
+    if not flags.c_contiguous and overlaps_itself(shape, out.strides, out.itemsize):  # D4
         refuse(
             "D4", operator, f"out must not overlap itself; got shape {out.shape} with strides {out.strides} in bytes"
         )
     for name, array in operands.items():
-        if _overlap(out, array):  # D4
+        if np.may_share_memory(out, array) and _overlap(out, array):  # D4: bounds are quick to compare
             refuse("D4", operator, f"out must not overlap an operand; got memory shared with {name}")
     return out
 
@@ -180,7 +183,8 @@ def _dtype_words(array: Array) -> str:
     return f"{fmt or array.dtype}{order}"
 
 
-def overlaps_itself(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
+@lru_cache(maxsize=1024)
+def overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
     """Tell whether two elements may share memory: each stride must step over all that the smaller ones span."""
     spanned = size
     for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):

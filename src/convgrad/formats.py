@@ -59,7 +59,7 @@ def of_dtype(dtype: np.dtype[Any]) -> Format | None:
     >>> print(of_dtype(np.dtype(">f4")), of_dtype(np.dtype(np.int8)))
     f32 None
     """
-    return _BY_DTYPE.get(dtype.newbyteorder("="))
+    return _BY_DTYPE.get(dtype) or _BY_DTYPE.get(dtype.newbyteorder("="))
 
 
 def named(what: str | DTypeLike | Format) -> Format | None:

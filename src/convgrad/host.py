@@ -1,4 +1,4 @@
-"""The host, in words: its processor, the cores this process may use, and which threads run on which."""
+"""The host, in words: its processor, its environment, the cores we may use, and which threads run on which."""
 
 from __future__ import annotations
 
@@ -32,6 +32,36 @@ def usable_cores() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def core_count() -> int:
+    """Return how many cores this thread may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _getenv() -> Callable[[bytes], bytes | None] | None:
+    """Return the C library's function that tells a variable, None where there is none to be found."""
+    if os.name != "posix":
+        return None
+    found = ctypes.PyDLL(None).getenv  # keeps the interpreter's lock: nobody sets one meanwhile
+    found.argtypes, found.restype = [ctypes.c_char_p], ctypes.c_char_p
+    return found
+
+
+def environment(name: bytes) -> str:
+    """Return a variable of the environment, the empty string where it is not set.
+
+    What is set in ``os.environ`` is set in the process's environment, which is read here in a quarter of the time.
+
+    >>> environment(b"CONVGRAD_NOTHING_OF_THE_KIND")
+    ''
+    """
+    ask = _getenv()
+    if ask is None:
+        return os.environ.get(os.fsdecode(name), "")
+    found = ask(name)
+    return os.fsdecode(found) if found else ""
 
 
 @cache

@@ -61,7 +61,12 @@ def choose(problem: Problem) -> Choice:
         return Choice("numpy", reason, None)
     isas, _ = _generated()
     isa = isas.isa()
-    return Choice("numpy", isas.why_no_isa(), None) if isa is None else Choice("generated", "", isa)
+    return Choice("numpy", isas.why_no_isa(), None) if isa is None else _by_kernels(isa)
+
+
+@cache
+def _by_kernels(isa: Isa) -> Choice:
+    return Choice("generated", "", isa)
 
 
 def machine_of(problem: Problem) -> Machine | None:
@@ -78,15 +83,24 @@ def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> C
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
     """Compute a problem from canonical operands into the canonical view ``out``, and say which engine did."""
     choice = choose(problem)
-    if choice.isa is None:
-        by_numpy.execute(problem, operands, out)
-        return choice
-    made = _call(choice.isa, problem, operands, out)
-    call = made(count(threads))
-    if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
-        call = made(1)  # the same bits, and nothing is shared
-    call.execute(operands, out)
+    ready(choice, problem, operands, out, threads)(operands, out)
     return choice
+
+
+def ready(
+    choice: Choice, problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None
+) -> Callable[[Sequence[Array], Array], None]:
+    """Return what computes a problem by the engine chosen for it, of operands that lie like these into such an out."""
+    if choice.isa is None:
+        return partial(by_numpy.execute, problem)
+    call = _executable(choice.isa, problem, operands, out, count(threads))
+    return call.execute if call.plan.threads == 1 else partial(_with_help, choice.isa, problem, call)
+
+
+def _with_help(isa: Isa, problem: Problem, call: Executable, operands: Sequence[Array], out: Array) -> None:
+    if not helped(call.plan.threads, call.plan.time_ms):
+        call = _executable(isa, problem, operands, out, 1)  # the same bits, and nothing is shared
+    call.execute(operands, out)
 
 
 def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> int:
@@ -94,14 +108,12 @@ def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, thread
     choice = choose(problem)
     if choice.isa is None:
         return by_numpy.memory_bytes(problem)
-    made = _call(choice.isa, problem, operands, out)
-    return made(count(threads)).memory_bytes
+    return _executable(choice.isa, problem, operands, out, count(threads)).memory_bytes
 
 
-def _call(isa: Isa, problem: Problem, operands: Sequence[Array], out: Array) -> Callable[[int], Executable]:
-    """Return what makes a call for some threads, once for each."""
+def _executable(isa: Isa, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> Executable:
     isas, executable = _generated()
-    return partial(executable, problem, operands, out, isas.machine(isa))
+    return executable(problem, operands, out, isas.machine(isa), threads)
 
 
 def height(problem: Problem) -> int:

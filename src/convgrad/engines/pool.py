@@ -210,7 +210,10 @@ def run(
     On one of them the caller, unless the call is long and must hear Ctrl-C. ``keep`` is what the arguments point into:
     it lives as long as any thread may look at it. Where the interpreter is ending there is no thread but the caller.
     """
-    there = _there(threads) if threads > 1 else 1
+    if threads == 1 and time_ms < LONG_MS:
+        work(kernel, addressof(arguments), scratch_bytes)
+        return
+    there = _there(threads)
     long = _long(threads, there, time_ms)
     if there == 1 and not long:
         work(kernel, addressof(arguments), scratch_bytes)

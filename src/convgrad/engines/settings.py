@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from convgrad.errors import InvalidAttributeError
-from convgrad.host import usable_cores
+from convgrad.host import core_count, environment
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
+_OURS = b"CONVGRAD_NUM_THREADS"
 CAPS = ("avx512", "avx2", "neon", "numpy")
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
 
@@ -41,18 +41,21 @@ def count(threads: int | None) -> int:
     asked = _wanted.get() if threads is None else threads
     if asked is not None:
         return asked
-    for name in ("CONVGRAD_NUM_THREADS", "OMP_NUM_THREADS"):
-        value = os.environ.get(name, "").split(",")[0].strip()
+    for name in (_OURS, b"OMP_NUM_THREADS"):
+        given = environment(name)
+        if not given:
+            continue
+        value = given.split(",")[0].strip()
         if value.isdecimal() and int(value) >= 1:
             return int(value)
-        if value and name == "CONVGRAD_NUM_THREADS":  # what the other one means is for its own libraries to say
-            raise InvalidAttributeError(f"{name} must be a positive integer; got {os.environ[name]!r}")
-    return len(usable_cores())
+        if value and name is _OURS:  # what the other one means is for its own libraries to say
+            raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be a positive integer; got {given!r}")
+    return core_count()
 
 
 def max_isa() -> str | None:
     """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
-    cap = os.environ.get("CONVGRAD_MAX_ISA", "").strip().lower()
+    cap = environment(b"CONVGRAD_MAX_ISA").strip().lower()
     if cap and cap not in CAPS:
         raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {cap!r}")
     return cap or None

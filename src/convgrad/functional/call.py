@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +14,6 @@ from convgrad import arrays, engines
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
 from convgrad.spec.check import Attributes, as_integer, check_attributes
-from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
@@ -25,10 +22,10 @@ from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_s
 Array = NDArray[Any]
 
 REMEMBERED = 1024  # calls whose checks are not made again
+_INT = frozenset({int})
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A checked call: operator, attributes, problem; its operands as canonical views, the caller's arrays by name."""
 
     op: Operator
@@ -47,14 +44,15 @@ class Prepared:
 
     def execute(self, out: object = None, threads: int | None = None) -> Array:
         """Compute the result into ``out``, or a new array, and return it."""
-        problem = self.problem
-        if out is None:
-            result = np.empty(problem.output_shape, problem.output_format.dtype)
-        else:
-            shape, fmt = problem.output_shape, problem.output_format
-            result = arrays.check_out(out, shape, fmt, self.taken, problem.operator)
-        engines.execute(problem, self.operands, self.canonical_output(result.view(np.ndarray)), threads)
+        result = room(self.problem, out, self.taken)
+        engines.execute(self.problem, self.operands, self.canonical_output(result.view(np.ndarray)), threads)
         return result
+
+
+def room(problem: Problem, out: object, taken: Mapping[str, Array]) -> Array:
+    """Return what a result is written to: ``out``, if it can be, or a new array."""
+    shape, fmt = problem.output_shape, problem.output_format
+    return np.empty(shape, fmt.dtype) if out is None else arrays.check_out(out, shape, fmt, taken, problem.operator)
 
 
 def prepare(
@@ -70,11 +68,32 @@ def prepare(
     The functions are ``lenient``: one int stands for all axes, while output shapes are full. ``run`` is strict about
     lists, but ConvolutionBackpropData-1 takes an output_shape of spatial extents alone there.
     """
+    key = _key(operands, attributes)
+    if key is not None:
+        try:
+            op, checked, problem = _remembered(operator, *key, dtype, accumulate, lenient)
+        except (ConvgradError, TypeError):
+            pass  # refused again below, in the caller's own words; or a dtype that has no hash
+        else:
+            given = [value for value in operands if type(value) is np.ndarray]
+            return bind(op, checked, problem, dict(zip(op.array_names, given, strict=False)))
+    return bind(*_checked(operator, operands, attributes, dtype, accumulate, lenient))
+
+
+def _checked(
+    operator: str,
+    operands: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    dtype: object,
+    accumulate: bool,
+    lenient: bool,
+) -> tuple[Operator, Attributes, Problem, dict[str, Array]]:
+    """Return what the checks of a call conclude, and its arrays by name."""
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
     operands = _counted(op, operands)
     taken: dict[str, Array] = {}
     named = []
-    shapes: list[tuple[int, ...]] = []
+    shapes: list[Shape] = []
     for port, value in zip(op.operands, operands, strict=False):
         if port.is_shape:
             shapes.append(arrays.take_shape(value, op.name, port.name))
@@ -84,43 +103,55 @@ def prepare(
         shapes.append(taken[port.name].shape)
     common = arrays.check_common(named, op.name)
     to = arrays.output_format(dtype, common, op.name)
-    plain, settled = _plain(attributes), (common, to, accumulate, lenient)
-    if plain is not None:
-        with suppress(ConvgradError):  # refused again below, in the caller's own words
-            return bind(op, *_remembered(op, tuple(shapes), plain, *settled), taken)
-    return bind(op, *_check(op, tuple(shapes), attributes, *settled), taken)
+    return op, *_pose(op, tuple(shapes), attributes, common, to, accumulate, lenient), taken
 
 
-Plain = tuple[tuple[str, Any], ...]
+Plain = tuple[Any, ...]  # hashable, and equal only where the checks conclude the same
 
 
-def _plain(attributes: Mapping[str, Any]) -> Plain | None:
-    """Return attributes that are hashable and no more than equal: ints, strings, None and sequences of ints; else None.
+def _key(operands: tuple[object, ...], attributes: Mapping[str, Any]) -> tuple[Plain, Plain] | None:
+    """Return what the checks see of a call on NumPy's arrays whose attributes are ints, strings, None and sequences.
 
-    True == 1, and hashes alike, but is refused where 1 is taken.
+    None for any other call. True == 1, and hashes alike, but is refused where 1 is taken: types are looked at.
     """
-    plain = []
-    for name, value in attributes.items():
+    described: list[Any] = []
+    for value in operands:
         kind = type(value)
-        if kind is list or kind is tuple:
-            plain.append((name, tuple(value)))
-            if not all(type(item) is int for item in value):
-                return None
-        elif kind is int or kind is str or value is None:
-            plain.append((name, value))
+        if kind is np.ndarray:
+            described.append((value.dtype, value.shape))  # type: ignore[attr-defined]
+        elif value is None:
+            described.append(None)
+        elif (kind is tuple or kind is list) and _INT.issuperset(map(type, value)):  # type: ignore[call-overload]
+            described.append(tuple(value))  # type: ignore[arg-type]
         else:
             return None
-    return tuple(plain)
+    plain: list[Any] = [*attributes]
+    for value in attributes.values():
+        kind = type(value)
+        if kind is int or kind is str or value is None:
+            plain.append(value)
+        elif (kind is tuple or kind is list) and _INT.issuperset(map(type, value)):
+            plain.append(tuple(value))
+        else:
+            return None
+    return tuple(described), tuple(plain)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _remembered(
-    op: Operator, shapes: tuple[Shape, ...], plain: Plain, common: Format, to: Format, accumulate: bool, lenient: bool
-) -> tuple[Attributes, Problem]:
-    return _check(op, shapes, dict(plain), common, to, accumulate, lenient)
+    operator: str, described: Plain, plain: Plain, dtype: object, accumulate: bool, lenient: bool
+) -> tuple[Operator, Attributes, Problem]:
+    """Return what the checks conclude of arrays of these types and shapes, as of any that lie elsewhere."""
+    operands = tuple(
+        np.broadcast_to(np.empty((), one[0]), one[1]) if one and isinstance(one[0], np.dtype) else one
+        for one in described
+    )
+    names, values = plain[: len(plain) // 2], plain[len(plain) // 2 :]
+    attributes = dict(zip(names, values, strict=True))
+    return _checked(operator, operands, attributes, dtype, accumulate, lenient)[:3]
 
 
-def _check(
+def _pose(
     op: Operator,
     shapes: tuple[Shape, ...],
     attributes: Mapping[str, Any],
@@ -138,11 +169,13 @@ def _check(
 
 def bind(op: Operator, attributes: Attributes, problem: Problem, taken: Mapping[str, Array]) -> Prepared:
     """Return the prepared call of a problem on arrays of its shapes and type, by operand name."""
-    views = (
-        arrays.native(a, problem.operand_format).transpose(axis_order(layout, a.ndim))
-        for a, layout in zip(taken.values(), problem.layouts, strict=False)
-    )
-    return Prepared(op, attributes, problem, tuple(views), taken)
+    return Prepared(op, attributes, problem, canonical(problem, taken), taken)
+
+
+def canonical(problem: Problem, taken: Mapping[str, Array]) -> tuple[Array, ...]:
+    """Return the canonical views of a problem's operands, of a copy where the byte order is foreign."""
+    fmt, orders = problem.operand_format, problem.operand_orders
+    return tuple([arrays.native(a, fmt).transpose(order) for a, order in zip(taken.values(), orders, strict=True)])
 
 
 def call(
@@ -198,7 +231,7 @@ def problem_of_row(
         if not port.is_shape:
             check_extents(op, port.name, shape)
     to = arrays.output_format(dtype, operand_format, op.name)
-    return _check(op, tuple(extents), attributes, operand_format, to, accumulate=False, lenient=False)
+    return _pose(op, tuple(extents), attributes, operand_format, to, accumulate=False, lenient=False)
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:

@@ -56,7 +56,7 @@ ISAS: Mapping[str, Isa] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself only, and quick to look up
 class Machine:
     """One machine: its instruction set, caches of a core in bytes, and the rates that costs are told with."""
 

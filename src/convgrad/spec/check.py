@@ -15,6 +15,7 @@ from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, Attribute, Operator
 from convgrad.spec.rules import refuse
 
 S64_MAX = 2**63 - 1
+_INT = {int}
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ def as_integer(value: object) -> int | None:
 
 def as_integers(value: object) -> tuple[int, ...] | None:
     """Return a tuple of ints for a list, tuple or 1-D integer array; None for anything else."""
+    if type(value) in (tuple, list) and set(map(type, value)) == _INT:  # type: ignore[call-overload]
+        return tuple(value)  # type: ignore[arg-type]
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist() if value.dtype.kind in "iu" else None
     if not isinstance(value, list | tuple) and (not isinstance(value, Sequence) or isinstance(value, str | bytes)):

@@ -66,6 +66,11 @@ class Operator:
         return next((a for a in self.attributes if a.means == means), None)
 
     @cached_property
+    def array_names(self) -> tuple[str, ...]:
+        """The operands that are arrays and no shapes."""
+        return tuple(port.name for port in self.operands if not port.is_shape)
+
+    @cached_property
     def operand_counts(self) -> range:
         """How many operands the operator takes: optional ones come last."""
         return range(sum(p.required for p in self.operands), len(self.operands) + 1)

@@ -50,6 +50,12 @@ class Problem:
         return from_canonical(canonical_shape(self.geometry, self.output), self.layouts[-1])
 
     @cached_property
+    def operand_orders(self) -> tuple[tuple[int, ...], ...]:
+        """The permutations that make the operands canonical."""
+        ranks = (1 if tensor == "bias" else len(canonical_shape(self.geometry, tensor)) for tensor in self.operands)
+        return tuple(axis_order(layout, rank) for layout, rank in zip(self.layouts, ranks, strict=False))
+
+    @cached_property
     def output_order(self) -> tuple[int, ...]:
         """The permutation that makes the output canonical."""
         return axis_order(self.layouts[-1], len(self.output_shape))

@@ -55,25 +55,24 @@ class Executable:
         ``kept`` is what all threads share, where tasks share parts of the weights: ``schedule.kept_bytes``.
         """
         assert (kept is None) == (self.schedule.kept_bytes == 0), "kept is for tasks that share sums"
-        given, (rows, lanes), offsets = (*operands, self.ones), self.sides, self.schedule.offsets
+        (rows, lanes), (rows_at, lanes_at), last = self.sides, self.schedule.offsets, 0
+        if kept is not None:  # what not all calls have: what threads share, or a bias
+            last = address_of(kept)
+        elif self.bias is not None:
+            last = address_of(operands[self.bias])
         arguments = type(self.arguments).from_buffer_copy(self.arguments)
         counter = addressof(arguments) + sizeof(arguments) - _FLAG_BYTES
+        given = (*operands, self.ones)
         _CALL.pack_into(
             arguments,
             0,
             *range(counter, counter + _FLAG_BYTES, 8),
-            address_of(given[rows]) + offsets[0],
-            address_of(given[lanes]) + offsets[1],
+            address_of(given[rows]) + rows_at,
+            address_of(given[lanes]) + lanes_at,
             address_of(out),
-            self._last(given, kept),
+            last,
         )
         return arguments
-
-    def _last(self, given: Sequence[Array], kept: Array | None) -> int:
-        """Return the address that not all calls have: of what threads share, or of a bias."""
-        if kept is not None:
-            return address_of(kept)
-        return 0 if self.bias is None else address_of(given[self.bias])
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute into ``out``, canonical, from canonical operands."""
@@ -90,7 +89,7 @@ class Executable:
 
 def executable(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Executable:
     """Return the prepared call of a problem for arrays of these strides; made once."""
-    key = (problem, *(a.strides for a in operands), out.strides, machine, threads)
+    key = (problem, machine, threads, out.strides, *[array.strides for array in operands])
     with _lock:
         known = _kept.pop(key, None)
         if known is not None:
