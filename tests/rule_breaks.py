@@ -61,6 +61,7 @@ X, W, Y = (1, 6, 1), (3, 1, 1), (1, 4, 1)  # src, weights, dst of a legal Convol
 T_SRC, T_W, T_DST = (1, 3, 1), (3, 1, 1), (1, 7, 1)  # src, weights, dst of a legal ConvTranspose of strides 2
 
 convolution = (convgrad.convolution, CONV)
+compiled = (lambda x, w, *given: convgrad.compile(CONV, x, w, strides=[1], dilations=[1])(*given), CONV)
 backward_data = (convgrad.convolution_backward_data, DATA)
 backward_weights = (convgrad.convolution_backward_weights, WEIGHTS)
 backprop_data = (convgrad.convolution_backprop_data, OLD_DATA)
@@ -329,6 +330,12 @@ ROWS = [
     Row("G11", "BiasAdd", [(1, 6, 3), (4,)], {}, ("channel of src, 3; got (4,) [G11]",)),
     Row("G11", "BiasAdd", [(1, 6, 3), (6,)], {}, ("channel of src, 3; got (6,)", "it fits data_format=NCX")),
     Row("G11", "BiasAdd-1", [(1, 6, 3), (3,)], {"data_format": "NCX"}, ("channel of input, 6", "data_format=NXC")),
+    Row("T6", compiled, [X, W, np.ones(X), np.ones(W)], {}, ("src must be of f32, the type it was", "got f64")),
+    Row("T6", compiled, [X, W, X, np.ones(W, np.float16)], {}, ("weights must be of f32", "got f16")),
+    Row("D7", compiled, [X, W, X, Y], {}, ("weights must have the shape it was", "(3, 1, 1); got (1, 4, 1)")),
+    Row("D7", compiled, [X, W, (2, 6, 1), W], {}, ("src must have the shape", "(1, 6, 1); got (2, 6, 1)")),
+    Row("O2", compiled, [X, W, X], {}, ("it was compiled for the operands src, weights; got 1",)),
+    Row("T1", compiled, [X, W, X, np.ones(W, np.int8)], {}, ("weights must be an array of f32", "got int8")),
     # D1 to D6
     Row("D1", CONV, [OnGpu(), W], {"strides": [1]}, ("src must lie in CPU memory", "device (2, 1); copy it")),
     Row("D1", WEIGHTS, [X, OnGpu(), [3, 1, 1]], {}, ("diff_dst must lie in CPU memory",)),

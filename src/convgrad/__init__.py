@@ -13,6 +13,7 @@ from convgrad.errors import (
     UnsupportedError,
 )
 from convgrad.functional.bias import bias_add, bias_add_backward
+from convgrad.functional.compiled import Compiled, compile
 from convgrad.functional.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.functional.explain import explain
 from convgrad.functional.older_names import (
@@ -30,6 +31,7 @@ from convgrad.functional.transposed import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Compiled",
     "ConvgradError",
     "FileError",
     "GraphError",
@@ -42,6 +44,7 @@ __all__ = [
     "__version__",
     "bias_add",
     "bias_add_backward",
+    "compile",
     "conv_transpose",
     "conv_transpose_backward_data",
     "conv_transpose_backward_weights",

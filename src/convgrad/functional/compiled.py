@@ -1,0 +1,118 @@
+"""Compiled calls: what the checks of a call conclude, its plan and its kernel, settled once for arrays of one kind."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from convgrad import arrays, engines
+from convgrad.engines.settings import count
+from convgrad.functional.call import canonical, check_options, prepare, room
+from convgrad.functional.types import Array, DType
+from convgrad.spec.operators import Operator
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """An operator compiled for operands of known shapes and type: callable any number of times, from any thread."""
+
+    op: Operator
+    problem: Problem
+    names: tuple[str, ...]  # of the operands, which are arrays: shapes are settled
+    shapes: tuple[tuple[int, ...], ...]
+    choice: engines.Choice
+    threads: int
+    lies: Sequence[tuple[int, ...]]  # the strides of operands and output for which there is
+    kernel: Callable[..., None]  # that need not know more of them than where they begin
+
+    def __call__(self, *operands: object, out: Array | None = None) -> Array:
+        """Compute the result from arrays of the shapes and type compiled for, into ``out`` or a new array; return it.
+
+        Raises as the functions do: InvalidShapeError for other shapes, InvalidDataTypeError for another type.
+        """
+        problem, names = self.problem, self.names
+        if len(operands) != len(names):  # O2
+            refuse(
+                "O2", self.op.name, f"it was compiled for the operands {', '.join(names)}; got {len(operands)} operands"
+            )
+        if problem.accumulate and out is None:
+            check_options(self.op.name, out, True, None)
+        taken: dict[str, Array] = {}
+        lies: list[object] = []
+        dtype = problem.operand_format.dtype
+        for name, shape, value in zip(names, self.shapes, operands, strict=True):
+            if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
+                taken[name] = value
+                lies.append(value.strides)
+            else:
+                taken[name] = self._taken(name, shape, value)
+                lies.append(None)
+        result = room(problem, out, taken)
+        lies.append(result.strides)
+        if lies == self.lies and type(result) is np.ndarray:
+            self.kernel(operands, result)
+        else:
+            views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
+            engines.ready(self.choice, problem, views, view, self.threads)(views, view)
+        return result
+
+    def _taken(self, name: str, shape: tuple[int, ...], value: object) -> Array:
+        array, fmt = arrays.take(value, self.op.name, name)
+        if fmt is not self.problem.operand_format:  # T6
+            sentence = f"{name} must be of {self.problem.operand_format}, the type it was compiled for; got {fmt}"
+            refuse("T6", self.op.name, sentence)
+        if array.shape != shape:  # D7
+            refuse("D7", self.op.name, f"{name} must have the shape it was compiled for, {shape}; got {array.shape}")
+        return array
+
+
+def compile(
+    operator: str,
+    *inputs: object,
+    dtype: DType | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    **attributes: object,
+) -> Compiled:
+    """Settle all of a call of :func:`run` but what its arrays hold, and return it, to be called with arrays.
+
+    ``inputs`` are arrays like those that it will be called with, whose values are not read; a shape input is settled.
+    ``dtype``, ``accumulate``, ``threads`` and ``attributes`` are as for :func:`run`; threads and instruction set are
+    those set while it is compiled. What is compiled takes arrays of these shapes and this type, of any strides, and
+    ``out``; it is quickest where they lie as those did, and ``out`` row-major. The result has the bits that run gives.
+
+    Raises as :func:`run` does. Follows the document of the operator named.
+
+    >>> import numpy as np
+    >>> src, weights = np.arange(6, dtype=np.float32).reshape(1, 6, 1), np.ones((3, 1, 1), np.float32)
+    >>> forward = compile("Convolution", src, weights, strides=[1], dilations=[1])
+    >>> out = np.empty((1, 4, 1), np.float32)
+    >>> forward(src, weights, out=out) is out, out.ravel().tolist()
+    (True, [3.0, 6.0, 9.0, 12.0])
+    >>> forward(src + 1, weights).ravel().tolist()
+    [6.0, 9.0, 12.0, 15.0]
+    """
+    check_options(operator, inputs, accumulate, threads)
+    prepared = prepare(operator, inputs, attributes, dtype, accumulate)
+    problem, views = prepared.problem, prepared.operands
+    if problem.note:
+        warnings.warn(problem.note, UserWarning, stacklevel=2)
+    taken, out = prepared.taken.values(), room(problem, None, {})
+    choice, used = engines.choose(problem), count(threads)
+    ready = engines.ready(choice, problem, views, prepared.canonical_output(out), used)
+    alike = choice.isa is not None and all(array.dtype.isnative for array in taken)
+    return Compiled(
+        op=prepared.op,
+        problem=problem,
+        names=tuple(prepared.taken),
+        shapes=tuple(array.shape for array in taken),
+        choice=choice,
+        threads=used,
+        lies=[*(array.strides for array in taken), out.strides] if alike else [],
+        kernel=ready,
+    )
