@@ -22,7 +22,6 @@ from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_s
 Array = NDArray[Any]
 
 REMEMBERED = 1024  # calls whose checks are not made again
-_INT = frozenset({int})
 
 
 class Prepared(NamedTuple):
@@ -116,13 +115,12 @@ def _key(operands: tuple[object, ...], attributes: Mapping[str, Any]) -> tuple[P
     """
     described: list[Any] = []
     for value in operands:
-        kind = type(value)
-        if kind is np.ndarray:
-            described.append((value.dtype, value.shape))  # type: ignore[attr-defined]
+        if type(value) is np.ndarray:
+            described.append((value.dtype, value.shape))
         elif value is None:
             described.append(None)
-        elif (kind is tuple or kind is list) and _INT.issuperset(map(type, value)):  # type: ignore[call-overload]
-            described.append(tuple(value))  # type: ignore[arg-type]
+        elif (extents := _ints(value)) is not None:
+            described.append(extents)
         else:
             return None
     plain: list[Any] = [*attributes]
@@ -130,11 +128,21 @@ def _key(operands: tuple[object, ...], attributes: Mapping[str, Any]) -> tuple[P
         kind = type(value)
         if kind is int or kind is str or value is None:
             plain.append(value)
-        elif (kind is tuple or kind is list) and _INT.issuperset(map(type, value)):
-            plain.append(tuple(value))
+        elif (each := _ints(value)) is not None:
+            plain.append(each)
         else:
             return None
     return tuple(described), tuple(plain)
+
+
+def _ints(value: object) -> tuple[int, ...] | None:
+    """Return a tuple or list of ints, and of nothing that is equal to one, as a tuple; None for anything else."""
+    if type(value) is not tuple and type(value) is not list:
+        return None
+    for item in value:
+        if type(item) is not int:
+            return None
+    return tuple(value)
 
 
 @lru_cache(maxsize=REMEMBERED)
