@@ -118,6 +118,18 @@ def test_a_masked_out_is_refused() -> None:
         convgrad.convolution(PLAIN_SRC, PLAIN_W, out=out)
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_a_large_result_begins_with_a_line_of_the_caches(dtype: type) -> None:
+    src, weights = np.ones((1, 128, 128, 8), dtype), np.ones((1, 1, 8, 8), dtype)
+    for _ in range(4):
+        found = convgrad.convolution(src, weights)
+        assert found.ctypes.data % 64 == 0
+        assert found.flags.c_contiguous
+        assert found.flags.writeable
+        assert found.dtype == dtype
+        assert np.all(found == 8)
+
+
 @roles
 def test_every_refusal_leaves_out_untouched(role: Role) -> None:
     """Also those found in attributes, shapes and options, and the options' own."""

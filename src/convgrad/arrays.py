@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -12,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import formats
+from convgrad.engines.addresses import address_of
 from convgrad.errors import ConvgradError
 from convgrad.formats import Format
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.check import as_integers
 from convgrad.spec.rules import refuse
 
@@ -23,6 +26,7 @@ _DLPACK_CPU = 1
 _DLPACK_UINT, _DLPACK_BFLOAT = 1, 4
 _PENDING = (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj"))
 _OVERLAP_WORK = 100_000
+ALIGNED_BYTES = 1 << 16  # of less memory, finding the line costs more than it saves
 
 
 def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
@@ -42,6 +46,18 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
             hint = f"; the bits of bf16 are {name}.view(ml_dtypes.bfloat16){hint}"
         refuse("T1", operator, f"{name} must be an array of f32, bf16, f16 or f64; got {_dtype_words(array)}{hint}")
     return array, fmt
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a new array, whose values are anything; a large one begins with a line of the caches.
+
+    NumPy's own begin 16 bytes behind one: then each vector of 64 bytes that is stored is of two lines.
+    """
+    size = prod(shape) * dtype.itemsize
+    if size < ALIGNED_BYTES:
+        return np.empty(shape, dtype)
+    memory = np.empty(size + LINE_BYTES, np.uint8)
+    return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)
 
 
 def native(array: Array, fmt: Format) -> Array:

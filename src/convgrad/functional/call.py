@@ -51,7 +51,7 @@ class Prepared(NamedTuple):
 def room(problem: Problem, out: object, taken: Mapping[str, Array]) -> Array:
     """Return what a result is written to: ``out``, if it can be, or a new array."""
     shape, fmt = problem.output_shape, problem.output_format
-    return np.empty(shape, fmt.dtype) if out is None else arrays.check_out(out, shape, fmt, taken, problem.operator)
+    return arrays.empty(shape, fmt.dtype) if out is None else arrays.check_out(out, shape, fmt, taken, problem.operator)
 
 
 def prepare(

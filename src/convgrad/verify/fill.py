@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad import arrays
 from convgrad.spec.geometry import Channels
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Tensor
@@ -42,7 +43,7 @@ def fill(
     rng = np.random.default_rng(seed)
     made = []
     for tensor, shape, layout in zip(problem.operands, shapes, problem.layouts, strict=False):
-        operand = np.empty(shape, problem.operand_format.dtype)
+        operand = arrays.empty(shape, problem.operand_format.dtype)
         canonical = operand.transpose(axis_order(layout, operand.ndim))
         canonical[...] = (
             _integers(problem, tensor, canonical.shape, rng) if kind == "integers" else _normal(canonical, rng)
