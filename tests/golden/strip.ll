@@ -74,8 +74,8 @@ entry:
   %v72 = getelementptr i8, ptr %v70, i64 %v71
   br label %loop73
 loop73:
-  %loop73.index = phi i64 [ 0, %entry ], [ %v181, %when176.end ]
-  %loop73.chain = phi ptr [ %chain, %entry ], [ %v180, %when176.end ]
+  %loop73.index = phi i64 [ 0, %entry ], [ %v185, %when180.end ]
+  %loop73.chain = phi ptr [ %chain, %entry ], [ %v184, %when180.end ]
   %loop73.more = icmp slt i64 %loop73.index, %panels
   br i1 %loop73.more, label %loop73.body, label %loop73.end
 loop73.body:
@@ -97,155 +97,195 @@ loop73.body:
   %v89 = sub i64 %v51, %v34
   br label %loop90
 loop90:
-  %loop90.index = phi i64 [ 0, %loop73.body ], [ %v122, %loop90.body ]
-  %loop90.x0 = phi ptr [ %v81, %loop73.body ], [ %v120, %loop90.body ]
-  %loop90.y = phi ptr [ %v83, %loop73.body ], [ %v121, %loop90.body ]
-  %loop90.sum0 = phi <4 x float> [ %v85, %loop73.body ], [ %v115, %loop90.body ]
-  %loop90.sum1 = phi <4 x float> [ %v88, %loop73.body ], [ %v119, %loop90.body ]
+  %loop90.index = phi i64 [ 0, %loop73.body ], [ %v124, %loop117.end ]
+  %loop90.x0 = phi ptr [ %v81, %loop73.body ], [ %v122, %loop117.end ]
+  %loop90.y = phi ptr [ %v83, %loop73.body ], [ %v123, %loop117.end ]
+  %loop90.sum0 = phi <4 x float> [ %v85, %loop73.body ], [ %loop103.sum0, %loop117.end ]
+  %loop90.sum1 = phi <4 x float> [ %v88, %loop73.body ], [ %loop117.sum1, %loop117.end ]
   %loop90.more = icmp slt i64 %loop90.index, %v89
   br i1 %loop90.more, label %loop90.body, label %loop90.end
 loop90.body:
   %v91 = add i64 %v34, %loop90.index
   %v92 = load <4 x float>, ptr %loop90.y, align 1
-  %v93 = getelementptr i8, ptr %v25, i64 24
-  %v94 = load i64, ptr %v93, align 1
-  %v95 = getelementptr i8, ptr %v25, i64 32
+  %v93 = getelementptr i8, ptr %loop90.y, i64 %v21
+  call void @llvm.prefetch.p0(ptr %v93, i32 0, i32 2, i32 1)
+  %v94 = getelementptr i8, ptr %loop90.x0, i64 %v19
+  call void @llvm.prefetch.p0(ptr %v94, i32 0, i32 2, i32 1)
+  %v95 = getelementptr i8, ptr %v25, i64 24
   %v96 = load i64, ptr %v95, align 1
-  %v97 = sub i64 %v91, %v94
-  %v98 = sub i64 %v96, %v94
-  %v99 = icmp ult i64 %v97, %v98
-  %v100 = insertelement <4 x i1> poison, i1 %v99, i64 0
-  %v101 = shufflevector <4 x i1> %v100, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v102 = getelementptr i8, ptr %v25, i64 48
-  %v103 = load i64, ptr %v102, align 1
-  %v104 = getelementptr i8, ptr %v25, i64 56
-  %v105 = load i64, ptr %v104, align 1
-  %v106 = sub i64 %v91, %v103
-  %v107 = sub i64 %v105, %v103
-  %v108 = icmp ult i64 %v106, %v107
-  %v109 = insertelement <4 x i1> poison, i1 %v108, i64 0
-  %v110 = shufflevector <4 x i1> %v109, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v111 = mul i64 %v17, 0
-  %v112 = getelementptr i8, ptr %loop90.x0, i64 %v111
-  %v113 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v112, i32 1, <4 x i1> %v101, <4 x float> zeroinitializer)
-  %v114 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v113, <4 x float> %v92, <4 x float> %loop90.sum0)
-  %v115 = select <4 x i1> %v101, <4 x float> %v114, <4 x float> %loop90.sum0
-  %v116 = getelementptr i8, ptr %loop90.x0, i64 %v17
-  %v117 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v116, i32 1, <4 x i1> %v110, <4 x float> zeroinitializer)
-  %v118 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v117, <4 x float> %v92, <4 x float> %loop90.sum1)
-  %v119 = select <4 x i1> %v110, <4 x float> %v118, <4 x float> %loop90.sum1
-  %v120 = getelementptr i8, ptr %loop90.x0, i64 %v13
-  %v121 = getelementptr i8, ptr %loop90.y, i64 %v15
-  %v122 = add i64 %loop90.index, 1
+  %v97 = getelementptr i8, ptr %v25, i64 32
+  %v98 = load i64, ptr %v97, align 1
+  %v99 = sub i64 %v91, %v96
+  %v100 = sub i64 %v98, %v96
+  %v101 = icmp ult i64 %v99, %v100
+  %v102 = select i1 %v101, i64 1, i64 0
+  br label %loop103
+loop103:
+  %loop103.index = phi i64 [ 0, %loop90.body ], [ %v108, %loop103.body ]
+  %loop103.sum0 = phi <4 x float> [ %loop90.sum0, %loop90.body ], [ %v107, %loop103.body ]
+  %loop103.more = icmp slt i64 %loop103.index, %v102
+  br i1 %loop103.more, label %loop103.body, label %loop103.end
+loop103.body:
+  %v104 = mul i64 %v17, 0
+  %v105 = getelementptr i8, ptr %loop90.x0, i64 %v104
+  %v106 = load <4 x float>, ptr %v105, align 1
+  %v107 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v106, <4 x float> %v92, <4 x float> %loop103.sum0)
+  %v108 = add i64 %loop103.index, 1
+  br label %loop103
+loop103.end:
+  %v109 = getelementptr i8, ptr %v25, i64 48
+  %v110 = load i64, ptr %v109, align 1
+  %v111 = getelementptr i8, ptr %v25, i64 56
+  %v112 = load i64, ptr %v111, align 1
+  %v113 = sub i64 %v91, %v110
+  %v114 = sub i64 %v112, %v110
+  %v115 = icmp ult i64 %v113, %v114
+  %v116 = select i1 %v115, i64 1, i64 0
+  br label %loop117
+loop117:
+  %loop117.index = phi i64 [ 0, %loop103.end ], [ %v121, %loop117.body ]
+  %loop117.sum1 = phi <4 x float> [ %loop90.sum1, %loop103.end ], [ %v120, %loop117.body ]
+  %loop117.more = icmp slt i64 %loop117.index, %v116
+  br i1 %loop117.more, label %loop117.body, label %loop117.end
+loop117.body:
+  %v118 = getelementptr i8, ptr %loop90.x0, i64 %v17
+  %v119 = load <4 x float>, ptr %v118, align 1
+  %v120 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v119, <4 x float> %v92, <4 x float> %loop117.sum1)
+  %v121 = add i64 %loop117.index, 1
+  br label %loop117
+loop117.end:
+  %v122 = getelementptr i8, ptr %loop90.x0, i64 %v13
+  %v123 = getelementptr i8, ptr %loop90.y, i64 %v15
+  %v124 = add i64 %loop90.index, 1
   br label %loop90
 loop90.end:
-  %v123 = sub i64 %v53, %v51
-  %v124 = call i64 @llvm.smin.i64(i64 %v123, i64 1)
-  br label %loop125
-loop125:
-  %loop125.index = phi i64 [ 0, %loop90.end ], [ %v141, %loop129.end ]
-  %loop125.x0 = phi ptr [ %loop90.x0, %loop90.end ], [ %loop129.x0, %loop129.end ]
-  %loop125.y = phi ptr [ %loop90.y, %loop90.end ], [ %loop129.y, %loop129.end ]
-  %loop125.sum0 = phi <4 x float> [ %loop90.sum0, %loop90.end ], [ %loop129.sum0, %loop129.end ]
-  %loop125.sum1 = phi <4 x float> [ %loop90.sum1, %loop90.end ], [ %loop129.sum1, %loop129.end ]
-  %loop125.more = icmp slt i64 %loop125.index, %v124
-  br i1 %loop125.more, label %loop125.body, label %loop125.end
-loop125.body:
-  %v126 = mul i64 %v17, 0
-  %v127 = getelementptr i8, ptr %loop125.x0, i64 %v126
-  %v128 = load <4 x float>, ptr %v127, align 1
-  br label %loop129
-loop129:
-  %loop129.index = phi i64 [ 0, %loop125.body ], [ %v140, %loop129.body ]
-  %loop129.x0 = phi ptr [ %loop125.x0, %loop125.body ], [ %v138, %loop129.body ]
-  %loop129.y = phi ptr [ %loop125.y, %loop125.body ], [ %v139, %loop129.body ]
-  %loop129.sum0 = phi <4 x float> [ %loop125.sum0, %loop125.body ], [ %v136, %loop129.body ]
-  %loop129.sum1 = phi <4 x float> [ %loop125.sum1, %loop125.body ], [ %v137, %loop129.body ]
-  %loop129.held0_0 = phi <4 x float> [ %v128, %loop125.body ], [ %v135, %loop129.body ]
-  %loop129.more = icmp slt i64 %loop129.index, %v123
-  br i1 %loop129.more, label %loop129.body, label %loop129.end
-loop129.body:
-  %v130 = load <4 x float>, ptr %loop129.y, align 1
-  %v131 = getelementptr i8, ptr %loop129.y, i64 %v21
-  call void @llvm.prefetch.p0(ptr %v131, i32 0, i32 2, i32 1)
-  %v132 = getelementptr i8, ptr %loop129.x0, i64 %v19
-  call void @llvm.prefetch.p0(ptr %v132, i32 0, i32 2, i32 1)
-  %v133 = call i64 asm "", "=r,0"(i64 %v17)
-  %v134 = getelementptr i8, ptr %loop129.x0, i64 %v133
-  %v135 = load <4 x float>, ptr %v134, align 1
-  %v136 = call <4 x float> @llvm.fma.v4f32(<4 x float> %loop129.held0_0, <4 x float> %v130, <4 x float> %loop129.sum0)
-  %v137 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v135, <4 x float> %v130, <4 x float> %loop129.sum1)
-  %v138 = getelementptr i8, ptr %loop129.x0, i64 %v13
-  %v139 = getelementptr i8, ptr %loop129.y, i64 %v15
-  %v140 = add i64 %loop129.index, 1
-  br label %loop129
-loop129.end:
-  %v141 = add i64 %loop125.index, 1
-  br label %loop125
-loop125.end:
-  %v142 = sub i64 %v44, %v53
-  br label %loop143
-loop143:
-  %loop143.index = phi i64 [ 0, %loop125.end ], [ %v175, %loop143.body ]
-  %loop143.x0 = phi ptr [ %loop125.x0, %loop125.end ], [ %v173, %loop143.body ]
-  %loop143.y = phi ptr [ %loop125.y, %loop125.end ], [ %v174, %loop143.body ]
-  %loop143.sum0 = phi <4 x float> [ %loop125.sum0, %loop125.end ], [ %v168, %loop143.body ]
-  %loop143.sum1 = phi <4 x float> [ %loop125.sum1, %loop125.end ], [ %v172, %loop143.body ]
-  %loop143.more = icmp slt i64 %loop143.index, %v142
-  br i1 %loop143.more, label %loop143.body, label %loop143.end
-loop143.body:
-  %v144 = add i64 %v53, %loop143.index
-  %v145 = load <4 x float>, ptr %loop143.y, align 1
-  %v146 = getelementptr i8, ptr %v25, i64 24
-  %v147 = load i64, ptr %v146, align 1
-  %v148 = getelementptr i8, ptr %v25, i64 32
-  %v149 = load i64, ptr %v148, align 1
-  %v150 = sub i64 %v144, %v147
-  %v151 = sub i64 %v149, %v147
-  %v152 = icmp ult i64 %v150, %v151
-  %v153 = insertelement <4 x i1> poison, i1 %v152, i64 0
-  %v154 = shufflevector <4 x i1> %v153, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v155 = getelementptr i8, ptr %v25, i64 48
-  %v156 = load i64, ptr %v155, align 1
-  %v157 = getelementptr i8, ptr %v25, i64 56
-  %v158 = load i64, ptr %v157, align 1
-  %v159 = sub i64 %v144, %v156
-  %v160 = sub i64 %v158, %v156
-  %v161 = icmp ult i64 %v159, %v160
-  %v162 = insertelement <4 x i1> poison, i1 %v161, i64 0
-  %v163 = shufflevector <4 x i1> %v162, <4 x i1> poison, <4 x i32> zeroinitializer
-  %v164 = mul i64 %v17, 0
-  %v165 = getelementptr i8, ptr %loop143.x0, i64 %v164
-  %v166 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v165, i32 1, <4 x i1> %v154, <4 x float> zeroinitializer)
-  %v167 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v166, <4 x float> %v145, <4 x float> %loop143.sum0)
-  %v168 = select <4 x i1> %v154, <4 x float> %v167, <4 x float> %loop143.sum0
-  %v169 = getelementptr i8, ptr %loop143.x0, i64 %v17
-  %v170 = call <4 x float> @llvm.masked.load.v4f32.p0(ptr %v169, i32 1, <4 x i1> %v163, <4 x float> zeroinitializer)
-  %v171 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v170, <4 x float> %v145, <4 x float> %loop143.sum1)
-  %v172 = select <4 x i1> %v163, <4 x float> %v171, <4 x float> %loop143.sum1
-  %v173 = getelementptr i8, ptr %loop143.x0, i64 %v13
-  %v174 = getelementptr i8, ptr %loop143.y, i64 %v15
-  %v175 = add i64 %loop143.index, 1
-  br label %loop143
-loop143.end:
-  br i1 %v45, label %when176, label %when176.else
-when176:
-  br i1 %begins, label %when177, label %when177.end
-when177:
+  %v125 = sub i64 %v53, %v51
+  %v126 = call i64 @llvm.smin.i64(i64 %v125, i64 1)
+  br label %loop127
+loop127:
+  %loop127.index = phi i64 [ 0, %loop90.end ], [ %v143, %loop131.end ]
+  %loop127.x0 = phi ptr [ %loop90.x0, %loop90.end ], [ %loop131.x0, %loop131.end ]
+  %loop127.y = phi ptr [ %loop90.y, %loop90.end ], [ %loop131.y, %loop131.end ]
+  %loop127.sum0 = phi <4 x float> [ %loop90.sum0, %loop90.end ], [ %loop131.sum0, %loop131.end ]
+  %loop127.sum1 = phi <4 x float> [ %loop90.sum1, %loop90.end ], [ %loop131.sum1, %loop131.end ]
+  %loop127.more = icmp slt i64 %loop127.index, %v126
+  br i1 %loop127.more, label %loop127.body, label %loop127.end
+loop127.body:
+  %v128 = mul i64 %v17, 0
+  %v129 = getelementptr i8, ptr %loop127.x0, i64 %v128
+  %v130 = load <4 x float>, ptr %v129, align 1
+  br label %loop131
+loop131:
+  %loop131.index = phi i64 [ 0, %loop127.body ], [ %v142, %loop131.body ]
+  %loop131.x0 = phi ptr [ %loop127.x0, %loop127.body ], [ %v140, %loop131.body ]
+  %loop131.y = phi ptr [ %loop127.y, %loop127.body ], [ %v141, %loop131.body ]
+  %loop131.sum0 = phi <4 x float> [ %loop127.sum0, %loop127.body ], [ %v138, %loop131.body ]
+  %loop131.sum1 = phi <4 x float> [ %loop127.sum1, %loop127.body ], [ %v139, %loop131.body ]
+  %loop131.held0_0 = phi <4 x float> [ %v130, %loop127.body ], [ %v137, %loop131.body ]
+  %loop131.more = icmp slt i64 %loop131.index, %v125
+  br i1 %loop131.more, label %loop131.body, label %loop131.end
+loop131.body:
+  %v132 = load <4 x float>, ptr %loop131.y, align 1
+  %v133 = getelementptr i8, ptr %loop131.y, i64 %v21
+  call void @llvm.prefetch.p0(ptr %v133, i32 0, i32 2, i32 1)
+  %v134 = getelementptr i8, ptr %loop131.x0, i64 %v19
+  call void @llvm.prefetch.p0(ptr %v134, i32 0, i32 2, i32 1)
+  %v135 = call i64 asm "", "=r,0"(i64 %v17)
+  %v136 = getelementptr i8, ptr %loop131.x0, i64 %v135
+  %v137 = load <4 x float>, ptr %v136, align 1
+  %v138 = call <4 x float> @llvm.fma.v4f32(<4 x float> %loop131.held0_0, <4 x float> %v132, <4 x float> %loop131.sum0)
+  %v139 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v137, <4 x float> %v132, <4 x float> %loop131.sum1)
+  %v140 = getelementptr i8, ptr %loop131.x0, i64 %v13
+  %v141 = getelementptr i8, ptr %loop131.y, i64 %v15
+  %v142 = add i64 %loop131.index, 1
+  br label %loop131
+loop131.end:
+  %v143 = add i64 %loop127.index, 1
+  br label %loop127
+loop127.end:
+  %v144 = sub i64 %v44, %v53
+  br label %loop145
+loop145:
+  %loop145.index = phi i64 [ 0, %loop127.end ], [ %v179, %loop172.end ]
+  %loop145.x0 = phi ptr [ %loop127.x0, %loop127.end ], [ %v177, %loop172.end ]
+  %loop145.y = phi ptr [ %loop127.y, %loop127.end ], [ %v178, %loop172.end ]
+  %loop145.sum0 = phi <4 x float> [ %loop127.sum0, %loop127.end ], [ %loop158.sum0, %loop172.end ]
+  %loop145.sum1 = phi <4 x float> [ %loop127.sum1, %loop127.end ], [ %loop172.sum1, %loop172.end ]
+  %loop145.more = icmp slt i64 %loop145.index, %v144
+  br i1 %loop145.more, label %loop145.body, label %loop145.end
+loop145.body:
+  %v146 = add i64 %v53, %loop145.index
+  %v147 = load <4 x float>, ptr %loop145.y, align 1
+  %v148 = getelementptr i8, ptr %loop145.y, i64 %v21
+  call void @llvm.prefetch.p0(ptr %v148, i32 0, i32 2, i32 1)
+  %v149 = getelementptr i8, ptr %loop145.x0, i64 %v19
+  call void @llvm.prefetch.p0(ptr %v149, i32 0, i32 2, i32 1)
+  %v150 = getelementptr i8, ptr %v25, i64 24
+  %v151 = load i64, ptr %v150, align 1
+  %v152 = getelementptr i8, ptr %v25, i64 32
+  %v153 = load i64, ptr %v152, align 1
+  %v154 = sub i64 %v146, %v151
+  %v155 = sub i64 %v153, %v151
+  %v156 = icmp ult i64 %v154, %v155
+  %v157 = select i1 %v156, i64 1, i64 0
+  br label %loop158
+loop158:
+  %loop158.index = phi i64 [ 0, %loop145.body ], [ %v163, %loop158.body ]
+  %loop158.sum0 = phi <4 x float> [ %loop145.sum0, %loop145.body ], [ %v162, %loop158.body ]
+  %loop158.more = icmp slt i64 %loop158.index, %v157
+  br i1 %loop158.more, label %loop158.body, label %loop158.end
+loop158.body:
+  %v159 = mul i64 %v17, 0
+  %v160 = getelementptr i8, ptr %loop145.x0, i64 %v159
+  %v161 = load <4 x float>, ptr %v160, align 1
+  %v162 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v161, <4 x float> %v147, <4 x float> %loop158.sum0)
+  %v163 = add i64 %loop158.index, 1
+  br label %loop158
+loop158.end:
+  %v164 = getelementptr i8, ptr %v25, i64 48
+  %v165 = load i64, ptr %v164, align 1
+  %v166 = getelementptr i8, ptr %v25, i64 56
+  %v167 = load i64, ptr %v166, align 1
+  %v168 = sub i64 %v146, %v165
+  %v169 = sub i64 %v167, %v165
+  %v170 = icmp ult i64 %v168, %v169
+  %v171 = select i1 %v170, i64 1, i64 0
+  br label %loop172
+loop172:
+  %loop172.index = phi i64 [ 0, %loop158.end ], [ %v176, %loop172.body ]
+  %loop172.sum1 = phi <4 x float> [ %loop145.sum1, %loop158.end ], [ %v175, %loop172.body ]
+  %loop172.more = icmp slt i64 %loop172.index, %v171
+  br i1 %loop172.more, label %loop172.body, label %loop172.end
+loop172.body:
+  %v173 = getelementptr i8, ptr %loop145.x0, i64 %v17
+  %v174 = load <4 x float>, ptr %v173, align 1
+  %v175 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v174, <4 x float> %v147, <4 x float> %loop172.sum1)
+  %v176 = add i64 %loop172.index, 1
+  br label %loop172
+loop172.end:
+  %v177 = getelementptr i8, ptr %loop145.x0, i64 %v13
+  %v178 = getelementptr i8, ptr %loop145.y, i64 %v15
+  %v179 = add i64 %loop145.index, 1
+  br label %loop145
+loop145.end:
+  br i1 %v45, label %when180, label %when180.else
+when180:
+  br i1 %begins, label %when181, label %when181.end
+when181:
   store <4 x float> zeroinitializer, ptr %loop73.chain, align 1
-  %v178 = getelementptr i8, ptr %loop73.chain, i64 16
-  store <4 x float> zeroinitializer, ptr %v178, align 1
-  br label %when177.end
-when177.end:
-  br label %when176.end
-when176.else:
-  store <4 x float> %loop143.sum0, ptr %loop73.chain, align 1
-  %v179 = getelementptr i8, ptr %loop73.chain, i64 16
-  store <4 x float> %loop143.sum1, ptr %v179, align 1
-  br label %when176.end
-when176.end:
-  %v180 = getelementptr i8, ptr %loop73.chain, i64 %chain_step
-  %v181 = add i64 %loop73.index, 1
+  %v182 = getelementptr i8, ptr %loop73.chain, i64 16
+  store <4 x float> zeroinitializer, ptr %v182, align 1
+  br label %when181.end
+when181.end:
+  br label %when180.end
+when180.else:
+  store <4 x float> %loop145.sum0, ptr %loop73.chain, align 1
+  %v183 = getelementptr i8, ptr %loop73.chain, i64 16
+  store <4 x float> %loop145.sum1, ptr %v183, align 1
+  br label %when180.end
+when180.end:
+  %v184 = getelementptr i8, ptr %loop73.chain, i64 %chain_step
+  %v185 = add i64 %loop73.index, 1
   br label %loop73
 loop73.end:
   ret void
@@ -253,9 +293,8 @@ loop73.end:
 
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
-declare <4 x float> @llvm.masked.load.v4f32.p0(ptr, i32, <4 x i1>, <4 x float>)
-declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)
 
 attributes #0 = { nounwind }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from convgrad.engines.llvm.arguments import SEGMENT_BYTES, Named, arguments, columns
-from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.convert import BYTES, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
 from convgrad.plan.recipe import KernelSpec
@@ -90,9 +90,7 @@ class _Strip:
             known = {f"held{u}_{k}": self.read(some.carried[f"x{u}"], self.tap * k) for u, k in held}
             with f.loop(count, **some.carried, **known) as at:
                 y = self.read(at.y, 0)
-                newest = at.carried[f"x{tile.outer_taps - 1}"]
-                f.prefetch(f.at(at.y, self.ahead["y"]), locality=2)
-                f.prefetch(f.at(newest, self.ahead["x"]), locality=2)
+                self.ask(at.carried)
                 shifts = self.shifts()
                 met = {}
                 for u, k in product(range(tile.outer_taps), range(tile.inner_taps)):
@@ -105,22 +103,28 @@ class _Strip:
         return dict(some.carried)
 
     def edge(self, first: Value, count: Value, here: Values) -> Values:
-        """Positions where some inner taps are absent, by their segments."""
-        f, spec, tile, lanes = self.f, self.spec, self.spec.tile, self.spec.isa.lanes
+        """Positions where some inner taps are absent, by their segments: those are passed over."""
+        f, tile = self.f, self.spec.tile
         with f.loop(count, **here) as at:
             position, y = first + at.index, self.read(at.y, 0)
-            inner = []
+            self.ask(at.carried)
             for k in range(tile.inner_taps):
                 begin, end = (f.load("i64", self.segments, 8 * (len(SEGMENT) * (1 + k) + word)) for word in (0, 1))
-                inner.append(f.splat(f.compare("ult", position - begin, end - begin), lanes))
-            for t, (u, k) in enumerate(product(range(tile.outer_taps), range(tile.inner_taps))):
-                there = inner[k]
-                place = f.at(at.carried[f"x{u}"], self.tap * k)
-                x = widen(f, spec.operand, load_masked(f, spec.operand, lanes, place, there))
-                total = f.fma(x, y, at.carried[f"sum{t}"])
-                at.next(**{f"sum{t}": f.select(there, total, at.carried[f"sum{t}"])})
+                there = f.compare("ult", position - begin, end - begin)
+                met = {f"sum{u * tile.inner_taps + k}": f"x{u}" for u in range(tile.outer_taps)}
+                with f.loop(f.select(there, f.value(1), f.value(0)), **{name: at.carried[name] for name in met}) as one:
+                    for name, x in met.items():
+                        one.next(**{name: f.fma(self.read(at.carried[x], self.tap * k), y, one.carried[name])})
+                at.next(**one.carried)
             at.next(**self.moved(at.carried))
         return dict(at.carried)
+
+    def ask(self, here: Values) -> None:
+        """Ask for what is met some rows on."""
+        f = self.f
+        newest = here[f"x{self.spec.tile.outer_taps - 1}"]
+        f.prefetch(f.at(here["y"], self.ahead["y"]), locality=2)
+        f.prefetch(f.at(newest, self.ahead["x"]), locality=2)
 
     def read(self, pointer: Value, offset: Value | int) -> Value:
         """Load a vector of groups."""
