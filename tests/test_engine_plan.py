@@ -57,6 +57,17 @@ def test_rows_are_the_wider_operand_of_a_pointwise_layer() -> None:
         assert (one.rows, one.spec.rows.in_place) == (rows, True)
 
 
+@pytest.mark.parametrize(
+    ("extent", "asks"), [(56, True), (28, False), (64, False)], ids=["far apart", "near", "in few sets of a cache"]
+)
+@pytest.mark.parametrize("shape", ["g64mb2ic64oc64", "mb2ic64oc64"])
+def test_a_pack_that_transposes_asks_ahead_where_items_are_far_apart(extent: int, asks: bool, shape: str) -> None:
+    sizes = f"{shape.replace('oc', f'ih{extent}oc')}oh{extent}kh3ph1"
+    one, seen = best(f"BWD_W f32 NCX {sizes}")
+    numbers = schedule(seen, one, accumulate=False).numbers
+    assert [numbers[f"{side}.ahead"] > 0 for side in ("rows", "lanes")] == [asks, asks]
+
+
 @pytest.mark.parametrize("threads", [1, 2, 8, 64])
 @pytest.mark.parametrize("machine", [AVX512, AVX2, Machine(ISAS["neon"], l2_bytes=1 << 18)])
 def test_scratch_is_bounded_and_threads_have_tasks(threads: int, machine: Machine) -> None:

@@ -10,7 +10,7 @@ SIDE = (
     "at",  # where its panels are in scratch, in bytes,
     "panel",  # and from a panel to the next
     "read_image", "read_term",  # bytes from one to the next of the sum, as the tile reads it: packed, or in place
-    "ahead",  # bytes from a term to what a strip asks for ahead
+    "ahead",  # bytes from a term to what a strip asks for ahead, or a pack that transposes
     "out",  # bytes from what an item becomes in the output to the next
 )  # fmt: skip
 TABLES = (

@@ -15,7 +15,7 @@ from convgrad.plan.fields import SIDES
 from convgrad.plan.joins import joins, joins_apart
 from convgrad.plan.lines import lines
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.recipe import STRIP, KernelSpec, Plan
+from convgrad.plan.recipe import STRIP, TERMS, KernelSpec, Plan
 from convgrad.plan.sides import Side, sides_of
 from convgrad.plan.slices import Slices, slices
 from convgrad.plan.tables import Schedule, Table
@@ -113,7 +113,7 @@ def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:
     return {
         "image": side.image, "group": side.group, "item": side.item, "term": side.term, "items": side.items,
         "panel": 0 if place else panel, "read_image": side.image if place else packed,
-        "read_term": side.step * side.stride, "ahead": _ahead(view, side), "out": side.out,
+        "read_term": side.step * side.stride, "ahead": _ahead(view, plan.spec, side), "out": side.out,
     }  # fmt: skip
 
 
@@ -142,8 +142,17 @@ def _scratch(
     return numbers, size + (LINE_BYTES if strips else 0)  # the last groups' sums are read shifted
 
 
-def _ahead(view: View, side: Side) -> int:
-    """Return the bytes from a position to what a strip asks for ahead: some rows on, or a strip in a long row."""
+def _ahead(view: View, spec: KernelSpec, side: Side) -> int:
+    """Return the bytes from a position to what is asked for ahead by a strip, or by a pack that transposes."""
+    if spec.body == STRIP:
+        return _strip_ahead(view, side)
+    item = abs(side.group if spec.groups_in_lanes else side.item)
+    near, crowded = item <= rates.TERMS_NEAR_BYTES, item % rates.TERMS_CROWDED_BYTES == 0
+    return 0 if side.read.lies != TERMS or near or crowded else rates.TERMS_AHEAD_BYTES
+
+
+def _strip_ahead(view: View, side: Side) -> int:
+    """Return the bytes to some rows on, or to the next strip in a long row."""
     axes = view.conv.axes
     strides = [axis.stride if side.tensor == "src" else 1 for axis in axes]
     if view.pointwise or len(axes) == 1 or axes[-1].dst > rates.STRIP_POSITIONS:

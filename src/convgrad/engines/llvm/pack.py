@@ -21,7 +21,7 @@ def pack(module: Module, spec: KernelSpec, name: str, read: Read) -> None:
     """
     f = module.function(name, to="ptr", source="ptr", count="i64", side="ptr", items="i64")
     side = of_side(f, f.side)
-    _COPIES[read.lies](_Copy(f, spec, read.items, read.items * F32_BYTES, side.term, side.item))
+    _COPIES[read.lies](_Copy(f, spec, read.items, read.items * F32_BYTES, side.term, side.item, side.ahead))
     f.done()
 
 
@@ -45,12 +45,12 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, read: Read) -> None
     with f.loop((f.items + (lanes - 1)) >> shift, to=f.to, source=f.source) as panel:
         left = f.least(f.items - panel.index * lanes, lanes)
         with f.loop(read.items, to=panel.to, source=panel.source) as each:
-            f.call(one, each.to, each.source, f.count, term, group, left)
+            f.call(one, each.to, each.source, f.count, term, group, side.ahead, left)
             each.next(to=f.at(each.to, lanes * F32_BYTES), source=f.at(each.source, item))
         panel.next(to=f.at(panel.to, panel_to), source=f.at(panel.source, panel_from))
     f.done()
-    f = module.function(one, to="ptr", source="ptr", count="i64", term="i64", item="i64", items="i64")
-    _COPIES[read.lies](_Copy(f, spec, lanes, spec.term_bytes(read), f.term, f.item))
+    f = module.function(one, to="ptr", source="ptr", count="i64", term="i64", item="i64", ahead="i64", items="i64")
+    _COPIES[read.lies](_Copy(f, spec, lanes, spec.term_bytes(read), f.term, f.item, f.ahead))
     f.done()
 
 
@@ -108,6 +108,7 @@ class _Copy:
     pitch: int
     term: Value  # bytes from a term to the next in memory,
     item: Value  # and from an item
+    ahead: Value  # bytes to what a transpose asks for ahead, none where 0
 
     def items_together(self) -> None:
         """Items are neighbours: copy them in pieces of a power of two, the last overlapping the one before."""
@@ -160,26 +161,35 @@ class _Copy:
         """Terms are neighbours: transpose squares in registers; the last square overlaps the one before."""
         f, lanes, width, pitch = self.f, self.spec.isa.lanes, self.width, self.pitch
         with f.when(f.count >= lanes):
-            squares = (f.count + (lanes - 1)) >> (lanes.bit_length() - 1)
-            with f.loop(squares) as square:
-                first = f.least(square.index * lanes, f.count - lanes)
-                source, to = f.at(f.source, first * self.term), f.at(f.to, first * pitch)
-                for c0, columns in self._squares(source, None):
-                    for p, column in enumerate(columns):
-                        f.store_first(column, min(lanes, width - c0), to, p * pitch + c0 * F32_BYTES)
+            with f.when(f.compare("eq", self.ahead, 0)):
+                self._whole_squares(asks=False)
+            with f.otherwise():
+                self._whole_squares(asks=True)
         with f.otherwise(), f.when(f.count >= 1):
             for c0, columns in self._squares(f.source, f.mask(f.count, lanes)):
                 for p, column in enumerate(columns[:-1]):
                     with f.when(f.compare("sgt", f.count, p)):
                         f.store_first(column, min(lanes, width - c0), f.to, p * pitch + c0 * F32_BYTES)
 
-    def _squares(self, source: Value, mask: Value | None) -> Iterator[tuple[int, list[Value]]]:
+    def _whole_squares(self, asks: bool) -> None:
+        """Transpose squares of terms that are all there; with ``asks``, ask for what comes some squares on."""
+        f, lanes, width, pitch = self.f, self.spec.isa.lanes, self.width, self.pitch
+        with f.loop((f.count + (lanes - 1)) >> (lanes.bit_length() - 1)) as square:
+            first = f.least(square.index * lanes, f.count - lanes)
+            source, to = f.at(f.source, first * self.term), f.at(f.to, first * pitch)
+            for c0, columns in self._squares(source, None, asks):
+                for p, column in enumerate(columns):
+                    f.store_first(column, min(lanes, width - c0), to, p * pitch + c0 * F32_BYTES)
+
+    def _squares(self, source: Value, mask: Value | None, asks: bool = False) -> Iterator[tuple[int, list[Value]]]:
         """Yield the first item and the terms, one a vector, of squares of items by as many terms."""
         f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
         for c0 in range(0, self.width, lanes):
             rows = []
             for c in range(c0, min(c0 + lanes, self.width)):
                 place = f.at(source, f.least(f.value(c), f.items - 1) * self.item)
+                if asks:
+                    f.prefetch(f.at(place, self.ahead))
                 raw = (
                     f.load(stored(spec.operand, lanes), place)
                     if mask is None
