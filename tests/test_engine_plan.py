@@ -57,6 +57,12 @@ def test_rows_are_the_wider_operand_of_a_pointwise_layer() -> None:
         assert (one.rows, one.spec.rows.in_place) == (rows, True)
 
 
+@pytest.mark.parametrize(("rows", "in_place"), [(14, True), (64, True), (128, False)])
+def test_lanes_that_few_tiles_read_are_read_in_place(rows: int, in_place: bool) -> None:
+    one, _ = best(f"BWD_W f32 NXC mb8ic64ih56oc{rows}oh56kh1ph0")
+    assert (one.spec.rows.in_place, one.spec.lanes.in_place) == (True, in_place)
+
+
 @pytest.mark.parametrize(
     ("extent", "asks"), [(56, True), (28, False), (64, False)], ids=["far apart", "near", "in few sets of a cache"]
 )

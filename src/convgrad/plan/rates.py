@@ -117,6 +117,7 @@ ALL_BYTES = Count(8 << 20, "bytes", BY_HAND, "of packed operands, where all are 
 MOST_PARTS = Count(64, "parts", BY_HAND, "of rows, lanes or taps")
 MOST_AGAIN = Count(16, "times", BY_HAND, "that tables of places have what an image meets")
 MOST_APART_BYTES = Count(256, "bytes", BY_HAND, "from a position to the next where lanes are read in place")
+LANES_AGAIN = Count(5, "tiles", BY_HAND, "that read the same lanes in place, at most: packed, they lie in whole lines")
 
 # -- forwards and data gradients --------------------------------------------------------------------------------------
 

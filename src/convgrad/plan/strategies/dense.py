@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from math import ceil
 
 from convgrad.plan.machine import Isa
+from convgrad.plan.rates import LANES_AGAIN
 from convgrad.plan.recipe import TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lanes_in_place, lies, readable_in_place
 from convgrad.plan.tiling import outer_products
@@ -30,6 +32,6 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
                 continue
             x = Read(lies(problem, view, rows), tile.rows, in_place, moves=True)
             y = Read(lies(problem, view, lanes), vectors * isa.lanes)
-            once = tile.rows == channels[rows] and view.conv.taps == 1  # lanes are read by one tile only
-            for read in (y, replace(y, in_place=True)) if once and whole else (y,):
+            few = ceil(channels[rows] / tile.rows) <= LANES_AGAIN and view.conv.taps == 1  # tiles read lanes
+            for read in (y, replace(y, in_place=True)) if few and whole else (y,):
                 yield KernelSpec(isa, *names, TILE, tile, x, read), (rows, lanes)
