@@ -12,6 +12,7 @@ from convgrad.notation import problem
 from convgrad.plan.choose import plan
 from convgrad.plan.joins import joins, joins_apart, levels_of
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.rates import TERMS_AHEAD_BYTES
 from convgrad.plan.recipe import Plan
 from convgrad.plan.schedule import schedule
 from convgrad.plan.view import View, blocks_of, pieces, view
@@ -71,7 +72,9 @@ def test_a_pack_that_transposes_asks_ahead_where_items_are_far_apart(extent: int
     sizes = f"{shape.replace('oc', f'ih{extent}oc')}oh{extent}kh3ph1"
     one, seen = best(f"BWD_W f32 NCX {sizes}")
     numbers = schedule(seen, one, accumulate=False).numbers
-    assert [numbers[f"{side}.ahead"] > 0 for side in ("rows", "lanes")] == [asks, asks]
+    for side, read in (("rows", one.spec.rows), ("lanes", one.spec.lanes)):
+        ahead, items = numbers[f"{side}.ahead"], 16 if one.spec.groups_in_lanes else read.items
+        assert ahead * items in range(TERMS_AHEAD_BYTES // 2 * asks, TERMS_AHEAD_BYTES * asks + 1)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 64])

@@ -148,7 +148,10 @@ def _ahead(view: View, spec: KernelSpec, side: Side) -> int:
         return _strip_ahead(view, side)
     item = abs(side.group if spec.groups_in_lanes else side.item)
     near, crowded = item <= rates.TERMS_NEAR_BYTES, item % rates.TERMS_CROWDED_BYTES == 0
-    return 0 if side.read.lies != TERMS or near or crowded else rates.TERMS_AHEAD_BYTES
+    items = spec.isa.lanes if spec.groups_in_lanes else side.read.items
+    if side.read.lies != TERMS or near or crowded or items > rates.TERMS_ITEMS:
+        return 0
+    return max(1, rates.TERMS_AHEAD_BYTES // (items * LINE_BYTES)) * LINE_BYTES
 
 
 def _strip_ahead(view: View, side: Side) -> int:
