@@ -11,8 +11,8 @@ from typing import Any
 from convgrad.formats import F64
 from convgrad.plan import choose, schedule
 from convgrad.plan.data import choose as data_choose
-from convgrad.plan.data import schedule as data_schedule
-from convgrad.plan.data.fields import fields as data_fields
+from convgrad.plan.data.tables import fields as data_fields
+from convgrad.plan.data.tables import schedule as data_schedule
 from convgrad.plan.data.view import Gather, gather
 from convgrad.plan.fields import FIELDS
 from convgrad.plan.machine import Machine
@@ -67,7 +67,7 @@ def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
 
 _SUMS = (_summed_view, choose.plan, choose.plans, schedule.schedule, lambda spec: FIELDS)
 _GATHERS = (
-    _gathered_view, data_choose.plan, data_choose.plans, data_schedule.schedule, lambda spec: data_fields(spec.axes),
+    _gathered_view, data_choose.plan, data_choose.plans, data_schedule, data_fields,
 )  # fmt: skip
 
 ROLES = {

@@ -7,7 +7,7 @@ tables are as long as axes have parts: nothing lists taps by positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -42,32 +42,36 @@ def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
     Part(positions=range(2, 6, 2), taps=range(0, 4, 2), met=1, by_position=1, by_tap=-1)
     Part(positions=range(1, 7, 2), taps=range(1, 3, 2), met=0, by_position=1, by_tap=-1)
     """
-    return tuple(part for whole in _phases(axis, solves_for) for part in _existing(whole, _met(axis, solves_for)))
+    return tuple(part for whole in phases(axis, solves_for) for part in _existing(whole, _met(axis, solves_for)))
 
 
-def uncut(axis: Axis, solves_for: str) -> tuple[Part, ...]:
-    """Return the parts of an axis by phases: positions that meet nothing at the ends of each; between, under all taps.
+def phases(axis: Axis, solves_for: str) -> tuple[Part, ...]:
+    """Return the phases of an axis, parts with all taps, of which some may not exist for some positions.
 
-    Some of these taps meet positions that do not exist: below 0, or from the operand's extent on.
+    >>> phases(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst")
+    (Part(positions=range(0, 5), taps=range(0, 3), met=-1, by_position=1, by_tap=1),)
+    """
+    if solves_for == "dst":
+        return (Part(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation),)
+    return tuple(_phase(axis, first) for first in range(min(axis.stride, axis.src)))
 
-    >>> for part in uncut(Axis(src=5, dst=7, kernel=3, pad_begin=3, pad_end=1), "dst"):
+
+def uncut(phases: Sequence[Part], extent: int) -> tuple[Part, ...]:
+    """Return phases without their ends that meet nothing, and these: of the others, some taps may not exist.
+
+    What does not exist is below 0, or from the operand's extent on.
+
+    >>> for part in uncut(phases(Axis(src=5, dst=7, kernel=3, pad_begin=3, pad_end=1), "dst"), 5):
     ...     print(part.positions, part.taps, part.met)
     range(0, 1) range(0, 0) 0
     range(1, 7) range(0, 3) -2
     """
-    return tuple(part for whole in _phases(axis, solves_for) for part in _touching(whole, _met(axis, solves_for)))
+    return tuple(part for whole in phases for part in _touching(whole, extent))
 
 
 def _met(axis: Axis, solves_for: str) -> int:
     """Return the positions of the operand."""
     return axis.src if solves_for == "dst" else axis.dst
-
-
-def _phases(axis: Axis, solves_for: str) -> list[Part]:
-    """Return parts of positions that meet the same taps, if all positions of the operand existed."""
-    if solves_for == "dst":
-        return [Part(range(axis.dst), range(axis.kernel), -axis.pad_begin, axis.stride, axis.dilation)]
-    return [_phase(axis, first) for first in range(min(axis.stride, axis.src))]
 
 
 def _phase(axis: Axis, first: int) -> Part:

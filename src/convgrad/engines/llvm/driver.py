@@ -8,13 +8,15 @@ from typing import Any
 
 from convgrad.engines.llvm import panels, stream
 from convgrad.engines.llvm.arguments import TASK_BYTES, Named, arguments
-from convgrad.engines.llvm.data import boxes
+from convgrad.engines.llvm.data import boxes, planes, products
 from convgrad.engines.llvm.data.arguments import TASK_BYTES as DATA_TASK_BYTES
 from convgrad.engines.llvm.data.arguments import arguments as data_arguments
 from convgrad.engines.llvm.emit import Function, Module
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.join import carry, gather
 from convgrad.engines.llvm.words import WORDS
+from convgrad.plan.data.planes import PLANES
+from convgrad.plan.data.products import PRODUCTS
 from convgrad.plan.data.recipe import POSITIONS
 from convgrad.plan.recipe import STRIP, TILE
 
@@ -33,6 +35,8 @@ NESTS = {
     TILE: Nest((panels.bodies, carry, gather, finish, panels.task), lambda f, spec: arguments(f), TASK_BYTES),
     STRIP: Nest((stream.bodies, carry, gather, finish, stream.task), lambda f, spec: arguments(f), TASK_BYTES),
     POSITIONS: Nest((boxes.bodies, boxes.task), data_arguments, DATA_TASK_BYTES, boxes.begin),
+    PLANES: Nest((planes.bodies, planes.task), planes.arguments, planes.TASK_BYTES),
+    PRODUCTS: Nest((products.bodies, products.task), products.arguments, products.TASK_BYTES, products.begin),
 }
 
 

@@ -10,6 +10,8 @@ from convgrad.formats import BF16, F32
 from convgrad.plan import rates
 from convgrad.plan.data.cost import Costs, costs, runs_along, time_ns
 from convgrad.plan.data.cuts import cuts, reached_bytes
+from convgrad.plan.data.planes import PlanesPlan, planes
+from convgrad.plan.data.products import ProductsPlan, products
 from convgrad.plan.data.recipe import DataPlan, DataSpec
 from convgrad.plan.data.sides import lies
 from convgrad.plan.data.view import OPERAND, Gather
@@ -21,16 +23,20 @@ from convgrad.spec.problem import Problem
 
 # Whether rows are read in place where terms are neighbours: of bf16 if to take words apart costs less than a pack.
 PLACES = {F32.name: (True,), BF16.name: (True, False)}
+AnyPlan = DataPlan | PlanesPlan | ProductsPlan
 
 
-def plans(problem: Problem, view: Gather, machine: Machine, threads: int, most: int | None = None) -> list[DataPlan]:
+def plans(problem: Problem, view: Gather, machine: Machine, threads: int, most: int | None = None) -> list[AnyPlan]:
     """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
     specs = kernels(problem, view, machine.isa)
     found = sorted((costs(view.seen(spec), machine, spec) for spec in specs), key=_alone)
-    return sorted((_planned(one, problem, view, machine, threads) for one in found[:most]), key=lambda p: p.time_ms)
+    planned: list[AnyPlan] = [_planned(one, problem, view, machine, threads) for one in found[:most]]
+    planned += products(problem, view, machine, threads)
+    planned += planes(problem, view, machine, threads)
+    return sorted(planned, key=lambda p: p.time_ms)
 
 
-def plan(problem: Problem, view: Gather, machine: Machine, threads: int) -> DataPlan:
+def plan(problem: Problem, view: Gather, machine: Machine, threads: int) -> AnyPlan:
     """Return the cheapest plan; where there is little to do, that of the kernel which takes anything."""
     if view.multiply_adds < rates.FEW:
         return _planned(costs(view, machine, any_layout(problem, view, machine.isa)), problem, view, machine, threads)
@@ -96,7 +102,7 @@ def _planned(one: Costs, problem: Problem, view: Gather, machine: Machine, threa
         timed.append((time_ns(in_slabs[cut.slab], view, machine, cut, threads), cut))
     time, cut = min(timed, key=lambda each: each[0])
     return DataPlan(
-        strategy="positions", spec=one.spec, operands=_operands(problem, one.spec), slab=cut.slab, panels=cut.panels,
+        strategy="windows" if one.spec.window else "positions", spec=one.spec, operands=_operands(problem, one.spec), slab=cut.slab, panels=cut.panels,
         pass_blocks=cut.pass_blocks,
         parts=cut.parts, threads=min(threads, cut.tasks), error_height=height_of(problem), time_ms=time / 1e6,
     )  # fmt: skip

@@ -71,7 +71,8 @@ def _of_window(view: Gather, machine: Machine, spec: DataSpec, compute: float) -
     """Return what a window costs: where results lie together, it stores them itself."""
     results = view.positions * view.results
     stored = FORMATS[spec.output].dtype.itemsize / machine.bytes_per_ns
-    finish = results * (stored if spec.out == ITEMS else FINISH_NS[spec.out])
+    rows = rates.WINDOW_FINISH_NS * max(1.0, spec.isa.lanes / spec.rows)  # squares of few rows are as long
+    finish = results * {ITEMS: stored, TERMS: rows, NEITHER: FINISH_NS[NEITHER]}[spec.out]
     weights = view.taps * view.terms * view.results * WEIGHTS_NS[spec.weights]
     return Costs(spec, compute, finish, _read_ns(view, machine, spec), weights)
 

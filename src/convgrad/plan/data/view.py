@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import prod
 
 from convgrad.plan.data.recipe import DataSpec
-from convgrad.plan.stretches import Part, parts, uncut
+from convgrad.plan.stretches import Part, parts, phases, uncut
 from convgrad.plan.view import Strides
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import Order
@@ -30,7 +30,7 @@ class Along:
     out: int
     weights: int
     even: bool  # every position meets one tap, and the operand's position of the same number
-    uncut: tuple[Part, ...]  # the same by phases, whose taps do not all exist
+    phases: tuple[Part, ...]  # parts with all taps, existing or not
 
     def joined(self, inner: Along) -> Along | None:
         """Return this axis and an inner one as one; None where positions do not lie so."""
@@ -40,7 +40,7 @@ class Along:
             return None
         extent = self.extent * inner.extent
         whole = Part(range(extent), range(1), 0, 1, 1)
-        return replace(inner, extent=extent, met=extent, parts=(whole,), uncut=(whole,))
+        return replace(inner, extent=extent, met=extent, parts=(whole,), phases=(whole,))
 
 
 def _even(extent: int, data: int, out: int) -> Along:
@@ -110,10 +110,11 @@ class Gather:
     def with_merged_groups(self) -> Gather:
         """Return the same sums with the results of all groups as one's; the last axis is cut into phases only."""
         *outer, last = self.axes
+        alone = replace(last, parts=uncut(last.phases, last.met))
         group, item, term = self.weights
         return replace(
             self, groups=1, results=self.groups * self.results, merged=self.groups,
-            axes=(*outer, replace(last, parts=last.uncut)), weights=(group, group if self.results == 1 else item, term),
+            axes=(*outer, alone), weights=(group, group if self.results == 1 else item, term),
         )  # fmt: skip
 
     @property
@@ -167,8 +168,7 @@ def gather(conv: Conv, order: Order, solves_for: str, strides: Mapping[str, Stri
 def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Along:
     extent, met = (axis.dst, axis.src) if solves_for == "dst" else (axis.src, axis.dst)
     even = axis.kernel == 1 and axis.stride == 1 and axis.pad_begin == 0 and extent == met
-    cut, whole = parts(axis, solves_for), uncut(axis, solves_for)
-    return Along(extent, met, axis.kernel, cut, data, out, weights, even, whole)
+    return Along(extent, met, axis.kernel, parts(axis, solves_for), data, out, weights, even, phases(axis, solves_for))
 
 
 def _simplified(axes: list[Along]) -> tuple[Along, ...]:

@@ -21,13 +21,14 @@ from convgrad.spec.problem import Problem
 
 def windows(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
     """Yield the kernels whose lanes are channels of several groups, where these are small enough."""
-    parts = [part for part in view.axes[-1].uncut if part.taps]
+    merged = view.with_merged_groups
+    parts = [part for part in merged.axes[-1].parts if part.taps]
     if view.groups == 1 or view.results > isa.lanes or not parts:
         return
     if parts[0].taps.step * view.terms > BLOCK:
         return  # there may be blocks that none of a row's taps is in
     names = (problem.operand_format.name, problem.output_format.name)
-    data, weights, out = lies(view.with_merged_groups, *names)
+    data, weights, out = lies(merged, *names)
     for groups, vectors in _panels(view, isa):
         window = _window(view, isa, groups, vectors, parts)
         rest = view.groups % groups * view.results
@@ -51,7 +52,7 @@ def _panels(view: Gather, isa: Isa) -> Iterator[tuple[int, int]]:
 def _heights(isa: Isa, window: Window, vectors: int) -> range:
     """Return the rows of windows that registers hold, beside weights if these are few."""
     room, held = isa.registers // vectors, max(window.sizes) * window.terms
-    spread = min(window.terms, rates.WINDOW_SPREAD) if window.terms * window.results > 1 else 0
+    spread = min(window.terms * vectors, rates.WINDOW_SPREAD) if window.terms * window.results > 1 else 0
     most = room - (rates.WINDOW_OTHERS + spread) // vectors - (held if held <= room // 2 else 0)
     most = min(rates.WINDOW_ROWS, max(1, most))
     return range(most, max(1, most // 2) - 1, -1)
@@ -87,11 +88,14 @@ def cycles(view: Gather, spec: DataSpec, slab: Sequence[int]) -> float:
         if part.taps:
             found += many * rows_of_taps * _row_cycles(spec, rows, len(part.taps))
     boxes = prod(len(parts) for parts in (*outer, last))
+    assert spec.window is not None
+    if spec.window.groups == spec.isa.lanes and spec.in_place and panels > 1:
+        found *= rates.WINDOW_ALONE
     return found * panels + rates.BOX_CYCLES * boxes
 
 
 def _row_cycles(spec: DataSpec, rows: int, taps: int) -> float:
-    """Return the cycles of a row of taps: two multiply-adds or loads each, a vector spread over its lanes each."""
+    """Return the cycles of a row of taps: two multiply-adds or loads each, and a vector spread over its lanes each."""
     window = spec.window
     assert window is not None
     found = 0.0
@@ -100,7 +104,8 @@ def _row_cycles(spec: DataSpec, rows: int, taps: int) -> float:
         products = rows * size * window.terms * spec.vectors
         met = min(window.reach(rows, size), rows * size) * spec.vectors
         held = (size * window.terms + rows) * spec.vectors + rates.WINDOW_OTHERS <= spec.isa.registers
-        loads = met * ceil(window.groups * window.terms / spec.vectors / spec.isa.lanes) + (0 if held else products)
-        spread = met * window.terms if window.results * window.terms > 1 else 0
-        found += times * max(products / 2, loads / 2, spread)
+        of_a_vector = ceil(window.groups * window.terms / spec.vectors / spec.isa.lanes)
+        loads = met * of_a_vector + (0 if held else products)
+        spread = met * window.terms * of_a_vector if window.results * window.terms > 1 else 0
+        found += times * (max(products / 2, loads * rates.LOADS_CYCLES) + spread)
     return found + rates.WINDOW_RUN_CYCLES

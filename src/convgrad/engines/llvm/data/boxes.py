@@ -193,7 +193,7 @@ def _box(module: Module, spec: DataSpec) -> None:
     out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
     which, best = _last_axis(f, parts) if spec.window else _tiled_axis(f, parts)
     if spec.window:
-        last = last + parts[-2].count * parts[-2].data_step
+        last = last + _to_next_slab(f, along(a, spec), parts)
     height, step = best["height"], best["data_step"]
     begin = {
         "weights": f.weights if spec.lanes_in_place else f.at(f.scratch, a.weights_at),
@@ -245,6 +245,12 @@ def _box(module: Module, spec: DataSpec) -> None:
             first=each.first + spec.width, rate=f.value(0),
         )  # fmt: skip
     f.done()
+
+
+def _to_next_slab(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -> Value:
+    """Return how far behind what a box meets is what the next slab meets newly: along the last axis, if that is cut."""
+    steps = [part.count * part.data_step for part in parts[-2:]]
+    return f.select(f.compare("sgt", axes[-1].slabs, 1), steps[1], steps[0])
 
 
 def _last_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:

@@ -9,6 +9,7 @@ from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.data.arguments import along, arguments
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
+from convgrad.plan.data.planes import PlanesSpec
 from convgrad.plan.data.recipe import TAPS, DataSpec
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 
@@ -22,14 +23,14 @@ def weights(module: Module, spec: DataSpec) -> None:
     left = f.least(f.left, spec.width)
     if spec.weights == TAPS:
         with f.loop(a.terms, source=f.source) as term:
-            to = f.at(f.to, _taken(f, spec, term.index, a.terms) * pitch)
+            to = f.at(f.to, taken(f, spec, term.index, a.terms) * pitch)
             _squares(f, spec, term.source, to, a.taps, lambda number: number * (a.terms * pitch), a.weights_item, left)
             term.next(source=f.at(term.source, a.weights_term))
         f.done()
         return
 
     def of_term(number: Value) -> Value:
-        return _taken(f, spec, number, a.terms) * pitch
+        return taken(f, spec, number, a.terms) * pitch
 
     def one_tap(source: Value, to: Value) -> Value:
         if spec.weights == ITEMS:
@@ -59,7 +60,7 @@ def _each(
     return each.to
 
 
-def _taken(f: Function, spec: DataSpec, term: Value, terms: Value) -> Value:
+def taken(f: Function, spec: DataSpec | PlanesSpec, term: Value, terms: Value) -> Value:
     """Return at which place a term of a tap is taken: those of a pair change places."""
     if not spec.pairs:
         return term
@@ -73,7 +74,7 @@ def _lines(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left
 
     def copied(masks: list[Value] | None) -> None:
         with f.loop(a.terms, source=source) as term:
-            place = f.at(to, _taken(f, spec, term.index, a.terms) * pitch)
+            place = f.at(to, taken(f, spec, term.index, a.terms) * pitch)
             for v in range(spec.vectors):
                 here = f.at(term.source, v * lanes * size)
                 kind = stored(spec.operand, lanes)
@@ -123,7 +124,7 @@ def _columns(f: Function, spec: DataSpec, places: Sequence[Value], along: Value,
 def _values(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left: Value) -> None:
     """Weights of a tap lie anyhow."""
     with f.loop(a.terms, source=source) as term:
-        place = f.at(to, _taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
+        place = f.at(to, taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
         with f.loop(left, source=term.source, to=place) as lane:
             f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
             lane.next(source=f.at(lane.source, a.weights_item), to=f.at(lane.to, F32_BYTES))
@@ -135,7 +136,7 @@ def _values_of_groups(f: Function, spec: DataSpec, a: Named, source: Value, to: 
     assert spec.window is not None
     results = spec.window.results
     with f.loop(a.terms, source=source) as term:
-        place = f.at(to, _taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
+        place = f.at(to, taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
         with f.loop(f.op("i64", f"udiv {left}, {results}"), source=term.source, to=place) as group:
             with f.loop(results, source=group.source, to=group.to) as lane:
                 f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
@@ -167,7 +168,7 @@ def data(module: Module, spec: DataSpec) -> None:
 
 def _packed(f: Function, spec: DataSpec, term: Value, terms: Value) -> Value:
     """Return at which place a term of a position is packed: windows take those of a group in their order themselves."""
-    return _taken(f, spec, term, terms) if spec.packs_pairs else term
+    return taken(f, spec, term, terms) if spec.packs_pairs else term
 
 
 def _copy(f: Function, spec: DataSpec, count: Value, source: Value, to: Value) -> None:
