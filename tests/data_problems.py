@@ -12,7 +12,9 @@ import numpy as np
 
 from convgrad.formats import FORMATS
 from convgrad.plan.data.cuts import panels_of
-from convgrad.plan.data.recipe import DataPlan
+from convgrad.plan.data.planes import PlanesPlan
+from convgrad.plan.data.products import ProductsPlan, slab_count
+from convgrad.plan.data.recipe import DataPlan, DataSpec
 from convgrad.plan.data.view import Gather
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.roles import plans, view_of
@@ -45,6 +47,8 @@ def along(
     src = stride * (dst - 1) + effective_kernel(kernel, dilation) + rest - sum(pads)
     return Axis(src, dst, kernel, stride, dilation, *pads)
 
+
+AnyPlan = DataPlan | PlanesPlan | ProductsPlan
 
 SAME = along(5, 3, pads=(1, 1))
 
@@ -90,7 +94,7 @@ PROBLEMS = {
     "depthwise": Conv(2, 19, 19, 19, (SAME, along(4, 3, pads=(1, 1)))),
     "depthwise, full vectors": Conv(1, 32, 32, 32, (SAME, along(17, 5, pads=(2, 2)))),
     "depthwise of strides and dilations": Conv(1, 17, 17, 17, (SAME, along(9, 4, 3, 2, (3, 2), 1))),
-    "depthwise, two blocks": Conv(1, 16, 16, 16, (along(3, 2), along(7, 150, pads=(80, 72)))),  # cut within a row
+    "depthwise, blocks cut a row": Conv(1, 16, 16, 16, (along(3, 2), along(7, 150, pads=(80, 72)))),  # cut within a row
     "depthwise, meeting nothing": Conv(1, 5, 5, 5, (along(2, 1, pads=(1, 0)), along(9, 3, pads=(5, 4)))),
     "groups of 6 to 10": Conv(1, 9, 54, 90, (along(2, 2), along(8, 3, pads=(1, 1)))),
     "groups of 8": Conv(1, 4, 32, 32, (along(7, 3, 2, pads=(1, 1)),)),
@@ -99,6 +103,15 @@ PROBLEMS = {
     "many images of few positions": Conv(37, 1, 16, 17, (along(2, 2, pads=(1, 0)), along(2, 2))),
     "a long row": Conv(1, 1, 6, 17, (along(120, 9, pads=(4, 4)),)),
     "nothing beside the pads": Conv(1, 1, 3, 17, (along(4, 3, pads=(2, 3)),)),
+    "17 and 3 channels": Conv(2, 1, 17, 3, (SAME, along(40, 3, 1, 2, (2, 2)))),
+    "3 and 17 channels of a stride": Conv(2, 1, 3, 17, (along(6, 5, 2, pads=(2, 1)), along(9, 4, 3, 1, (1, 2), 1))),
+    "4 and 19 channels, dilated": Conv(1, 1, 4, 19, (along(7, 3, 1, 2, (2, 2)), along(6, 3, 2, 3, (3, 2), 1))),
+    "3 and 16 channels, three axes": Conv(1, 1, 3, 16, (along(3, 2), SAME, along(4, 3, 2, pads=(1, 0)))),
+    "2 and 33 channels, one tap": Conv(2, 1, 2, 33, (along(6, 1), along(9, 1))),
+    "3 and 16 channels, a stride beyond": Conv(1, 1, 3, 16, (along(4, 2, 3, rest=2), along(5, 2, 5, rest=1))),
+    "groups along rows": Conv(2, 3, 9, 27, (along(9, 3, 2, pads=(1, 1)), along(40, 5, 1, 2, (4, 3)))),
+    "depthwise, two blocks": Conv(1, 3, 3, 3, (along(9, 17, pads=(8, 8)), along(20, 17, pads=(8, 8)))),
+    "patches": Conv(2, 1, 3, 300, (along(3, 4, 4), along(5, 4, 4))),
 }  # fmt: skip
 CASES = list(product(PROBLEMS, ROLES))
 NUMBERED = {case: at % DEALT for at, case in enumerate(CASES)}  # few numbers, as each has kernels of its own
@@ -128,14 +141,14 @@ class Small:
         seen: Gather = view_of(self.problem, [array.strides for array in self.operands], self.fresh().strides)
         return seen
 
-    def plans(self, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20) -> list[DataPlan]:
+    def plans(self, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20) -> list[AnyPlan]:
         """Return all plans there are, the cheapest first."""
         return plans_of(self.problem, self.operands, self.fresh(), isa, threads, l2_bytes)[1]
 
 
 def plans_of(
     problem: Problem, operands: Sequence[Array], out: Array, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20
-) -> tuple[Gather, list[DataPlan]]:
+) -> tuple[Gather, list[AnyPlan]]:
     """Return the view of a problem on arrays, and all plans there are, the cheapest first."""
     seen: Gather = view_of(problem, [array.strides for array in operands], out.strides)
     return seen, plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads)
@@ -178,28 +191,39 @@ def small(name: str, role: str, number: int) -> Small:
     return Small(words, lies, view, problem, operands, old, expected)
 
 
-def unlike(found: Sequence[DataPlan], number: int) -> list[DataPlan]:
-    """Return plans of kernels unlike one another, each of a height that a number deals."""
-    kinds: dict[Any, list[DataPlan]] = {}
-    for plan in sorted(found, key=lambda plan: plan.spec.rows):
-        spec = plan.spec
-        kinds.setdefault(
-            (spec.vectors, spec.narrow, spec.lanes_in_place, spec.exchanged, spec.window is None), []
-        ).append(plan)
+def unlike(found: Sequence[AnyPlan], number: int) -> list[AnyPlan]:
+    """Return plans of kernels unlike one another, each of a tile that a number deals."""
+    kinds: dict[Any, list[AnyPlan]] = {}
+    for plan in sorted(found, key=lambda plan: str(plan.spec)):
+        kinds.setdefault(kind_of(plan), []).append(plan)
     return [each[number % len(each)] for each in kinds.values()]
 
 
-def dealt(one: Small, number: int, threads: int = 1) -> DataPlan:
+def kind_of(plan: AnyPlan) -> Any:
+    """Return what plans share that differ in their tile's height alone; those of another body are all alike."""
+    spec = plan.spec
+    if isinstance(spec, DataSpec):
+        return spec.vectors, spec.narrow, spec.lanes_in_place, spec.exchanged, spec.window is None
+    return spec.body
+
+
+def dealt(one: Small, number: int, threads: int = 1) -> AnyPlan:
     """Return the plan that a number deals to a problem, instruction set by instruction set."""
     found = unlike(one.plans(ISAS[HOST[number // 3 % len(HOST)]], threads), number % 2)
     return found[number // 2 % len(found)]
 
 
-def recut(plan: DataPlan, view: Gather, threads: int = 1) -> Iterator[DataPlan]:
+def recut(plan: AnyPlan, view: Gather, threads: int = 1) -> Iterator[AnyPlan]:
     """Yield a plan cut in other ways: slabs of few positions or all, panels one by one or all, few parts and many.
 
     In every second way sums wait for more blocks of terms.
     """
+    if isinstance(plan, ProductsPlan):
+        yield from _products_recut(plan, view, threads)
+        return
+    if isinstance(plan, PlanesPlan):
+        yield from (replace(plan, parts=parts, threads=threads) for parts in {1, min(5, view.groups), view.groups})
+        return
     seen = view.seen(plan.spec)
     extents = [axis.extent for axis in seen.axes]
     panels = panels_of(seen, plan.spec)
@@ -214,3 +238,15 @@ def recut(plan: DataPlan, view: Gather, threads: int = 1) -> Iterator[DataPlan]:
         for at_once, parts in ((1, (1, 1, 1)), (panels, (seen.groups, panels, there)), (panels, (1, 1, min(5, there)))):
             blocks = (number + at_once) % 2 * (1 + number)
             yield replace(plan, slab=slab, panels=at_once, parts=parts, threads=threads, pass_blocks=blocks)
+
+
+def _products_recut(plan: ProductsPlan, view: Gather, threads: int) -> Iterator[ProductsPlan]:
+    """Yield a plan of products cut in other ways: slabs of one position of each phase, or all; tiles one by one."""
+    lines, last = view.axes[plan.spec.line], view.axes[-1]
+    width = plan.spec.product.width
+    for along, across in product((len(lines.phases), 3 * len(lines.phases), lines.extent), (1, 2, last.extent)):
+        slab = min(along, lines.extent), min(across * len(last.phases), last.extent)
+        there = slab_count(view, plan.spec, slab)
+        for parts, chunk in ((1, width), (min(5, there), 3 * width), (there, 64 * width)):
+            if there <= 2000:
+                yield replace(plan, slab=slab, chunk=chunk, block=chunk // width, parts=parts, threads=threads)

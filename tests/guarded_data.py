@@ -9,13 +9,13 @@ import faulthandler
 import json
 import sys
 from collections import Counter
-from itertools import islice
 from math import prod
 
 import numpy as np
 
 from classes import CLASSES, draw
 from convgrad.engines.llvm import isas
+from convgrad.plan.data.recipe import DataPlan
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order, from_canonical
@@ -74,7 +74,8 @@ def run_one(rng: np.random.Generator, name: str, seed: int, done: Counter[str]) 
         view, found = plans_of(problem, operands, out, isa, l2_bytes=1 << int(rng.integers(12, 21)))
         kinds = unlike(found, seed)
         plan = kinds[int(rng.integers(len(kinds)))]
-        plan = next(islice((plan, *recut(plan, view)), int(rng.integers(10)), None))
+        cuts = [plan, *recut(plan, view)]
+        plan = cuts[int(rng.integers(10)) % len(cuts)]
         words = f"{name} {problem} strides {strides} guard {'behind' if at_end else 'before'} {plan.words} {plan.cut}"
         print(words, flush=True)
         run_guarded(plan, problem, operands, out, at_end)
@@ -83,9 +84,11 @@ def run_one(rng: np.random.Generator, name: str, seed: int, done: Counter[str]) 
             assert now.array.tobytes() == before.tobytes(), f"an operand changed: {words}"
         assert all(p.intact() for p in placed), f"bytes around an array changed: {words}"
         done["placements"] += 1
-        done["in place"] += plan.spec.in_place
-        done["lanes in place"] += plan.spec.lanes_in_place
-        done["exchanged"] += plan.spec.exchanged
+        if isinstance(plan, DataPlan):
+            done["in place"] += plan.spec.in_place
+            done["lanes in place"] += plan.spec.lanes_in_place
+            done["exchanged"] += plan.spec.exchanged
+        done[plan.spec.body] += 1
     done["problems"] += 1
     done["strided"] += any(strided)
     done["accumulated"] += accumulate

@@ -21,7 +21,6 @@ from net import problems_of
 
 WIDE = "wide depthwise"  # layers whose kernels are strips, as a rule, where channels are neighbours
 LAYERS = {**CLASSES, BIAS: CLASSES["dense"], WIDE: Class((16, 17, 31, 40, 67), (1,), (1,), (2,), kernel=(2, 3, 3, 5))}
-TURN = (*NAMES, WIDE, WIDE)
 WAYS = {"to": False, "onto": True}  # whether a result is added to what is there
 SIZES = ((0, 200_000), (100_000, 1_000_000), (3_000_000, 6_000_000))  # multiply-adds: the last for several threads
 MOST_WEIGHTS = 30_000
@@ -35,10 +34,15 @@ class Family:
     seed: int
     directions: tuple[str, ...]
     with_bias: str
+    turn: tuple[str, ...] = (*NAMES, WIDE, WIDE)
 
 
 GRADIENTS = Family(81, ("BWD_W",), "BWD_WB")  # of weights and bias
 DATA = Family(82, ("FWD_D", "BWD_D", "FWD_B"), "FWD_B")
+FEW = Family(  # of whose channels few are met at a time: windows, planes, products
+    83, ("BWD_D", "FWD_D", "BWD_D", "FWD_B", "FWD_D"), "FWD_B",
+    ("depthwise", "grouped", WIDE, "thin source", "multiplied", "thin destination", "equal groups", "patches", "folded"),
+)  # fmt: skip
 
 # What no line of a drawn layer says: output padding, source positions behind the last that is met, taps apart.
 SAID = """
@@ -68,7 +72,7 @@ def drawn(number: int, family: Family = GRADIENTS) -> Iterator[str]:
     hands = Hands(rng)
     for at in range(number):
         if at % 2 == 0:
-            name = TURN[at // 2 % len(TURN)]
+            name = family.turn[at // 2 % len(family.turn)]
             conv, (way, other) = _layer(name, hands, rng), list(WAYS)[:: 1 - 2 * hands.deal("way", range(2))]
             operand, data = TYPES[hands.deal("operand", range(3))], hands.deal(f"data of {name}", range(2))
             output = (operand, "f32", *TYPES)[hands.deal("output", range(5))]

@@ -21,7 +21,7 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.engines.settings import count
 from convgrad.plan.machine import Isa
-from hash_problems import DATA, SAID, drawn, operands_and_out, problems
+from hash_problems import DATA, FEW, SAID, drawn, operands_and_out, problems
 
 FILE = Path(__file__).parent / "golden" / "hashes.txt"
 DONE, DIFFERS = 0, 1  # exit codes; 2 where nothing could be computed or read
@@ -71,11 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hashes.py", description="Print hashes of results, or compare with a file's.")
     parser.add_argument("-n", type=int, default=180, help="how many weight and bias gradients to draw (default 180)")
     parser.add_argument("-d", type=int, default=60, help="how many forwards and data gradients to draw (default 60)")
+    parser.add_argument("-f", type=int, default=200, help="how many of those of few channels to draw (default 200)")
     parser.add_argument("--against", metavar="FILE", type=Path, help="compute the problems of this file, and compare")
     options = parser.parse_args(arguments)
     try:
         if options.against is None:
-            print_hashes((*drawn(options.n), *drawn(options.d, DATA), *(SAID if options.d else ())))
+            said = SAID if options.d else ()
+            print_hashes((*drawn(options.n), *drawn(options.d, DATA), *said, *drawn(options.f, FEW)))
             return DONE
         expected = hashes_in(options.against)
         found = print_hashes(expected)

@@ -9,17 +9,20 @@ why. Wording is not in it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from convgrad import engines, notation
 from convgrad.engines.llvm.driver import module_of
-from convgrad.plan.data.recipe import DataPlan, DataSpec
+from convgrad.plan.data.planes import PlanesPlan
+from convgrad.plan.data.products import ProductsPlan
+from convgrad.plan.data.recipe import DataPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
-from convgrad.plan.recipe import KernelSpec, Plan
+from convgrad.plan.recipe import Plan
 from convgrad.plan.roles import dense_view, tables
 from convgrad.plan.tables import Schedule
 from convgrad.spec.check import check_attributes
@@ -60,7 +63,7 @@ def caught(problem: Problem, isa: Isa) -> str:
     """What a problem becomes on an instruction set."""
     plan = engines.plan_of(problem, Machine(isa), THREADS)
     made = tables(problem, dense_view(problem), plan)
-    values = _data_values(plan, made) if isinstance(plan, DataPlan) else _values(plan, made)
+    values = VALUES[type(plan)](plan, made)
     return f"{values} tables {_tables(made)} numbers {_numbers(made)} ir {_ir(plan.spec)}"
 
 
@@ -101,6 +104,42 @@ def _data_values(plan: DataPlan, made: Schedule) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
+def _products_values(plan: ProductsPlan, made: Schedule) -> str:
+    spec, tile, (data, weights) = plan.spec, plan.spec.product, plan.operands
+    words = {
+        "by": plan.strategy,
+        "tile": f"{tile.rows}x{tile.vectors}{'+1' * tile.narrow}",
+        "rows": f"{weights}:{tile.data}",
+        "lanes": f"{data}:{tile.weights}",
+        "out": spec.out,
+        "parts": plan.parts,
+        "slab": "x".join(map(str, plan.slab)),
+        "chunk": f"{plan.chunk}x{plan.block}",
+        "threads": plan.threads,
+        "height": plan.error_height,
+        "scratch": made.scratch_bytes,
+    }
+    return " ".join(f"{name}={value}" for name, value in words.items())
+
+
+def _planes_values(plan: PlanesPlan, made: Schedule) -> str:
+    spec = plan.spec
+    words = {
+        "by": plan.strategy,
+        "tile": f"{spec.results}x{spec.lines}x{spec.vectors}",
+        "parts": plan.parts,
+        "threads": plan.threads,
+        "height": plan.error_height,
+        "scratch": made.scratch_bytes,
+    }
+    return " ".join(f"{name}={value}" for name, value in words.items())
+
+
+VALUES: dict[type, Callable[[Any, Schedule], str]] = {
+    Plan: _values, DataPlan: _data_values, ProductsPlan: _products_values, PlanesPlan: _planes_values
+}  # fmt: skip
+
+
 def _tables(made: Schedule) -> str:
     named = sorted((NAMES.get(name, name), np.ascontiguousarray(table)) for name, table in made.tables.items())
     return _hash(f"{name} {table.dtype} {table.shape}".encode() + table.tobytes() for name, table in named)
@@ -111,7 +150,7 @@ def _numbers(made: Schedule) -> str:
 
 
 @cache
-def _ir(spec: KernelSpec | DataSpec) -> str:
+def _ir(spec: Any) -> str:
     return _hash([module_of(spec).encode()])
 
 

@@ -7,11 +7,31 @@ from itertools import product
 import numpy as np
 import pytest
 
-from convgrad.plan.data.recipe import DataPlan
+from convgrad.plan.data.planes import PLANES
+from convgrad.plan.data.products import PRODUCTS
+from convgrad.plan.data.recipe import POSITIONS
 from convgrad.plan.machine import ISAS
-from data_problems import CASES, DEALT, LIES, MIXED, NUMBERED, OPERATORS, PROBLEMS, ROLES, Small, dealt, recut, small
-from engine_helpers import HOST, run_plan
+from convgrad.spec.ordered import evaluate_in_order
+from data_problems import (
+    CASES,
+    DEALT,
+    LIES,
+    MIXED,
+    NUMBERED,
+    OPERATORS,
+    PROBLEMS,
+    ROLES,
+    AnyPlan,
+    Small,
+    dealt,
+    plans_of,
+    posed,
+    recut,
+    small,
+)
+from engine_helpers import HOST, empty, run_plan
 from guarded import run_guarded
+from hash_problems import shape_of
 from helpers import assert_same_bits
 from tiers import tiers
 
@@ -20,7 +40,7 @@ THREADS = (1, 2, 3, 8)
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
-def assert_plan(one: Small, plan: DataPlan, at_end: bool = True) -> None:
+def assert_plan(one: Small, plan: AnyPlan, at_end: bool = True) -> None:
     """Assert the bits of one plan, whose scratch is NaN before and among guard pages."""
     out = one.fresh()
     run_guarded(plan, one.problem, one.operands, out, at_end)
@@ -68,9 +88,25 @@ def test_the_table_is_wide() -> None:
     assert {one.lies for one in met} == set(LIES)
     assert {one.problem.operator for one in met} == set(OPERATORS.values())
     assert {one.problem.accumulate for one in met} == {True, False}
-    specs = [dealt(one, number).spec for one, number in zip(met, NUMBERED.values(), strict=True)]
+    plans = [dealt(one, number) for one, number in zip(met, NUMBERED.values(), strict=True)]
+    assert {plan.spec.body for plan in plans} == {POSITIONS, PLANES, PRODUCTS}
+    specs = [plan.spec for plan in plans if plan.spec.body == POSITIONS]
     for name in ("data", "weights", "out"):
         assert len({getattr(spec, name) for spec in specs}) >= 3, name
     for name in ("narrow", "in_place", "lanes_in_place", "exchanged", "pairs"):
         assert {getattr(spec, name) for spec in specs} == {True, False}, name
     assert {str(spec.isa) for spec in specs} == set(HOST)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_stride_of_one_channel_is_of_no_meaning(number: int) -> None:
+    """Even where it is that of positions, so that the terms of neighbouring taps seem to follow one another."""
+    one = posed(PROBLEMS["1 and 1 channels"], ROLES[number], False, ("f32", "f32"), "NCX OIX")
+    size = shape_of(one, one.operands[0])[-1]
+    apart = np.random.default_rng(number).integers(-4, 5, (3, size, 3)).astype(np.float32)
+    data = np.lib.stride_tricks.as_strided(apart, (3, 1, size), (apart.strides[0], 12, 12))
+    weights = np.arange(1, 5, dtype=np.float32).reshape(1, 1, 4)
+    expected = np.ascontiguousarray(evaluate_in_order(one, [data, weights]))
+    for plan in plans_of(one, [data, weights], empty(one), ISAS[HOST[0]])[1]:
+        got = run_plan(plan, one, [data, weights], empty(one))
+        assert_same_bits(np.ascontiguousarray(got), expected, str(plan))

@@ -16,6 +16,8 @@ from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module
 from convgrad.engines.llvm.strip import strip
 from convgrad.engines.llvm.tile import tile
+from convgrad.plan.data.planes import PlanesSpec
+from convgrad.plan.data.products import ProductsSpec
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import GROUPS, ITEMS, NEITHER, STRIP, TERMS, TILE, KernelSpec, Read, Tile
@@ -41,6 +43,12 @@ def data_spec(isa: str, rows: int, vectors: int, fmt: str = "f32", lies: str = I
     """The kernel of a forward or a data gradient whose operands and output lie alike."""
     place = fmt == "f32" and lies == ITEMS
     return DataSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, lies, lies, lies, place, **rest)
+
+
+def products_spec(isa: str, fmt: str, lies: str) -> ProductsSpec:
+    """The kernel of few results whose operands and output lie alike."""
+    product = DataSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, lies, lies, ITEMS, False, False, True)
+    return ProductsSpec(product, fmt, 4, 2, lies)
 
 
 def strip_of(isa: str, tile: Tile, slide: int, fmt: str = "f32") -> KernelSpec:
@@ -83,7 +91,8 @@ def test_golden_strip() -> None:
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
 OURS = re.compile(
     r"(task|tile\d+(_\d)?|strip|carry|gather|finish(_line)?|pack_(rows|lanes)(_item)?|clear|_GLOBAL_OFFSET_TABLE_"
-    r"|box|runs|tiles|climb|pack_(weights|line|bias))"
+    r"|box|runs|tiles|climb|pack_(weights|lines?|bias)"
+    r"|ready|products|lines|slab|line|listed|phase|ordered|written|plane|tile_[a-z]+)"
 )
 
 
@@ -93,7 +102,9 @@ def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
     packed = (spec_under(isa, shape, lanes, fmt, lies) for lies, shape, lanes in ways)
     strips = (strip_of(isa, Tile(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
     positions = (data_spec(isa, 5, 2, fmt, lies) for lies in (ITEMS, TERMS, NEITHER))
-    for spec in chain(packed, strips, positions):
+    products = (products_spec(isa, fmt, lies) for lies in (ITEMS, TERMS, NEITHER))
+    planes = (PlanesSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 2),)
+    for spec in chain(packed, strips, positions, products, planes):
         text = jit.assembly(module_of(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
         named = set(re.findall(r"(?<![.\w])([A-Za-z_]\w*)@(?:PLT|GOT\w*)", text))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convgrad.plan.stretches import Part, parts, uncut
+from convgrad.plan.stretches import Part, parts, phases, uncut
 from convgrad.spec.geometry import Axis
 from helpers import within
 
@@ -58,7 +58,8 @@ def test_parts_hold_each_position_and_each_existing_tap_once(role: str, axis: Ax
 @given(axis=AXES)
 def test_uncut_parts_hold_what_exists_and_what_does_not(role: str, axis: Axis) -> None:
     """Their first position's furthest tap and their last one's nearest are within, so what lies between them is."""
-    found, extent = uncut(axis, role), axis.src if role == "dst" else axis.dst
+    extent = axis.src if role == "dst" else axis.dst
+    found = uncut(phases(axis, role), extent)
     positions = [q for part in found for q in part.positions]
     assert sorted(positions) == list(range(axis.dst if role == "dst" else axis.src))
     together = {at: met for part in found for at, met in said(part).items()}
