@@ -1,11 +1,12 @@
 """Measure what threads are worth after a rest: calls on one thread and on two, some time without calls before each.
 
 python benchmarks/after_a_rest.py -o after_a_rest.csv
+python benchmarks/after_a_rest.py --role forward "data gradient" --busy 0 -o after_a_rest_data.csv
 
-A cell is a layer, a gap, and how many other processes are busy. Its calls come in blocks, one thread and two in turns,
-and a call on two threads is held against the median of the blocks on one thread beside its own, so that a slow second
-hurts both. Where there is no gap, the first call of a block does not count. Calls on one thread held against the same
-median tell what the machine does by itself.
+A cell is a role, a layer, a gap, and how many other processes are busy. Its calls come in blocks, one thread and two
+in turns, and a call on two threads is held against the median of the blocks on one thread beside its own, so that a
+slow second hurts both. Where there is no gap, the first call of a block does not count. Calls on one thread held
+against the same median tell what the machine does by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import argparse
 import csv
 import time
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -35,21 +37,26 @@ BLOCK, BLOCKS = 10, 20
 SLOW, FAST = 1.4, 0.8  # times as long as one thread
 
 
-class Call:
-    """A weight gradient into an array of the caller's, ready to be timed."""
+ROLES = ("weight gradient", "forward", "data gradient")
 
-    def __init__(self, batch: int, extent: int, inner: int, outer: int) -> None:
+
+class Call:
+    """A call into an array of the caller's, ready to be timed."""
+
+    def __init__(self, role: str, batch: int, extent: int, inner: int, outer: int) -> None:
         rng = np.random.default_rng(0)
-        self.src = rng.standard_normal((batch, extent, extent, inner), np.float32)
-        self.diff_dst = rng.standard_normal((batch, extent, extent, outer), np.float32)
-        self.out = np.empty((3, 3, inner, outer), np.float32)
+        shapes = ((batch, extent, extent, inner), (3, 3, inner, outer), (batch, extent, extent, outer))
+        src, weights, dst = (rng.standard_normal(shape, np.float32) for shape in shapes)
+        self.run, self.operands, self.out = {
+            "weight gradient": (convgrad.convolution_backward_weights, (src, dst, weights.shape), weights),
+            "forward": (convgrad.convolution, (src, weights), dst),
+            "data gradient": (partial(convgrad.convolution_backward_data, dst_shape=src.shape), (dst, weights), src),
+        }[role]
 
     def milliseconds(self, threads: int) -> float:
         """Return how long a call takes."""
         begin = time.perf_counter()
-        convgrad.convolution_backward_weights(
-            self.src, self.diff_dst, self.out.shape, auto_pad="same_upper", out=self.out, threads=threads
-        )
+        self.run(*self.operands, auto_pad="same_upper", out=self.out, threads=threads)
         return 1e3 * (time.perf_counter() - begin)
 
 
@@ -90,22 +97,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Measure what threads are worth after a rest.")
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 2], help="numbers of other busy processes")
+    parser.add_argument("--role", choices=ROLES, nargs="+", default=ROLES[:1])
     options, rows = parser.parse_args(arguments), []
     print(f"{cpu_model()}, {len(usable_cores())} cores; {SLOW} and {FAST} are times one thread")
-    for others in options.busy:
-        for name, sizes in LAYERS.items():
-            call = Call(*sizes)
-            for gap_ms in GAPS_MS:
-                with busy(others):
-                    found = cell(call, gap_ms, max(5, min(BLOCKS, 2000 // (BLOCK * max(gap_ms, 1)))))
-                rows.append({"busy": others, "layer": name, "gap_ms": gap_ms, **found, "processor": cpu_model()})
-                print(
-                    f"busy {others}  {name:14} gap {gap_ms:3} ms"
-                    f"  one {found['one_ms']:6.3f}  two {found['two_ms']:6.3f}"
-                    f"  ratio {found['ratio']:.2f} (worst {found['worst']:.2f})"
-                    f"  slow {found['slow']:6.1%} (one thread {found['slow_one']:.1%})  fast {found['fast']:6.1%}",
-                    flush=True,
-                )
+    for others, role, (name, sizes) in product(options.busy, options.role, LAYERS.items()):
+        call = Call(role, *sizes)
+        for gap_ms in GAPS_MS:
+            with busy(others):
+                found = cell(call, gap_ms, max(5, min(BLOCKS, 2000 // (BLOCK * max(gap_ms, 1)))))
+            which = {"busy": others, "role": role, "layer": name, "gap_ms": gap_ms}
+            rows.append({**which, **found, "processor": cpu_model()})
+            print(
+                f"busy {others}  {role}  {name:14} gap {gap_ms:3} ms"
+                f"  one {found['one_ms']:6.3f}  two {found['two_ms']:6.3f}"
+                f"  ratio {found['ratio']:.2f} (worst {found['worst']:.2f})"
+                f"  slow {found['slow']:6.1%} (one thread {found['slow_one']:.1%})  fast {found['fast']:6.1%}",
+                flush=True,
+            )
     if options.output:
         with options.output.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(rows[0]))

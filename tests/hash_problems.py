@@ -41,7 +41,8 @@ GRADIENTS = Family(81, ("BWD_W",), "BWD_WB")  # of weights and bias
 DATA = Family(82, ("FWD_D", "BWD_D", "FWD_B"), "FWD_B")
 FEW = Family(  # of whose channels few are met at a time: windows, planes, products
     83, ("BWD_D", "FWD_D", "BWD_D", "FWD_B", "FWD_D"), "FWD_B",
-    ("depthwise", "grouped", WIDE, "thin source", "multiplied", "thin destination", "equal groups", "patches", "folded"),
+    ("depthwise", "grouped", WIDE, "thin source", "multiplied", "thin destination", "equal groups", "patches",
+     "folded"),
 )  # fmt: skip
 
 # What no line of a drawn layer says: output padding, source positions behind the last that is met, taps apart.

@@ -101,8 +101,9 @@ def _planned(one: Costs, problem: Problem, view: Gather, machine: Machine, threa
             in_slabs[cut.slab] = costs(view, machine, one.spec, cut.slab)
         timed.append((time_ns(in_slabs[cut.slab], view, machine, cut, threads), cut))
     time, cut = min(timed, key=lambda each: each[0])
+    strategy = "windows" if one.spec.window else "positions"
     return DataPlan(
-        strategy="windows" if one.spec.window else "positions", spec=one.spec, operands=_operands(problem, one.spec), slab=cut.slab, panels=cut.panels,
+        strategy=strategy, spec=one.spec, operands=_operands(problem, one.spec), slab=cut.slab, panels=cut.panels,
         pass_blocks=cut.pass_blocks,
         parts=cut.parts, threads=min(threads, cut.tasks), error_height=height_of(problem), time_ms=time / 1e6,
     )  # fmt: skip
