@@ -77,6 +77,7 @@ LOADS_CYCLES = Rate(0.58, "cycles", BY_HAND, "a load of a row's item; a vector o
 LINE_CYCLES = Rate(1.2, "cycles", BY_HAND, "a line that comes from the second cache,")
 AGAIN_TAPS = Count(8, "taps", BY_HAND, "at most, find it in the first again")
 IN_PLACE_CROWDED = Rate(1.15, "times", BY_HAND, "longer, where rows in place lie apart and taps meet them again")
+CROWDED_BYTES = Count(1024, "bytes", BY_HAND, "apart: of a cache of 64 lines a way four sets are met")
 CROWDING_CHANNELS = Count(64, "channels", BY_HAND, "or fewer of the rows do not crowd the sets of a cache")
 TAPS_LOAD_CYCLES = Rate(0.52, "cycles", BY_HAND, "a load of a tile of several taps")
 GROUPS_FULL = Rate(0.65, "of the registers", BY_HAND, "with more sums, tiles of groups are slower,")
@@ -148,9 +149,7 @@ WINDOW_OTHERS = Count(4, "registers", BY_HAND, "that are neither sums nor weight
 WINDOW_WEIGHTS = Count(48, "weights", BY_HAND, "of each lane, of taps that are unrolled,")
 WINDOW_CYCLES = Rate(40.0, "cycles", BY_HAND, "to begin a window,")
 WINDOW_ROW_CYCLES = Rate(2.0, "cycles", BY_HAND, "to finish a vector of its sums,")
-WINDOW_ALONE = Rate(
-    1.06, "times", BY_HAND, "longer, where a vector of as many groups in place has neighbours that other panels meet"
-)
+WINDOW_ALONE = Rate(1.1, "times", BY_HAND, "longer, where a vector of groups in place is not met with its neighbour")
 WINDOW_FINISH_NS = Rate(0.25, "ns", BY_HAND, "an output, where those of full rows of lanes lie together,")
 WINDOW_RUN_CYCLES = Rate(10.0, "cycles", BY_HAND, "to begin a row of taps")
 WINDOW_VECTORS = Count(4, "vectors", BY_HAND, "of channels that lanes are picked from,")

@@ -8,7 +8,7 @@ from itertools import product
 
 from convgrad.formats import BF16, F32
 from convgrad.plan import rates
-from convgrad.plan.data.cost import Costs, costs, runs_along, time_ns
+from convgrad.plan.data.cost import Costs, costs, crowded, runs_along, time_ns
 from convgrad.plan.data.cuts import cuts, reached_bytes
 from convgrad.plan.data.planes import PlanesPlan, planes
 from convgrad.plan.data.products import ProductsPlan, products
@@ -67,6 +67,8 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = lies(view, *names)
     places = PLACES.get(names[0], (False,)) if data == ITEMS else (False,)
+    if data == ITEMS and crowded(view):
+        places = (True, False)
     if reached_bytes(view, [1] * len(view.axes)) > rates.SLAB_BYTES:  # too far apart to be packed
         places = (True,)
     f32 = problem.operand_format is F32

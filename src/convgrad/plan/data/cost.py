@@ -56,6 +56,8 @@ def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] 
     compute = view.groups * sum(of_width[v] for v in widths) * cycle_ns
     if spec.in_place and spec.data != ITEMS:
         compute *= rates.TERMS_APART
+    elif spec.in_place and crowded(view):
+        compute *= rates.IN_PLACE_CROWDED
     elif spec.in_pairs:
         compute *= rates.WORDS
     results = view.positions * view.groups * view.results
@@ -65,6 +67,13 @@ def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] 
     if spec.lanes_in_place:
         weights = 0.0
     return Costs(spec, compute, finish, data, weights)
+
+
+def crowded(view: Gather) -> bool:
+    """Tell whether what positions of a group meet crowds few sets of the first cache, where taps meet it again."""
+    last = view.axes[-1]
+    few = view.groups > 1 and last.data % rates.CROWDED_BYTES == 0 and view.terms * view.data[1] < rates.CROWDED_BYTES
+    return few and view.taps > 1
 
 
 def _of_window(view: Gather, machine: Machine, spec: DataSpec, compute: float) -> Costs:
