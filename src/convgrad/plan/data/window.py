@@ -72,7 +72,9 @@ def _window(view: Gather, isa: Isa, groups: int, vectors: int, parts: Sequence[P
     )  # fmt: skip
     met = [window.channels(isa.lanes, v) for v in range(vectors)]
     over = any(each.start + ceil(len(each) / isa.lanes) * isa.lanes > groups * view.terms for each in met)
-    return replace(window, masked=over or view.groups % groups > 0)
+    rest = view.groups % groups * view.results
+    alone = vectors > 1 and rest == isa.lanes  # a full vector, which tiles of one take
+    return replace(window, masked=over or (rest > 0 and not alone))
 
 
 def cycles(view: Gather, spec: DataSpec, slab: Sequence[int]) -> float:
