@@ -18,6 +18,7 @@ from engine_helpers import HOST, Array, empty, run_plan
 from engine_runs import refuse_numpy
 from guarded_data import NAMES, conv_of
 from hash_problems import lying
+from tiers import tiers
 
 SHARED = 12  # seeds that share types, layouts and an instruction set are so many apart, and share kernels
 QUICK = [seed for seed in range(180) if seed % SHARED in (0, 2, 7, 9)]  # all types, both words, both instruction sets
@@ -88,7 +89,7 @@ def assert_adjoint(seed: int) -> None:
     _counts.update(problems=1, transposed=transposed, nonzero=found["weights"] != 0, **{types[0]: 1})
 
 
-@pytest.mark.parametrize("seed", QUICK)
+@tiers("seed", QUICK, every=3)
 def test_adjoint(seed: int) -> None:
     assert_adjoint(seed)
 

@@ -15,6 +15,7 @@ import convgrad
 from convgrad.cli import parser
 from convgrad.spec.operators import OPERATORS, Operator
 from pages import DOCS, FEATURES, PAGES, coverage
+from tiers import tiers
 
 COVERAGE = [
     [cell.strip() for cell in line.split("|")]
@@ -39,7 +40,7 @@ def test_coverage_is_all_green() -> None:
     assert all(green == total for green, total in cells)
 
 
-@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: f"{op.name}-{len(op.operands)}-{op.operands[-1].name}")
+@tiers("op", OPERATORS, every=3)
 def test_the_coverage_page_says_what_is_so(op: Operator) -> None:
     """Of each cell that the page has, every seventh combination; all of them in the long tier, where it is made."""
     row = next(r for r in COVERAGE if r[1] == op.name and r[2] == ", ".join(op.generations))

@@ -62,7 +62,7 @@ def as_layout(array: Array, layout: str) -> Array:
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if layout == "NXC" else array
 
 
-@pytest.mark.parametrize("line", LINES)
+@tiers("line", LINES, every=3)
 def test_lines_under_every_plan(line: str) -> None:
     one, operands = operands_for(line)
     expected = evaluate_in_order(one, operands)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from convgrad.spec.problem import problem_of
 from convgrad.verify.fill import Kind
 from engine_helpers import HOST, SMALL, Array, digest
 from engine_runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
+from tiers import tiers
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 
@@ -174,7 +175,7 @@ def hash_chunk(
         assert_one_hash(conv, number, types, threads, monkeypatch, accumulate=number % 3 == 1)
 
 
-@classes
+@tiers("name", list(CLASSES), every=2)
 def test_one_hash(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hash_chunk(name, 0, (2, 1), QUICK_THREADS, PAIRS[0], monkeypatch)
 

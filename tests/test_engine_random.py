@@ -97,12 +97,12 @@ def run_chunk(seed: int, kind: Kind, count: int, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("seed", range(QUICK))
 def test_normal_numbers_keep_the_bound(seed: int, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
-    record_property("largest error over bound", run_chunk(seed, "normal", 100, monkeypatch))
+    record_property("largest error over bound", run_chunk(seed, "normal", 50, monkeypatch))
 
 
 @pytest.mark.parametrize("seed", range(QUICK))
 def test_integers_give_the_bits_of_the_oracle(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_chunk(seed, "integers", 67, monkeypatch)
+    run_chunk(seed, "integers", 33, monkeypatch)
 
 
 @pytest.mark.long

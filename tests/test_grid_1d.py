@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from tiers import tiers
 
 
 def problems() -> Iterator[tuple[int, ...]]:
@@ -76,7 +77,7 @@ def check(problem: tuple[int, ...]) -> int:
     return compared
 
 
-@pytest.mark.parametrize("extent", range(1, 13))
+@tiers("extent", range(1, 13), every=2)
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 def test_every_problem(extent: int, every: int) -> None:
     """All in the long tier; of each extent every thirteenth before, which is prime to every attribute's values."""

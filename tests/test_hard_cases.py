@@ -37,11 +37,12 @@ from hard_cases import (
     plain,
     solve,
 )
+from tiers import tiers
 
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: r.id)
+@tiers("row", ROWS, every=3)
 def test_integers(row: Row) -> None:
     """``out`` is filled with NaN, or left away."""
     for fmt in row.types:

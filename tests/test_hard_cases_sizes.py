@@ -7,6 +7,7 @@ import pytest
 
 from convgrad.formats import FORMATS
 from hard_cases import Array, Row, Shape, answer, assert_same, axes_of, integers, plain, solve, threads_too, up
+from tiers import tiers
 
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 
@@ -46,7 +47,7 @@ def windows(src: Array, row: Row) -> tuple[Row, Array]:
 
 
 @threads_too
-@pytest.mark.parametrize("row", BIG, ids=lambda r: r.id)
+@tiers("row", BIG, every=3)
 def test_big_sources(row: Row, threads: int | None) -> None:
     src = overlapping(row.src)
     small, gathered = windows(src, row)

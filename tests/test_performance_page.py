@@ -21,5 +21,7 @@ def test_the_table_is_of_the_committed_runs() -> None:
     assert table in page
     assert summary("--by-class", "wgrad_f32_classes.csv") in page
     assert summary("--by-suite", *(f"data_f32_run{run}.csv" for run in (1, 2, 3))) in page
+    assert summary("--by-suite", *(f"few_f32_{run}.csv" for run in ("run1", "run2", "run3", "ncx"))) in page
+    assert summary("--by-suite", *(f"lagging_f32_run{run}.csv" for run in (1, 2, 3))) in page
     one_thread = summary("wgrad_f32_1thread.csv")
     assert "| f32 NXC | 52 | 1.49 | 0.93 (vgg16_4_2) |" in one_thread

@@ -34,12 +34,12 @@ def _normal(seed: int, count: int) -> None:
 
 @pytest.mark.parametrize("seed", range(QUICK_SEEDS))
 def test_integers_give_the_bits_of_the_oracle(seed: int) -> None:
-    _integers(seed, 100)
+    _integers(seed, 50)
 
 
 @pytest.mark.parametrize("seed", range(QUICK_SEEDS))
 def test_normal_numbers_keep_the_bound(seed: int) -> None:
-    _normal(seed, 250)
+    _normal(seed, 100)
 
 
 @pytest.mark.long
