@@ -44,6 +44,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_one_hash_whatever_computes_it(digits: ModuleType) -> None:
     done = run("--hash")
     assert done.returncode == 0, done.stderr

@@ -83,7 +83,7 @@ def run_chunk(name: str, seed: int, kind: Kind, count: int, monkeypatch: pytest.
     return max(shares)
 
 
-@classes
+@tiers("name", list(CLASSES), every=2)
 def test_integers_give_the_bits_of_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run_chunk(name, quick_seed(name), "integers", QUICK, monkeypatch)
 

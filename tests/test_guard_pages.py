@@ -23,8 +23,8 @@ from engine_helpers import HOST
 from guarded import CACHE_LINE, Guarded, Placed
 
 PROBLEMS = 50  # of a child
-QUICK, LONG = range(2), range(100, 200)
-DATA, DATA_LONG = range(2), range(100, 160)  # each of half as many problems
+QUICK, LONG = range(1), range(100, 200)
+DATA, DATA_LONG = range(1), range(100, 160)  # each of half as many problems
 _done: Counter[str] = Counter()
 _data: Counter[str] = Counter()
 

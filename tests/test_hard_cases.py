@@ -42,7 +42,7 @@ from tiers import tiers
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 
 
-@tiers("row", ROWS, every=3)
+@tiers("row", ROWS, every=5)
 def test_integers(row: Row) -> None:
     """``out`` is filled with NaN, or left away."""
     for fmt in row.types:

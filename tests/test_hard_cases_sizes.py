@@ -47,7 +47,7 @@ def windows(src: Array, row: Row) -> tuple[Row, Array]:
 
 
 @threads_too
-@tiers("row", BIG, every=3)
+@tiers("row", BIG, every=4)
 def test_big_sources(row: Row, threads: int | None) -> None:
     src = overlapping(row.src)
     small, gathered = windows(src, row)
