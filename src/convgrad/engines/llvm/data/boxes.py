@@ -13,7 +13,7 @@ from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import stored, widen
 from convgrad.engines.llvm.data import pack
 from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, PART_BYTES, SLAB_BYTES, along, arguments
-from convgrad.engines.llvm.data.finish import finish
+from convgrad.engines.llvm.data.finish import NO_BIAS, finish
 from convgrad.engines.llvm.data.runs import runs
 from convgrad.engines.llvm.data.tile import climb, tile
 from convgrad.engines.llvm.data.window import rows_of_taps, window
@@ -25,7 +25,6 @@ from convgrad.plan.rates import MOST_AHEAD_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
-NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
 
 
 def bodies(module: Module, spec: DataSpec) -> None:

@@ -11,6 +11,8 @@ from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 
+NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
+
 
 def finish(module: Module, spec: DataSpec) -> None:
     """Emit ``finish``: out[row, lane] = round(sum + 0 + bias[lane] [+ old]), of ``rows`` rows from ``skip`` on.

@@ -7,7 +7,7 @@ from itertools import product
 
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
-from convgrad.engines.llvm.data.finish import total
+from convgrad.engines.llvm.data.finish import NO_BIAS, total
 from convgrad.engines.llvm.data.pack import taken
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.finish import put
@@ -19,7 +19,6 @@ from convgrad.plan.recipe import F32_BYTES
 ENTRY_BYTES, NODE_BYTES, OUTER_BYTES, PART_BYTES, TASK_BYTES = (
     8 * len(names) for names in (ENTRY, NODE, OUTER, PART, TASK)
 )
-NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
 WHOLE, LANES, LINES = "whole", "lanes", "lines"  # of a tile's outputs all taps exist; of its lines; of none surely
 FAR = 1 << 62
 COUNTED = 5  # that a list is told by

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.data import gathered, pack
-from convgrad.engines.llvm.data.finish import finish
+from convgrad.engines.llvm.data.finish import NO_BIAS, finish
 from convgrad.engines.llvm.data.tile import climb, tile
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.panels import by_width
@@ -19,7 +19,6 @@ from convgrad.plan.recipe import F32_BYTES, ITEMS
 
 TASK_BYTES, SLAB_BYTES, PART_BYTES, END_BYTES = (8 * len(names) for names in (TASK, SLAB, PART, END))
 NOTHING = -1
-NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
 _ADDRESSES = frozenset((*CALL, *FIRST_TABLES, *TABLES))
 
 
@@ -114,7 +113,6 @@ def _pack_lines(module: Module, spec: ProductsSpec) -> None:
         to = f.at(f.to, pack.taken(f, one, term.index, a.terms) * (one.width * F32_BYTES))
         with f.loop(whole, source=term.source, to=to) as panel:
             for v in range(one.vectors):
-                #                f.prefetch(f.at(f.at(panel.source, a.weights_term), v * lanes * size))
                 f.store(
                     widen(f, one.operand, f.load(kind, panel.source, v * lanes * size)), panel.to, v * lanes * F32_BYTES
                 )
