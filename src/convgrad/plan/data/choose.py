@@ -67,8 +67,8 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = lies(view, *names)
     places = PLACES.get(names[0], (False,)) if data == ITEMS else (False,)
-    if data == ITEMS and crowded(view):
-        places = (True, False)
+    if crowded(view) and False not in places:
+        places = (*places, False)
     if reached_bytes(view, [1] * len(view.axes)) > rates.SLAB_BYTES:  # too far apart to be packed
         places = (True,)
     f32 = problem.operand_format is F32
