@@ -7,6 +7,7 @@ from math import prod
 
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan.machine import Isa
+from convgrad.plan.rates import WINDOW_OTHERS
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
 
 POSITIONS = "positions"  # the body: rows are output positions, lanes results
@@ -127,6 +128,10 @@ class DataSpec:
     def pitch(self) -> int:
         """Lanes of a panel, whether or not all of them are results."""
         return self.vectors * self.isa.lanes
+
+    def holds(self, window: Window, rows: int, size: int, vectors: int) -> bool:
+        """Whether registers hold the weights of so many taps beside the sums of a window."""
+        return (size * window.terms + rows) * vectors + WINDOW_OTHERS <= self.isa.registers
 
     @property
     def tile_bytes(self) -> int:

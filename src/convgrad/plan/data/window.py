@@ -105,7 +105,7 @@ def _row_cycles(spec: DataSpec, rows: int, taps: int) -> float:
         times, taps = divmod(taps, size)
         products = rows * size * window.terms * spec.vectors
         met = min(window.reach(rows, size), rows * size) * spec.vectors
-        held = (size * window.terms + rows) * spec.vectors + rates.WINDOW_OTHERS <= spec.isa.registers
+        held = spec.holds(window, rows, size, spec.vectors)
         of_a_vector = ceil(window.groups * window.terms / spec.vectors / spec.isa.lanes)
         loads = met * of_a_vector + (0 if held else products)
         spread = met * window.terms * of_a_vector if window.results * window.terms > 1 else 0

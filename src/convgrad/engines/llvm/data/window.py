@@ -23,7 +23,6 @@ from convgrad.plan.data.fields import BLOCK, PART, WINDOW_RUN
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.data.recipe import Window as Numbers
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.rates import WINDOW_OTHERS
 from convgrad.plan.recipe import F32_BYTES
 
 Values = dict[str, Value]
@@ -82,7 +81,7 @@ class Window(Tile):
             x, met = f.at(x, f.row_step * (self.rows - 1)), met + f.met_step * (self.rows - 1)
             unit, step = (f.value(0) - each for each in (unit, step))
         state = {"x": x, "w": f.at(f.weights, w), "met": met, **sums}
-        if n.sizes == (1,) or len(n.sizes) > 1 or n.guarded:
+        if len(n.sizes) > 1 or n.guarded:
             for size in n.sizes:
                 rounds = f.op("i64", f"udiv {left}, {size}")
                 with f.loop(rounds, **state) as many:
@@ -161,7 +160,7 @@ class Window(Tile):
             vector = (tap * n.tap_step * n.terms + term) * self.spec.vectors + v
             return f.load(self.kind, place, vector * self.spec.isa.lanes * F32_BYTES)
 
-        if (size * n.terms + self.rows) * self.vectors + WINDOW_OTHERS > self.spec.isa.registers:
+        if not self.spec.holds(n, self.rows, size, self.vectors):
             return lambda: partial(load, self.hidden(place))
         held = {each: load(place, *each) for each in product(range(size), range(n.terms), range(self.vectors))}
         return lambda: lambda *which: held[which]
