@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 
@@ -106,7 +107,7 @@ class Gather:
         assert other is not None, "kernels exchange rows and lanes where a view can"
         return other
 
-    @property
+    @cached_property
     def with_merged_groups(self) -> Gather:
         """Return the same sums with the results of all groups as one's; the last axis is cut into phases only."""
         *outer, last = self.axes
@@ -117,7 +118,7 @@ class Gather:
             axes=(*outer, alone), weights=(group, group if self.results == 1 else item, term),
         )  # fmt: skip
 
-    @property
+    @cached_property
     def exchanged(self) -> Gather | None:
         """Return the same sums with results as positions and positions as results, those of an image a group.
 
