@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.view import Ints
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.view import Ints, wrapped
 
 Table = Ints | NDArray[np.int32]
 
@@ -24,3 +26,18 @@ class Schedule:
     kept_bytes: int  # of sums of units, which all threads share,
     counters: int  # words before them that begin as 0
     table_bytes: int
+
+
+def table_of(rows: Sequence[Sequence[int]]) -> Ints:
+    """Return rows of integers as a table that kernels read: of 64 bits, wrapped around."""
+    return np.array([[wrapped(word) for word in row] for row in rows], np.int64)
+
+
+def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Return where pieces of such sizes begin, each with a line of the caches, and the bytes of all.
+
+    >>> placed({"sums": 65, "runs": 8})
+    ({'sums': 0, 'runs': 128}, 192)
+    """
+    at = [0, *accumulate(-(-size // LINE_BYTES) * LINE_BYTES for size in sizes.values())]
+    return dict(zip(sizes, at[:-1], strict=True)), at[-1]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import accumulate
 from math import prod
-
-import numpy as np
 
 from convgrad.plan.data.fields import CALL
 from convgrad.plan.data.planes import PlanesPlan
@@ -14,9 +11,8 @@ from convgrad.plan.data.view import Gather
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.stretches import Part
-from convgrad.plan.tables import Schedule
+from convgrad.plan.tables import Schedule, placed, table_of
 from convgrad.plan.tasks import parts as evenly
-from convgrad.plan.view import wrapped
 
 TABLES = ("tasks", "parts")
 NUMBERS = (
@@ -59,10 +55,7 @@ def schedule(view: Gather, plan: PlanesPlan, accumulates: bool) -> Schedule:
         numbers |= {f"axis{at}.{word}": value for word, value in zip(ALONG, values, strict=True)}
         rows.extend(_part(view, at, part) for part in parts)
     tasks = [(first, end - first) for first, end in evenly(view.groups, plan.parts)]
-    tables = {
-        name: np.array([[wrapped(word) for word in row] for row in table], np.int64)
-        for name, table in (("tasks", tasks), ("parts", rows))
-    }
+    tables = {"tasks": table_of(tasks), "parts": table_of(rows)}
     most = max(count for _, count in tasks)
     outer = prod(axis.kernel for axis in view.axes[:-2])
     result_bytes = view.taps * view.terms * F32_BYTES
@@ -71,10 +64,10 @@ def schedule(view: Gather, plan: PlanesPlan, accumulates: bool) -> Schedule:
         "outer_at": outer * 8 * len(OUTER), "entries_at": view.taps * view.terms * 8 * len(ENTRY),
         "nodes_at": (order.blocks + 1) * 8 * len(NODE),
     }  # fmt: skip
-    at_bytes = [0, *accumulate(-(-size // LINE_BYTES) * LINE_BYTES for size in sizes.values())]
+    places, size = placed(sizes)
     group, item, term = view.weights
     numbers |= {
-        **dict(zip(sizes, at_bytes[:-1], strict=True)),
+        **places,
         "task_count": len(tasks), "results": view.results, "terms": view.terms, "taps": view.taps,
         "result_bytes": result_bytes, "data_group": view.data[0], "data_item": view.data[1],
         "out_group": view.out[0], "out_item": view.out[1],
@@ -82,8 +75,9 @@ def schedule(view: Gather, plan: PlanesPlan, accumulates: bool) -> Schedule:
         "number_share": order.lines_a_block, "accumulate": int(accumulates), "extent": last.extent, "met": last.met,
         "line_met": lines.met,
     }  # fmt: skip
-    size = at_bytes[-1] + 4 * LINE_BYTES
-    return Schedule(tables, numbers, (0, 0), size, 0, 0, sum(table.nbytes for table in tables.values()))
+    return Schedule(
+        tables, numbers, (0, 0), size + 4 * LINE_BYTES, 0, 0, sum(table.nbytes for table in tables.values())
+    )
 
 
 def _part(view: Gather, at: int, part: Part) -> tuple[int, ...]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from math import prod
-
-import numpy as np
 
 from convgrad.plan.data.cuts import slabs, within
 from convgrad.plan.data.fields import RUN, fields
@@ -18,9 +16,8 @@ from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 from convgrad.plan.stretches import Part
-from convgrad.plan.tables import Schedule
+from convgrad.plan.tables import Schedule, placed, table_of
 from convgrad.plan.tasks import parts as evenly
-from convgrad.plan.view import wrapped
 from convgrad.spec.order import BLOCK
 
 TABLES = ("ends", "phases", "runs", "blocks")  # beside those of any forward or data gradient
@@ -91,10 +88,7 @@ def schedule(view: Gather, plan: ProductsPlan, accumulates: bool) -> Schedule:
         "tasks": tasks, "slabs": slab_rows, "parts": parts, "ends": ends, "phases": phases, "runs": runs,
         "blocks": blocks,
     }  # fmt: skip
-    tables = {
-        name: np.array([[wrapped(word) for word in row] for row in table], np.int64)
-        for name, table in given.items()
-    }  # fmt: skip
+    tables = {name: table_of(rows) for name, rows in given.items()}
     numbers = _numbers(view, plan, [len(met) for met in rows], [row[2] for row in ends], [row[5] for row in ends])
     numbers |= {
         "task_count": len(tasks), "slab_count": len(rows), "end_count": len(ends), "phase_count": len(last.phases),
@@ -167,12 +161,11 @@ def _numbers(view: Gather, plan: ProductsPlan, reach: list[int], counts: list[in
         "line_at": (streams * across + one.isa.lanes) * F32_BYTES,
         "products_at": rows * pitch + 2 * beside,
     }  # fmt: skip
-    at = [0, *accumulate(-(-size // LINE_BYTES) * LINE_BYTES for size in sizes.values())]
-    found = dict(zip(sizes, at[:-1], strict=True))
+    found, size = placed(sizes)
     found["products_at"] += -(-beside // LINE_BYTES) * LINE_BYTES
     _, by_result, by_term = view.weights
     numbers = {
-        **found, "scratch": at[-1] + 4 * LINE_BYTES,
+        **found, "scratch": size + 4 * LINE_BYTES,
         "results": view.results, "terms": view.terms, "channels": view.channels, "taps": view.taps, "levels": levels,
         "weights_group": by_result, "weights_item": last.data, "weights_term": view.data[1], "data_item": by_term,
         "term_step": F32_BYTES, "term_bytes": one.width * F32_BYTES, "panel_bytes": one.width * view.terms * F32_BYTES,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from math import ceil, prod
+from itertools import pairwise
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 from convgrad.plan.stretches import Part
-from convgrad.plan.tables import Schedule
+from convgrad.plan.tables import Schedule, placed, table_of
 from convgrad.plan.tasks import parts as evenly
-from convgrad.plan.view import Ints, wrapped
+from convgrad.plan.view import Ints
 from convgrad.spec.order import FAN_IN
 
 MOST_WEIGHED = 1 << 20  # slabs; of more, one is like the other
@@ -42,7 +42,7 @@ def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
     tables = {
         "tasks": _tasks(view, plan, work),
         "slabs": np.array(axes.slabs, np.int64),
-        "parts": np.array([[wrapped(word) for word in row] for row in axes.parts], np.int64),
+        "parts": table_of(axes.parts),
     }
     assert tuple(tables) == TABLES
     scratch, size = _scratch(view, plan, 0 if spec.in_place else prod(most) * view.channels * F32_BYTES)
@@ -232,7 +232,6 @@ def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, i
         "data_at": data_bytes,
         "packed_at": 8,
     }
-    whole = [ceil(size / LINE_BYTES) * LINE_BYTES for size in sizes.values()]
-    at = [0, *accumulate(whole)]
+    places, size = placed(sizes)
     waiting = {"pass_blocks": plan.pass_blocks or runs, "tile_sums": sums if plan.pass_blocks else 0}
-    return {**dict(zip(sizes, at[:-1], strict=True)), **waiting}, at[-1] + 4 * LINE_BYTES
+    return {**places, **waiting}, size + 4 * LINE_BYTES

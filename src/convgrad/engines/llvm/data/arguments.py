@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function
 from convgrad.plan.data.fields import BLOCK, CALL, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN, fields
@@ -15,8 +17,13 @@ _ADDRESSES = frozenset((*CALL, *TABLES))
 
 def arguments(f: Function, spec: DataSpec) -> Named:
     """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    at = {name: 8 * number for number, name in enumerate(fields(spec.axes))}
-    return Named(lambda name: f.load("ptr" if name in _ADDRESSES else "i64", f.arguments, at[name]))
+    return named(f, fields(spec.axes), _ADDRESSES)
+
+
+def named(f: Function, names: Sequence[str], addresses: Container[str]) -> Named:
+    """Return a driver's arguments of these names, of which some are addresses."""
+    at = {name: 8 * number for number, name in enumerate(names)}
+    return Named(lambda name: f.load("ptr" if name in addresses else "i64", f.arguments, at[name]))
 
 
 def along(a: Named, spec: DataSpec) -> list[Named]:

@@ -7,6 +7,7 @@ from itertools import product
 
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.data.arguments import named
 from convgrad.engines.llvm.data.finish import NO_BIAS, total
 from convgrad.engines.llvm.data.pack import taken
 from convgrad.engines.llvm.emit import Function, Module, Value
@@ -27,8 +28,7 @@ _ADDRESSES = frozenset((*CALL, *TABLES))
 
 def arguments(f: Function, spec: PlanesSpec) -> Named:
     """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    at = {name: 8 * number for number, name in enumerate(planes_fields(spec.axes))}
-    return Named(lambda name: f.load("ptr" if name in _ADDRESSES else "i64", f.arguments, at[name]))
+    return named(f, planes_fields(spec.axes), _ADDRESSES)
 
 
 def bodies(module: Module, spec: PlanesSpec) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.data import gathered, pack
+from convgrad.engines.llvm.data.arguments import named
 from convgrad.engines.llvm.data.finish import NO_BIAS, finish
 from convgrad.engines.llvm.data.tile import climb, tile
 from convgrad.engines.llvm.emit import Function, Module, Value
@@ -24,8 +25,7 @@ _ADDRESSES = frozenset((*CALL, *FIRST_TABLES, *TABLES))
 
 def arguments(f: Function, spec: ProductsSpec) -> Named:
     """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    at = {name: 8 * number for number, name in enumerate(products_fields(spec.axes))}
-    return Named(lambda name: f.load("ptr" if name in _ADDRESSES else "i64", f.arguments, at[name]))
+    return named(f, products_fields(spec.axes), _ADDRESSES)
 
 
 def bodies(module: Module, spec: ProductsSpec) -> None:
