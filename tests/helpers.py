@@ -20,8 +20,9 @@ from convgrad.spec.geometry import effective_kernel, forward_extent, transposed_
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.problem import problem_of
-from convgrad.verify.compare import Verdict, compare
+from convgrad.verify.compare import compare
 from convgrad.verify.fill import Kind, fill
+from convgrad.verify.verdict import Verdict
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Convolution": convgrad.convolution,

@@ -18,7 +18,7 @@ from convgrad.formats import FORMATS
 from convgrad.functional.call import Prepared, prepare
 from convgrad.graph import Graph, LogicalTensor, Op, to_json
 from convgrad.verify import check, exact
-from convgrad.verify.compare import Verdict
+from convgrad.verify.verdict import Verdict
 
 Said = tuple[int, str, str]
 

@@ -16,11 +16,19 @@ from convgrad.notation import problem
 from convgrad.spec import oracle
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
+from convgrad.verify.check import as_result, bounded_by, check
 from convgrad.verify.compare import compare
-from convgrad.verify.exact import check, verdict_on
+from convgrad.verify.declared import declared
 from convgrad.verify.fill import fill
 
 SHAPE = (2, 9, 4)
+
+
+def verdict_on(result: np.ndarray, answer: oracle.Answer, one: Problem, height: int | None = None):
+    """The bound's verdict on a result in the caller's layout, of whatever type."""
+    array, fmt = as_result(result, one)
+    how = declared(one.operator, one.operand_format, height=height)
+    return bounded_by(array.transpose(one.output_order), answer, replace(one, output_format=fmt), how)
 
 
 def setup(type_name: str, scale: float = 1.0, dtype: str | None = None):
@@ -249,19 +257,6 @@ def test_check_in_the_callers_layout() -> None:
 
 CALL = {"strides": [1], "dilations": [1], "weights_shape": [3, 4, 4]}
 REFUSED = {
-    "shape": (
-        np.ones((3, 4), np.float32),
-        {},
-        convgrad.InvalidShapeError,
-        "result must be f32 3x4x4; got f32 3x4 [D2]",
-    ),
-    "type": (
-        np.ones((3, 4, 4), np.int8),
-        {},
-        convgrad.InvalidDataTypeError,
-        "result must be an array of f32, bf16, f16",
-    ),
-    "wider": (np.ones((3, 4, 4)), {}, convgrad.InvalidDataTypeError, "rounded to f32, bf16 or f16; got f64 [T4]"),
     "old": (
         np.ones((3, 4, 4), np.float32),
         {"old": np.ones((3, 4, 4), np.float16)},
@@ -279,11 +274,40 @@ REFUSED = {
             np.ones((3, 4, 4), np.float32),
             {"height": height},
             convgrad.InvalidAttributeError,
-            f"height must be a non-negative integer, the most roundings a term of a sum went through; got {height!r}",
+            f"height must be a non-negative integer, the most roundings a term of a sum went through, "
+            f"or the blocks of its order; got {height!r}",
         )
         for height in (-1, 2.5, True, "8")
     },
 }
+
+
+NO_RESULT = {
+    "shape": (np.ones((3, 4), np.float32), "result must be f32 3x4x4; got f32 3x4 [D2]"),
+    "type": (np.ones((3, 4, 4), np.int8), "result must be an array of f32, bf16, f16"),
+    "wider": (np.ones((3, 4, 4)), "rounded to f32, bf16 or f16; got f64 [T4]"),
+}
+
+
+@pytest.mark.parametrize("case", NO_RESULT)
+def test_what_no_result_can_be_is_wrong(case: str) -> None:
+    result, message = NO_RESULT[case]
+    src, diff_dst = (np.ones((2, n, 4), np.float32) for n in (9, 7))
+    for given in (result, lambda operator, *inputs, **attributes: result):
+        verdict = check("ConvolutionBackwardWeights", given, src, diff_dst, **CALL)
+        assert (verdict.outcome, verdict.defects) == ("wrong", ("wrong shape or type",))
+        assert message in str(verdict)
+
+
+def test_a_function_that_raises_is_wrong() -> None:
+    def fails(operator: str, *inputs: object, **attributes: object) -> object:
+        raise RuntimeError(f"no kernel for {operator}")
+
+    src, diff_dst = (np.ones((2, n, 4), np.float32) for n in (9, 7))
+    verdict = check("ConvolutionBackwardWeights", fails, src, diff_dst, **CALL)
+    assert (verdict.outcome, verdict.defects) == ("wrong", ("raised an error",))
+    assert str(verdict).startswith("WRONG: it raised RuntimeError: no kernel for ConvolutionBackwardWeights")
+    assert check("ConvolutionBackwardWeights", convgrad.run, src, diff_dst, **CALL).ok
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -317,12 +341,15 @@ def from_canonical_result(answer: oracle.Answer, one: Problem, type_name: str) -
 
 
 def test_a_height_is_the_callers_word_for_the_order() -> None:
-    """A result at half of the bound of n terms passes as one of any order, not as one of fewer roundings."""
+    """A result at half of the bound of its own n terms passes as one of any order, not as one of fewer roundings."""
     one, answer = setup("f32")
     n = answer.terms.max()
-    off = (answer.value + n / 2 * 2.0**-24 * answer.magnitude).astype(np.float32).transpose(2, 1, 0)
+    off = (answer.value + answer.terms / 2 * 2.0**-24 * answer.magnitude).astype(np.float32).transpose(2, 1, 0)
     assert verdict_on(off, answer, one).ok
-    assert verdict_on(off, answer, one) == verdict_on(off, answer, one, int(n))
+    assert verdict_on(off, answer, one, int(n)).ok
+    far = (answer.value + 3 * n * 2.0**-24 * answer.magnitude).astype(np.float32).transpose(2, 1, 0)
+    assert verdict_on(far, answer, one, int(4 * n)).ok
+    assert verdict_on(far, answer, one).beyond == far.size
     assert verdict_on(off, answer, one, n // 4).beyond == off.size
     assert verdict_on(off, answer, one, 10**400).undecided == off.size
 

@@ -34,6 +34,7 @@ ORDERS = {
         "graph",
         "verify",
         "files",
+        "cases",
         "bench",
         "__init__",  # the public names: for the command line only
         "cli",
@@ -54,6 +55,19 @@ ORDERS = {
         "bound",
         "ordered",
         "oracle",
+    ),
+    "verify": (
+        "verdict",
+        "declared",
+        "terms",
+        "reference",
+        "compare",
+        "exact",
+        "fill",
+        "fill_graph",
+        "judge",
+        "diagnose",
+        "check",
     ),
     "plan": (
         "rates",

@@ -50,6 +50,10 @@ F16 = Format("f16", np.dtype(np.float16), 11, -14, 15)
 F64 = Format("f64", np.dtype(np.float64), 53, -1022, 1023)
 
 FORMATS = {f.name: f for f in (F32, BF16, F16, F64)}
+
+# What others keep their sums in; tf32 has no dtype of its own and lies in an f32.
+TF32 = Format("tf32", np.dtype(np.float32), 11, -126, 127)
+ACCUMULATIONS = {f.name: f for f in (F32, BF16, F16, TF32, F64)}
 _BY_DTYPE = {f.dtype: f for f in FORMATS.values()}
 
 

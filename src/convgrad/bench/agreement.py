@@ -16,7 +16,8 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import last_additions, order_of
 from convgrad.spec.problem import Problem
-from convgrad.verify.compare import Verdict, compare
+from convgrad.verify.compare import compare
+from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 

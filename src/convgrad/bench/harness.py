@@ -23,7 +23,7 @@ from convgrad.bench.work import Array, Contender, Work, magnitudes, make_work, o
 from convgrad.host import staying_on
 from convgrad.spec.problem import Problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
-from convgrad.verify.compare import Verdict
+from convgrad.verify.verdict import Verdict
 
 SAMPLE_S = 0.002
 BUDGET_S = 4.0  # of one contender's rounds together, as long as it had one

@@ -12,10 +12,11 @@ from convgrad import engines
 from convgrad.cli.progress import Progress
 from convgrad.errors import ConvgradError, FileError
 from convgrad.functional.call import Prepared
-from convgrad.spec import oracle
 from convgrad.spec.problem import Problem
-from convgrad.verify.compare import Verdict
-from convgrad.verify.exact import as_result, verdict_on
+from convgrad.verify.check import as_result, verdict_on
+from convgrad.verify.declared import declared
+from convgrad.verify.reference import Reference, certify
+from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 
@@ -53,14 +54,15 @@ def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
 
 def verdicts_on(claims: Sequence[Claim], *, silent: bool) -> dict[str, Verdict]:
     """Return the verdict on every claim by its source; the exact result of a call is computed once."""
-    answers: dict[int, oracle.Answer] = {}
+    references: dict[int, Reference] = {}
     verdicts = {}
     for claim in claims:
         call = claim.call
-        if id(call) not in answers:
+        if id(call) not in references:
             with Progress("oracle:", silent) as progress:
-                answers[id(call)] = oracle.evaluate(call.problem, call.operands, progress=progress)
-        verdicts[claim.source] = verdict_on(claim.result, answers[id(call)], call.problem, claim.height)
+                references[id(call)] = certify(call.problem, call.operands, progress=progress)
+        how = declared(call.problem.operator, call.problem.operand_format, height=claim.height)
+        verdicts[claim.source] = verdict_on(claim.result, call, how, reference=references[id(call)])
     return verdicts
 
 

@@ -13,7 +13,7 @@ from convgrad.cli.checks import against
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import shape_words
-from convgrad.verify.compare import Verdict
+from convgrad.verify.verdict import Verdict
 from convgrad.words import printable
 
 Array = NDArray[Any]

@@ -24,8 +24,8 @@ from convgrad.cli.run_graph import run_graph
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import check_options, prepare, problem_from_shapes
 from convgrad.spec.operators import find
-from convgrad.verify.compare import Verdict
 from convgrad.verify.fill import Kind, fill
+from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 

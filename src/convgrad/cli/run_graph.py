@@ -31,9 +31,9 @@ from convgrad.graph.model import Op
 from convgrad.graph.partition import Execution, memory_of
 from convgrad.graph.reader import read
 from convgrad.spec.layouts import shape_words
-from convgrad.verify.compare import Verdict
 from convgrad.verify.fill import Kind
 from convgrad.verify.fill_graph import fill_graph
+from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 

@@ -10,14 +10,21 @@ from numpy.typing import NDArray
 from convgrad.formats import F64, Format
 
 
-def gamma(height: int, unit: float) -> float:
-    """Return gamma_h = h u / (1 - h u), the relative error h roundings can add up to; infinite where h u >= 1."""
+def gamma(height: int | NDArray[np.int64], unit: float) -> Any:
+    """Return gamma_h = h u / (1 - h u), the relative error h roundings can add up to; infinite where h u >= 1.
+
+    >>> gamma(3, 0.25), gamma(4, 0.25), gamma(np.array([1, 4]), 0.25).tolist()
+    (3.0, inf, [0.3333333333333333, inf])
+    """
     product = height * unit
+    if isinstance(product, np.ndarray):
+        with np.errstate(divide="ignore"):
+            return np.where(product < 1, product / np.maximum(1 - product, 0), np.inf)
     return product / (1 - product) if product < 1 else float("inf")
 
 
 def error_bound(
-    height: int, terms: NDArray[Any] | int, magnitude: NDArray[np.float64], accumulator: Format
+    height: int | NDArray[np.int64], terms: NDArray[Any] | int, magnitude: NDArray[np.float64], accumulator: Format
 ) -> NDArray[np.float64]:
     """Return the bound on a sum before its output rounding: gamma_h sum|x||y| + n tiny/2 (1 + gamma_h).
 

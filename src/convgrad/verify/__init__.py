@@ -1,6 +1,7 @@
-"""How good an answer is: exact results, and verdicts on any implementation's result against the proved bound."""
+"""How good an answer is: exact results, and verdicts on any implementation's result."""
 
-from convgrad.verify.compare import Verdict
-from convgrad.verify.exact import check, exact
+from convgrad.verify.check import check
+from convgrad.verify.exact import exact
+from convgrad.verify.verdict import Defect, Evidence, Verdict
 
-__all__ = ["Verdict", "check", "exact"]
+__all__ = ["Defect", "Evidence", "Verdict", "check", "exact"]

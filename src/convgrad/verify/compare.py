@@ -2,74 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import F64, Format, round_to
+from convgrad.formats import F64, Format, round_to, store
 from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.oracle import Answer
 from convgrad.spec.problem import Problem
+from convgrad.verify.reference import Reference
+from convgrad.verify.verdict import OK, UNDECIDED, WRONG, Verdict
 
 F64Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome of a comparison; ``share`` is the largest error over its bound, ``worst`` its place in the result.
+def compare(
+    got: NDArray[Any],
+    answer: Answer | Reference,
+    problem: Problem,
+    height: int | NDArray[np.int64],
+    accumulator: Format | None = None,
+) -> Verdict:
+    """Compare a canonical result, computed with sums of ``height``, for each element or all, with the exact answer.
 
-    ``equal`` counts equal bits. ``undecided`` elements have no bound, because their sums may overflow or are too long.
-    ``blind`` counts elements so small beside their bound that a 0 would pass: the power of the comparison.
-    ``nonfinite`` counts those whose exact value is, or rounds to, an infinity or NaN. ``share`` is infinite where a
-    result is finite and must not be, or the reverse.
-    """
-
-    elements: int
-    equal: int
-    beyond: int
-    undecided: int
-    blind: int
-    nonfinite: int
-    share: float
-    worst: tuple[int, ...]
-    got: float
-    expected: float
-    bound: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether every element is proved to lie within its bound."""
-        return self.beyond == 0 and self.undecided == 0
-
-    @property
-    def brief(self) -> str:
-        """The verdict without the worst element."""
-        if self.elements == 0:
-            return "ok: the result is empty, with nothing to compare but its shape"
-        head = "ok"
-        if self.beyond:
-            head = f"WRONG: {self.beyond} of {self.elements} elements beyond the bound"
-        elif self.undecided:
-            head = f"UNDECIDED: {self.undecided} of {self.elements} elements may overflow or have too long a sum"
-        strange = f", {self.nonfinite} not finite" if self.nonfinite else ""
-        return f"{head}: {self.equal} of {self.elements} equal{strange}, largest error {self.share:.3g} of the bound"
-
-    def __str__(self) -> str:
-        """Return the verdict as one line."""
-        parts = [self.brief]
-        if self.share:
-            numbers = f"got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
-            parts.append(f"worst element {self.worst}: {numbers}")
-        if self.blind:
-            parts.append(f"a 0 would pass at {self.blind}")
-        return "; ".join(parts)
-
-
-def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) -> Verdict:
-    """Compare a canonical result, computed with sums of ``height``, with the exact answer.
+    ``accumulator`` is the format the sums were kept in, by default the one of the operands.
 
     A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
     of the sum and of the oracle's own float64 sum; it is 0 where integers add exactly in any order.
@@ -82,9 +40,10 @@ def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) ->
     | of a sum that may overflow | undecided, whatever was got                                    |
     """
     if got.size == 0:
-        return Verdict(0, 0, 0, 0, 0, 0, 0.0, (), 0.0, 0.0, 0.0)
-    fmt, value, rounded = problem.output_format, answer.value, answer.rounded(problem)
-    bound = _sum_bound(answer, problem, height)
+        return Verdict(mask=np.zeros(problem.output_shape, np.bool_))
+    fmt, value = problem.output_format, answer.value
+    rounded = store(value + 0.0, fmt)
+    bound = sum_bound(answer, accumulator or problem.operand_format.accumulator, height)
     with np.errstate(all="ignore"):
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
         undecided = np.isinf(bound)
@@ -97,10 +56,11 @@ def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) ->
         share[undecided | same] = 0.0
         blind = ~undecided & np.isfinite(value) & (value != 0) & (round_to(np.abs(value) - bound, fmt) <= 0)
     worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    beyond = ~within
     return Verdict(
         elements=got.size,
         equal=int(np.count_nonzero(_bits(got) == _bits(rounded))),
-        beyond=int(np.count_nonzero(~within)),
+        beyond=int(np.count_nonzero(beyond)),
         undecided=int(np.count_nonzero(undecided)),
         blind=int(np.count_nonzero(blind)),
         nonfinite=int(np.count_nonzero(~np.isfinite(target) & ~undecided)),
@@ -109,14 +69,18 @@ def compare(got: NDArray[Any], answer: Answer, problem: Problem, height: int) ->
         got=float(actual[worst]),
         expected=float(target[worst]),
         bound=float(total[worst]),
+        outcome=WRONG if beyond.any() else UNDECIDED if undecided.any() else OK,
+        mask=beyond.transpose(np.argsort(problem.output_order)),
     )
 
 
-def _sum_bound(answer: Answer, problem: Problem, height: int) -> F64Array:
+def sum_bound(answer: Answer | Reference, accumulator: Format, height: int | NDArray[np.int64]) -> F64Array:
     """Return the bound before output rounding, the oracle's own error included; infinite where a sum may overflow."""
-    accumulator = problem.operand_format.accumulator
     with np.errstate(all="ignore"):
-        own = gamma(int(answer.terms.max(initial=0)) + 2, F64.unit) * answer.magnitude
+        if isinstance(answer, Reference):
+            own = answer.error
+        else:
+            own = gamma(int(answer.terms.max(initial=0)) + 2, F64.unit) * answer.magnitude
         bound = error_bound(height, answer.terms, answer.magnitude, accumulator) + own
         exact = answer.integral & (answer.magnitude <= 2.0**accumulator.significand_bits)
         bound = np.where(exact, 0.0, bound)

@@ -1,0 +1,43 @@
+"""A case: one call to judge, as a value, whatever notation it was written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from convgrad.formats import Format
+from convgrad.spec.shapes import Shape
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """What a case brings along: its operands in the operator's order, no shape operands, and a result if it has one."""
+
+    operands: tuple[Array, ...]
+    result: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One call of ``convgrad.run`` to judge.
+
+    ``name`` is unique among the cases of a run and fit for a file's name; ``place`` says where the case was read, as
+    "cases.txt, line 12". ``shapes`` has an entry per operand, of a shape operand its values, in the operator's layouts;
+    ``attributes`` are strict. ``arrays`` reads what the case brings along, None where operands are to be made up.
+    ``why`` is a sentence on what is hard about it.
+    """
+
+    name: str
+    place: str
+    operator: str
+    shapes: tuple[Shape, ...]
+    attributes: Mapping[str, object]
+    operand_format: Format
+    output_format: Format
+    arrays: Callable[[], Arrays] | None = None
+    why: str = ""

@@ -1,0 +1,148 @@
+"""The verdict on somebody's result of any call: the bound first, then the statistics, then the defect's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays
+from convgrad.errors import ConvgradError
+from convgrad.formats import F64, Format
+from convgrad.functional.call import Prepared, prepare
+from convgrad.spec.layouts import shape_words
+from convgrad.spec.oracle import Answer
+from convgrad.spec.order import last_additions
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+from convgrad.verify.compare import compare
+from convgrad.verify.declared import SUM, Declared, declared
+from convgrad.verify.diagnose import diagnose
+from convgrad.verify.judge import judge
+from convgrad.verify.reference import Reference, certify
+from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Verdict
+
+Array = NDArray[Any]
+
+RAISED, WRONG_KIND = "raised an error", "wrong shape or type"
+
+
+def check(
+    operator: str,
+    result: object,
+    *inputs: object,
+    old: object = None,
+    accumulation: str | Format | None = None,
+    height: int | Sequence[int] | None = None,
+    algorithm: str = SUM,
+    **attributes: object,
+) -> Verdict:
+    """Return the verdict on a result that any implementation computed for a call of ``convgrad.run``.
+
+    ``result`` is the array, whose type is the output's, or a function that is called as ``convgrad.run`` is, with the
+    operator, its inputs and its attributes, and returns it: one that raises, or answers in another shape or type, is
+    wrong. ``old`` is what it was accumulated into.
+
+    Declared is the arithmetic it is judged by: ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32,
+    f64; by default f32, f64 for f64); ``height``, the most roundings a term went through, those of adding bias and
+    ``old`` counted, or the blocks of an order that ``convgrad probe`` revealed; by default any order of each element's
+    own terms.
+
+    Raises as ``convgrad.run`` does of the inputs.
+
+    >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
+    >>> call = {"strides": [2], "dilations": [1], "weights_shape": [2, 1, 1]}
+    >>> print(check("ConvolutionBackwardWeights", np.full((2, 1, 1), 6, np.float32), src, diff_dst, **call))
+    ok: 2 of 2 equal, largest error 0 of the bound
+    """
+    prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None)
+    problem = prepared.problem
+    if callable(result):
+        result = answer_of(result, operator, *inputs, **attributes)
+    how = declared(operator, problem.operand_format, accumulation, height, algorithm)
+    before = None
+    if old is not None:
+        before, before_fmt = as_result(old, problem, "old")
+        fmt = before_fmt if isinstance(result, Verdict) else arrays.take(result, operator, "result")[1]
+        if before_fmt is not fmt:  # T5
+            refuse("T5", operator, f"old must be of the result's type, {fmt}; got {before_fmt}")
+        before = prepared.canonical_output(before)
+    return verdict_on(result, prepared, how, before)
+
+
+def answer_of(function: Callable[..., object], operator: str, *inputs: object, **attributes: object) -> object:
+    """Return what a function answers, or the verdict on one that raises."""
+    try:
+        return function(operator, *inputs, **attributes)
+    except Exception as error:  # whatever foreign code raises is its answer
+        said = f"it raised {type(error).__name__}: {error}"
+        return Verdict(outcome=WRONG, reason=said, found=(Defect(RAISED, type(error).__name__),))
+
+
+def verdict_on(
+    result: object,
+    prepared: Prepared,
+    how: Declared,
+    old: Array | None = None,
+    reference: Reference | None = None,
+) -> Verdict:
+    """Return the verdict on what is said to be the result of a prepared call, in the caller's layout.
+
+    Its own type counts, whatever output type the problem names. ``old`` and ``reference`` are canonical; a reference
+    that is at hand is not computed again.
+    """
+    if isinstance(result, Verdict):
+        return result
+    try:
+        array, fmt = as_result(result, prepared.problem)
+    except ConvgradError as error:
+        return Verdict(outcome=WRONG, reason=str(error), found=(Defect(WRONG_KIND),))
+    problem, operands = replace(prepared.problem, output_format=fmt), prepared.operands
+    got = array.transpose(problem.output_order)
+    reference = reference or certify(problem, operands, old)
+    bounded = bounded_by(got, reference, problem, how)
+    if bounded.outcome == WRONG and bounded.mask is not None:
+        beyond = bounded.mask.transpose(problem.output_order)
+        diagnosis = diagnose(got, beyond, reference, problem, operands, old)
+        return replace(bounded, where=diagnosis.where, found=diagnosis.found)
+    if bounded.outcome != OK or not bounded.elements:
+        return bounded
+    judged = judge(got, reference, problem, operands, how)
+    outcome = DEGRADED if judged.evidence else UNDECIDED if judged.reason else OK
+    return replace(
+        bounded,
+        outcome=outcome,
+        reason=judged.reason,
+        evidence=judged.evidence,
+        found=judged.found,
+        statistics=judged.statistics,
+        limits=judged.limits,
+    )
+
+
+def bounded_by(got: Array, answer: Answer | Reference, problem: Problem, how: Declared) -> Verdict:
+    """Return the verdict of the bound alone on a canonical result."""
+    return compare(got, answer, problem, heights(answer.terms, problem, how), how.accumulation)
+
+
+def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
+    """Return the most roundings that a term of each element goes through: declared, or its own number of terms."""
+    own = terms + last_additions(problem)
+    if how.blocks:
+        return np.minimum(own, max(how.blocks) + len(how.blocks) - 1 + last_additions(problem))
+    return own if how.height is None else np.full_like(own, how.height)
+
+
+def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:
+    """Return an array that may be a result of a problem, with its format; refuse any other by rules T1, T4 and D2."""
+    array, fmt = arrays.take(value, problem.operator, name)
+    if fmt is F64 and problem.operand_format is not F64:  # T4
+        sums = f"sums of {problem.operand_format} operands are kept in f32 and rounded to f32, bf16 or f16"
+        refuse("T4", problem.operator, f"{name} must be of a type that results have: {sums}; got f64")
+    if array.shape != problem.output_shape:  # D2
+        wanted, given = (f"{fmt} {shape_words(shape)}" for shape in (problem.output_shape, array.shape))
+        refuse("D2", problem.operator, f"{name} must be {wanted}; got {given}")
+    return arrays.native(array, fmt), fmt

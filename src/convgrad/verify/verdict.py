@@ -1,0 +1,118 @@
+"""A verdict: the outcome, what speaks for it, the names of defects, and the figures behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Outcome = Literal["ok", "degraded", "wrong", "undecided"]
+OK: Outcome = "ok"
+DEGRADED: Outcome = "degraded"
+WRONG: Outcome = "wrong"
+UNDECIDED: Outcome = "undecided"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A statistic beyond its threshold: what *degraded* rests on; ``where``, if anywhere in particular."""
+
+    statistic: str
+    value: float
+    threshold: float
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A defect recognised: its name, from the table of names, and a sentence with the figures that speak for it."""
+
+    name: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a result.
+
+    | outcome   | means                                                                                              |
+    |-----------|----------------------------------------------------------------------------------------------------|
+    | wrong     | an element lies beyond the rigorous bound of the declared arithmetic, or there is no such result    |
+    | degraded  | every element lies inside, but the errors are not those of the declared arithmetic: ``evidence``     |
+    | undecided | no claim can be made: ``reason``                                                                    |
+    | ok        | none of these                                                                                       |
+
+    ``share`` is the largest error over its bound, ``worst`` its place in the result; it is infinite where a result is
+    finite and must not be, or the reverse. ``equal`` counts equal bits, ``beyond`` elements beyond the bound, which
+    ``mask`` marks in the caller's layout. ``undecided`` elements have no bound, because their sums may overflow or are
+    too long. ``blind`` counts elements so small beside their bound that a 0 would pass. ``nonfinite`` counts those
+    whose exact value is, or rounds to, an infinity or NaN. ``found`` are the defects recognised. ``statistics`` and
+    ``limits``, the smallest defects that would have been seen, are figures by name.
+    """
+
+    elements: int = 0
+    equal: int = 0
+    beyond: int = 0
+    undecided: int = 0
+    blind: int = 0
+    nonfinite: int = 0
+    share: float = 0.0
+    worst: tuple[int, ...] = ()
+    got: float = 0.0
+    expected: float = 0.0
+    bound: float = 0.0
+    outcome: Outcome = OK
+    reason: str = ""
+    where: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    found: tuple[Defect, ...] = ()
+    statistics: Mapping[str, float] = field(default_factory=dict, compare=False)
+    limits: Mapping[str, float] = field(default_factory=dict, compare=False)
+    mask: NDArray[np.bool_] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the outcome is ok."""
+        return self.outcome == OK
+
+    @property
+    def defects(self) -> tuple[str, ...]:
+        """The names of the defects recognised."""
+        return tuple(defect.name for defect in self.found)
+
+    @property
+    def brief(self) -> str:
+        """The verdict without the worst element."""
+        if self.reason:
+            return f"{self._head}: {self.reason}"
+        if self.elements == 0:
+            return "ok: the result is empty, with nothing to compare but its shape"
+        head = self._head
+        if self.beyond:
+            head = f"{head}: {self.beyond} of {self.elements} elements beyond the bound"
+        elif self.undecided:
+            head = f"{head}: {self.undecided} of {self.elements} elements may overflow or have too long a sum"
+        elif self.evidence:
+            head = f"{head}: inside the bound, but {', '.join(one.statistic for one in self.evidence)} out of the model"
+        strange = f", {self.nonfinite} not finite" if self.nonfinite else ""
+        return f"{head}: {self.equal} of {self.elements} equal{strange}, largest error {self.share:.3g} of the bound"
+
+    @property
+    def _head(self) -> str:
+        return self.outcome if self.ok else self.outcome.upper()
+
+    def __str__(self) -> str:
+        """Return the verdict as one line."""
+        parts = [self.brief]
+        parts += [f"{one.name}{f' ({one.detail})' if one.detail else ''}" for one in self.found]
+        if self.where:
+            parts.append(self.where)
+        if self.share:
+            numbers = f"got {self.got:.9g}, expected {self.expected:.9g}, bound {self.bound:.3g}"
+            parts.append(f"worst element {self.worst}: {numbers}")
+        if self.blind:
+            parts.append(f"a 0 would pass at {self.blind}")
+        return "; ".join(parts)

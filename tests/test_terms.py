@@ -1,0 +1,41 @@
+"""The terms of an element are those that the oracle sums."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+
+from convgrad.functional.call import prepare
+from convgrad.notation import calls, read
+from convgrad.spec import oracle
+from convgrad.verify.terms import terms_of
+
+LINES = (
+    "FWD_B f32 NXC g2mb2ic4ih5iw7oc6kh3kw2sh2sw1ph1pw1dh1",
+    "BWD_D f32 NCX g2mb2ic4ih5iw7oc6kh3kw2sh2sw1ph1pw1dh1",
+    "BWD_W f32 NXC g2mb2ic4ih5iw7oc6kh3kw2sh2sw1ph1pw1dh1",
+    "BWD_WB f32 NXC mb2ic4iw7oc6kw3pw3",
+    "deconv FWD_D f32 NXC g2mb2ic4ih5oc6oh11kh3sh2",
+    "deconv BWD_D f32 NXC g2mb2ic4ih5oc6oh11kh3sh2",
+    "deconv BWD_W f32 NXC g2mb2ic4ih5oc6oh12kh3sh2",
+    "FWD_D f32 NXC mb1ic2id3ih2iw3oc3kd2kh2kw2pd1ph1pw1",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_element_is_the_sum_of_its_terms(line: str) -> None:
+    for call in calls(read(line)):
+        shapes = call.shapes
+        made = [np.random.default_rng(at).integers(-8, 9, shape).astype(np.float32) for at, shape in enumerate(shapes)]
+        if call.operator.endswith("Weights") or (len(shapes) == 3 and "Data" in call.operator):
+            made[2] = shapes[2]  # type: ignore[call-overload]
+        prepared = prepare(call.operator, tuple(made), dict(call.attributes))
+        problem, operands = prepared.problem, prepared.operands
+        answer = oracle.evaluate(problem, operands)
+        for index in np.ndindex(answer.value.shape):
+            terms = terms_of(problem, operands, index)
+            assert terms.products.sum() + sum(terms.added) == answer.value[index]
+            assert prod(terms.x.shape) == answer.terms[index]
+            assert terms.x.shape == terms.y.shape
