@@ -47,9 +47,10 @@ def assert_plan(one: Small, plan: AnyPlan, at_end: bool = True) -> None:
     assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(one.expected), (one.words, str(plan)))
 
 
-@pytest.mark.parametrize(("name", "role"), CASES)
-def test_every_kind_of_problem(name: str, role: str) -> None:
+@tiers("case", CASES, every=2)
+def test_every_kind_of_problem(case: tuple[str, str]) -> None:
     """A plan of each, and that plan cut in other ways."""
+    name, role = case
     number = NUMBERED[name, role]
     one = small(name, role, number)
     plan = dealt(one, number)

@@ -20,7 +20,7 @@ from helpers import assert_same_bits
 from tiers import tiers
 
 
-@tiers("seed, isa", range(130), HOST, every=3)
+@tiers("seed, isa", range(130), HOST, every=5)
 def test_random_problems(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one, operands = prepared.problem, prepared.operands
@@ -73,8 +73,7 @@ def test_lines_under_every_plan(line: str) -> None:
                 assert_same_bits(got, expected, (line, str(plan)))
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("seed", range(8))
+@tiers("seed, isa", range(8), HOST, every=3)
 def test_accumulate_enters_last(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one = replace(prepared.problem, accumulate=True)

@@ -226,9 +226,10 @@ def compiled_for(isa: str, cpu: str, spec: KernelSpec, capfd: pytest.CaptureFixt
     return text, undefined_symbols(machine.emit_object(whole))
 
 
-@pytest.mark.parametrize(("isa", "cpu"), NAMED)
-def test_processors(isa: str, cpu: str, capfd: pytest.CaptureFixture[str]) -> None:
+@tiers("named", NAMED, every=3)
+def test_processors(named: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     """For each: it compiles, wants no symbol, and its inner loop keeps all sums in registers; types in turn."""
+    isa, cpu = named
     rows, vectors = ISAS[isa].tiles[0]
     fmt = ("f32", "bf16", "f16")[NAMED.index((isa, cpu)) % 3]
     lies = (ITEMS, TERMS)[NAMED.index((isa, cpu)) % 2]

@@ -49,7 +49,7 @@ def different(plans: list[Plan]) -> list[Plan]:
     return list({(p.strategy, p.rows, p.spec.tile.vectors, p.spec.tile.taps > 1): p for p in reversed(plans)}.values())
 
 
-@tiers("line, kind, isa", LINES, OUTPUTS, HOST, every=7)
+@tiers("line, kind, isa", LINES, OUTPUTS, HOST, every=11)
 def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -> None:
     form, accumulate = kind
     one = replace(problem(line), output_format=FORMATS[form], accumulate=accumulate)

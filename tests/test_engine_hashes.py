@@ -22,6 +22,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, SMALL, Array, digest, empty, plans_for, run_plan
 from hash_problems import lying, values
+from tiers import tiers
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 
@@ -30,7 +31,7 @@ THREADS = range(1, 9)
 SMALL_CACHE = 1 << 14  # makes many chunks
 ELEMENTS = 1 << 20  # the most of an operand
 LARGE = 24_000_000  # multiply-adds; from about 3 million on, calls are cut for threads
-QUICK, LONG = range(3), range(3, 43)  # chunks of 5 problems that share types and channels, and so kernels
+QUICK, LONG = range(1), range(1, 43)  # chunks of 5 problems that share types and channels, and so kernels
 
 SHAPES = [
     "mb5ic67ih13oc70oh13kh3ph1",  # packed images
@@ -146,7 +147,7 @@ def test_one_hash_of_200(seed: int) -> None:
     run_chunk(seed)
 
 
-@pytest.mark.parametrize("number", range(len(SHAPES)))
+@tiers("number", range(len(SHAPES)), every=2)
 def test_one_hash_of_layers(number: int) -> None:
     conv = problem(f"BWD_W f32 NXC {SHAPES[number]}").geometry
     assert isinstance(conv, Conv)

@@ -16,6 +16,7 @@ from convgrad.spec.problem import Problem
 from engine_helpers import HOST, ISAS, Array, empty, made, plans_for
 from guarded import Placed, run_guarded
 from helpers import assert_same_bits
+from tiers import tiers
 
 LINES = (
     "BWD_W f32 NXC mb3ic1ih20oc32oh20kh5ph2",
@@ -34,8 +35,7 @@ def in_place(one: Problem, operands: list[Array], isa: str, l2_bytes: int) -> li
     return [plan for plan in plans if plan.spec.lanes.in_place and not plan.spec.groups_in_lanes]
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("line", LINES)
+@tiers("line, isa", LINES, HOST, every=3)
 def test_the_specified_bits_and_nothing_beside(line: str, isa: str) -> None:
     one, operands = made(line)
     expected = evaluate_in_order(one, operands)

@@ -7,13 +7,13 @@ import mmap
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from convgrad.engines.llvm.execute import Executable, executable_of
 from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import HOST, Array, empty, plans_for, prepared_weights
 from helpers import assert_same_bits
+from tiers import tiers
 
 PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -41,8 +41,7 @@ class Guarded:
         return placed
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("seed", range(16))
+@tiers("seed, isa", range(16), HOST, every=3)
 def test_guard_pages(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one = prepared.problem

@@ -191,7 +191,7 @@ def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list
     return list(by_kind.values())
 
 
-@tiers("line, data_format, isa", LARGER, ["NXC", "NCX"], HOST, every=3)
+@tiers("line, data_format, isa", LARGER, ["NXC", "NCX"], HOST, every=5)
 def test_poison_under_tiles_of_several_taps(line: str, data_format: str, isa: str) -> None:
     one, operands = larger(line, data_format, "f32", 1.0)
     plans = plans_of_several_taps(one, operands, isa)

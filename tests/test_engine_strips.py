@@ -55,7 +55,7 @@ def in_parts(plan: Plan, parts: int) -> Plan:
     return replace(plan, parts=(groups, 1, 1, 1, parts), threads=2)
 
 
-@tiers("line, isa", LINES, HOST, every=3)
+@tiers("line, isa", LINES, HOST, every=5)
 def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
     one, operands = made(line)
     expected = evaluate_in_order(one, operands)
@@ -67,8 +67,7 @@ def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
             assert_same_bits(got, expected, (line, parts, str(plan)))
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("line", LINES)
+@tiers("line, isa", LINES, HOST, every=3)
 def test_no_byte_beside_is_touched(line: str, isa: str) -> None:
     """Guard pages beside operands, output, scratch and what tasks share; rows and images forwards and backwards."""
     one, operands = made(line)
@@ -170,7 +169,7 @@ def test_why_not_strips(line: str, reason: str) -> None:
         "BWD_W f32 NXC mb300ic2iw1oc18ow1kw1pw0",  # two levels of units
     ],
     HOST,
-    every=3,
+    every=5,
 )
 def test_tasks_that_share_weights_join_in_order(line: str, isa: str) -> None:
     """Every kernel, its batch in parts: each image's sum waits for the others', whoever comes last joins them."""

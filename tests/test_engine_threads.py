@@ -276,12 +276,12 @@ def test_arrays_nobody_else_holds() -> None:
         return right
 
     with ThreadPoolExecutor(4) as callers:
-        results = [callers.submit(caller, 8) for _ in range(4)]
+        results = [callers.submit(caller, 4) for _ in range(4)]
         while not all(one.done() for one in results):
             gc.collect()
             time.sleep(1e-3)
     assert [one.result() for one in results] == [True] * 4
-    _lines.append("32 results kept and 32 dropped while the garbage collector runs: all right")
+    _lines.append("16 results kept and 16 dropped while the garbage collector runs: all right")
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -24,6 +24,7 @@ from exact_helpers import (
     layouts,
 )
 from helpers import FUNCTIONS
+from tiers import tiers
 
 # -- values ------------------------------------------------------------------------------------------------------------
 
@@ -109,9 +110,7 @@ EMBEDDINGS: dict[str, Callable[[Array, int], Array]] = {
 }
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("embedding", EMBEDDINGS)
-@pytest.mark.parametrize("value", VALUES, ids=lambda v: v.id)
+@tiers("value, embedding, fmt", VALUES, list(EMBEDDINGS), list(FORMATS), every=3)
 def test_values(value: Value, embedding: str, fmt: str) -> None:
     dtype = FORMATS[fmt].dtype
     kind, expected = value.result

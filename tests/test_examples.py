@@ -78,6 +78,7 @@ def test_committed_step():
     check_step(STEP)
 
 
+@pytest.mark.long
 def test_plot(tmp_path):
     accuracy(train("--epochs", 1, "--plot", tmp_path / "digits.png"))
     assert (tmp_path / "digits.png").read_bytes().startswith(b"\x89PNG")

@@ -29,6 +29,7 @@ from float_environment import (
     UP,
     gradients,
 )
+from tiers import tiers
 
 TRAPS = INVALID | DENORMAL | DIVISION | OVERFLOW | UNDERFLOW  # Python itself does not live with a trapped inexact
 EVERYTHING = (DEFAULT | FLUSH | DENORMALS_ARE_ZERO | TO_ZERO) & ~TRAPS
@@ -78,7 +79,7 @@ def assert_same(got: dict[str, str], expected: dict[str, str]) -> int:
     return len(expected)
 
 
-@pytest.mark.parametrize("isa", HOST)
+@tiers("isa", HOST, every=2)
 def test_the_bits_are_those_of_the_default(isa: str) -> None:
     """Each call by the calling thread and by threads of the pool, both set; and of every instruction set the same."""
     told, expected = default(isa), default(HOST[0])["here"][str(DEFAULT)]

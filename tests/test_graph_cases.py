@@ -21,6 +21,7 @@ from convgrad.verify.exact import exact
 from convgrad.verify.fill import fill
 from helpers import assert_same_bits, operands_of, random_case
 from roles import F32, LAYOUTS, Array
+from tiers import tiers
 
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 GRAPHS = Path(__file__).parent / "graphs"
@@ -128,10 +129,9 @@ def assert_exact(graph: Graph, seed: int) -> None:
         assert_same_bits(result, expected, op)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_variations_of_the_harness(row: Row, dtype: str) -> None:
-    assert_exact(row.graph(dtype), 1)
+@tiers("name, dtype", list(ROWS), ["f32", "bf16", "f16"], every=2)
+def test_variations_of_the_harness(name: str, dtype: str) -> None:
+    assert_exact(ROWS[name].graph(dtype), 1)
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from convgrad.graph import Graph, Limits, LogicalTensor, from_json, to_json
 from convgrad.graph.model import INTEGER_DTYPES, operator_of
 from helpers import within
 
-QUICK_SEEDS = 5
+QUICK_SEEDS = 3
 LONG_SEEDS = 100
 MUTANTS = 1000
 SECONDS = 1.0  # of processor time, for one text

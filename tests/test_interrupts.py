@@ -26,6 +26,7 @@ from convgrad.engines.llvm import execute, jit
 MOST_MS = 200.0  # from Ctrl-C to KeyboardInterrupt
 POLL_S = 0.02  # how long out is watched for late writes
 HANG_S = 3.0
+QUICK = ("dense", "depthwise", "forward")
 LAYERS = {
     "dense": Layer((56, 56), (3, 3), (64, 64), batch=2000, pad=1),
     "depthwise": Layer((56, 56), (3, 3), (128, 128), batch=2000, groups=128, pad=1),
@@ -167,7 +168,7 @@ def leave(kind: str, at: str, how: str) -> None:
 )
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name == "data gradient")) for name in LAYERS]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in LAYERS]
 )
 def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: float) -> None:
     """The call ends soon, nobody writes to out afterwards, and the next call is right."""

@@ -17,6 +17,7 @@ from convgrad.spec import oracle
 from convgrad.spec.layouts import axis_order
 from convgrad.verify.fill import fill
 from helpers import assert_same_bits
+from tiers import tiers
 
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 FILES = {"shapes_resnet_50": 2, "shapes_regression_small_spatial": None, "shapes_1d_wavenet": None}  # file: batch
@@ -65,7 +66,7 @@ def _made(operator: str, shapes: tuple[tuple[int, ...], ...], attributes: dict, 
     return [np.ascontiguousarray(a.transpose(np.argsort(o))) for a, o in zip(made, orders, strict=True)]
 
 
-@pytest.mark.parametrize("d", read_descriptors(EXAMPLES), ids=lambda d: d.name)
+@tiers("d", read_descriptors(EXAMPLES), every=2)
 def test_examples(d: Descriptor) -> None:
     assert run_all(d) == RUNS
 
