@@ -56,6 +56,16 @@ ORDERS = {
         "ordered",
         "oracle",
     ),
+    "cases": (
+        "case",
+        "naming",
+        "place",
+        "tags",
+        "knobs",
+        "descriptors",
+        "benchdnn",
+        "lines",
+    ),
     "verify": (
         "verdict",
         "declared",
