@@ -65,6 +65,10 @@ ORDERS = {
         "descriptors",
         "benchdnn",
         "lines",
+        "onednn_graph",
+        "sidecar",
+        "scheme",
+        "aten",
     ),
     "verify": (
         "verdict",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from convgrad.cases import lines
+from convgrad.cases import aten, lines, onednn_graph
 from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.naming import named_apart
 from convgrad.cases.place import TYPED
@@ -33,7 +33,12 @@ def _is_lines(path: Path) -> bool:
     return path.is_file() and path.suffix.lower() not in (".json", *BESIDE)
 
 
-DIALECTS: tuple[Dialect, ...] = (Dialect("lines", _is_lines, lines.read),)  # the first that matches is meant
+# The first that matches is meant.
+DIALECTS: tuple[Dialect, ...] = (
+    Dialect("oneDNN Graph JSON", onednn_graph.matches, onednn_graph.read),
+    Dialect("aten argument lists in .npz or .safetensors", aten.matches, aten.read),
+    Dialect("lists of lines", _is_lines, lines.read),
+)
 
 
 def read(source: str | Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[Case]:

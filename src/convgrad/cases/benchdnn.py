@@ -2,8 +2,9 @@
 
 A knob stays in force until it is given again or ``--reset``; ``--batch=FILE`` reads another file in its place, which
 is searched for beside the file that names it. Words are parted by white space; where a backslash ends a line, the next
-line's first word goes on with its last. Until a ``--dir`` or a ``--reset`` says otherwise, descriptors are taken for
-their gradients, BWD_D and BWD_WB, where benchdnn runs FWD_B: a bare list has no direction of its own.
+line's first word goes on with its last, unless it begins a knob or a descriptor itself. Until a ``--dir`` or a
+``--reset`` says otherwise, descriptors are taken for their gradients, BWD_D and BWD_WB, where benchdnn runs FWD_B: a
+bare list has no direction of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from convgrad.cases.case import Case
 from convgrad.cases.descriptors import cases_of, name_of
 from convgrad.cases.knobs import ATTRIBUTES, DEFAULTS, HARMLESS, UNDEF, Values, values_of
+from convgrad.cases.place import Line as TextLine
 from convgrad.cases.place import Place, Word, lines_of, text_of
 from convgrad.cases.tags import ANY, data_format, weights_format
 from convgrad.descriptor import Descriptor, read_descriptor
@@ -43,6 +45,20 @@ def is_descriptor(word: str) -> bool:
     return _DESCRIPTOR.match(word) is not None
 
 
+def glued(pieces: Sequence[Sequence[Word]]) -> list[Word]:
+    """Return the words of a line that goes over several: where it is broken within a word, that word whole."""
+    found: list[Word] = []
+    for piece in pieces:
+        first, *rest = piece
+        begins = first.text.startswith("-") or is_descriptor(first.text)
+        if found and not begins:
+            found[-1] = replace(found[-1], text=found[-1].text + first.text)
+        else:
+            found.append(first)
+        found += rest
+    return found
+
+
 @dataclass
 class Reader:
     """What a reading of lines has come to: the driver, the knobs in force, the files that are being read."""
@@ -58,12 +74,12 @@ class Reader:
         outside = self.folder, self.within
         self.folder, self.within = path.parent, (*self.within, path.resolve())
         for line in lines_of(text_of(path, self.limits), Place(str(path))):
-            yield from self.read_words(line.glued)
+            yield from self.read_line(line)
         self.folder, self.within = outside
 
-    def read_words(self, words: Sequence[Word]) -> Iterator[Case]:
+    def read_line(self, line: TextLine) -> Iterator[Case]:
         """Give the cases of a line, word by word; raise where a word is neither a knob nor a descriptor."""
-        for word in words:
+        for word in glued(line.pieces):
             if word.text.startswith("--batch="):
                 yield from self.read_file(self._included(word))
                 continue

@@ -72,7 +72,7 @@ def _cases(text: str, place: Place, reader: Reader) -> Iterator[Case]:
         first = line.words[0]
         dialect = next((d for d in LINE_DIALECTS if d.begins(first.text)), None)
         if dialect is None:
-            yield from reader.read_words(line.glued)
+            yield from reader.read_line(line)
             continue
         try:
             found = dialect.read_line(line.text[first.place.column - 1 :], first.place)

@@ -62,7 +62,7 @@ class Word:
 class Line:
     """A line without its comment, those that a backslash continues joined by a blank: its text, and its words.
 
-    ``pieces`` are the words of each physical line, for who joins them otherwise.
+    ``pieces`` are the words of each physical line, for benchdnn, which joins them without one.
     """
 
     text: str
@@ -73,24 +73,12 @@ class Line:
         """Every word."""
         return tuple(word for piece in self.pieces for word in piece)
 
-    @property
-    def glued(self) -> tuple[Word, ...]:
-        """Every word, where the last of a continued line and the first of the next one are one, as benchdnn has it."""
-        found: list[Word] = []
-        for piece in self.pieces:
-            rest = list(piece)
-            if found and rest:
-                first = rest.pop(0)
-                found[-1] = replace(found[-1], text=found[-1].text + first.text)
-            found += rest
-        return tuple(found)
-
 
 def lines_of(text: str, place: Place) -> Iterator[Line]:
     r"""Give the lines of a text that have a word: what follows a word that begins with # is a comment.
 
-    >>> [[w.text for w in line.glued] for line in lines_of("a b # c\n\n--dt=f32, \\\n  f16 d", Place("x"))]
-    [['a', 'b'], ['--dt=f32,f16', 'd']]
+    >>> [line.text for line in lines_of("a b # c\n\nMIOpenDriver conv \\\n  -n 8", Place("x"))]
+    ['a b', 'MIOpenDriver conv   -n 8']
     """
     texts: list[str] = []
     pieces: list[tuple[Word, ...]] = []
