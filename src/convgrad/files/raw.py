@@ -41,6 +41,11 @@ class Described:
         return self.offset + 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self._steps, strict=True))
 
     @property
+    def is_part(self) -> bool:
+        """Whether elements lie otherwise than densely from the start, so that there may be others beside them."""
+        return self.offset > 0 or self._steps != Described(self.format, self.shape)._steps
+
+    @property
     def _steps(self) -> tuple[int, ...]:
         steps = dense(self.shape) if self.strides is None else self.strides
         return tuple(step if extent > 1 else 0 for extent, step in zip(self.shape, steps, strict=True))
@@ -65,7 +70,7 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 def read(path: Path, described: Described, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:
     """Return the array of a raw file, or raise FileError where the file has not the bytes that are described.
 
-    Where strides leave gaps the file may have more than reach to the last element; else it has exactly these.
+    A file that is all the array has exactly its bytes; one of which the array is a part may go on behind it.
     """
     item = described.format.dtype.itemsize
     wanted, dense_bytes = described.elements * item, prod(described.shape) * item
@@ -74,9 +79,9 @@ def read(path: Path, described: Described, memory_bytes: int = DEFAULT_LIMITS.me
         what = f"{described.format} of shape {list(described.shape)}"
         if described.strides is not None:
             what = f"{what} with strides {list(described.strides)}"
-        gaps = wanted > dense_bytes
-        if present < wanted or (present > wanted and not gaps) or present % item:
-            least = "at least " * gaps
+        part = described.is_part
+        if present < wanted or (present > wanted and not part) or present % item:
+            least = "at least " * part
             raise FileError(f"{path}: {what} takes {least}{wanted} bytes; the file has {present}")
         if max(present, dense_bytes) > memory_bytes:
             wanted = max(present, dense_bytes)
