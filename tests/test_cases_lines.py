@@ -14,7 +14,7 @@ import pytest
 from convgrad import FileError, NotationError, cases
 from convgrad.cases import lines
 from convgrad.cases.case import Case
-from convgrad.cases.knobs import ATTRIBUTES, HARMLESS, PROBLEM
+from convgrad.cases.knobs import ATTRIBUTES, HARMLESS, PROBLEM, REFUSED
 from convgrad.cases.naming import LONGEST, named_apart, safe
 from convgrad.cases.tags import data_format, weights_format
 from convgrad.formats import F32
@@ -315,3 +315,9 @@ def test_lists_of_others_are_read_as_they_are(path: Path) -> None:
     found = list(cases.read(path))
     assert len(found) == 3 * len(listed)
     assert not any(case.unsupported for case in found)
+
+
+def test_the_page_names_every_knob() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "cases.md").read_text(encoding="utf-8")
+    for knob in (*PROBLEM, *ATTRIBUTES, *HARMLESS, *REFUSED, "batch", "reset", "conv", "deconv"):
+        assert f"`--{knob}`" in page, knob
