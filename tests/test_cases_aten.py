@@ -15,7 +15,8 @@ from safetensors.numpy import save_file
 
 from case_helpers import inputs
 from convgrad import FileError, cases
-from convgrad.cases import aten
+from convgrad.cases.aten_header import read_header
+from convgrad.graph.limits import Limits
 from convgrad.verify.check import check
 
 ARGUMENTS = {"stride": [2, 1], "padding": [1], "dilation": [1, 2], "groups": 2}
@@ -125,6 +126,18 @@ def test_headers_that_are_none(tmp_path: Path, what: str) -> None:
         list(cases.read(saved(tmp_path / "a.npz", header, tensors())))
 
 
+def test_all_arrays_of_a_case_share_the_memory(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.npz", backward(output_mask=[False, True, False]), tensors())
+    taken = tensors()["input"].nbytes + tensors()["grad_output"].nbytes + 128  # the last one's header counts
+    (case,) = cases.read(path, Limits(memory_bytes=taken))
+    assert case.arrays is not None
+    assert len(case.arrays().operands) == 2
+    (case,) = cases.read(path, Limits(memory_bytes=taken - 1))
+    assert case.arrays is not None
+    with pytest.raises(FileError, match=r"must fit 1279 bytes \(memory_bytes\)"):
+        case.arrays()
+
+
 def test_argument_lists_that_lack_something(tmp_path: Path) -> None:
     def refused(message: str, **arrays: Any) -> None:
         with pytest.raises(FileError, match=message):
@@ -152,7 +165,7 @@ def test_argument_lists_that_lack_something(tmp_path: Path) -> None:
 def test_the_header_of_the_page_is_one() -> None:
     page = (Path(__file__).parents[1] / "docs" / "cases.md").read_text(encoding="utf-8")
     (header,) = re.findall(r"```json\n(\{\"op\".*?)```", page, re.DOTALL)
-    assert aten.read_header(header, "").output_mask == (True, True, True)
+    assert read_header(header, "").output_mask == (True, True, True)
     assert json.loads(header).keys() == set(
         re.findall(
             r"\w+",

@@ -16,6 +16,7 @@ import convgrad
 from case_helpers import inputs, one
 from convgrad import FileError, cases, files
 from convgrad.cases import aten, onednn_graph, scheme
+from convgrad.cases.aten_header import read_header
 from convgrad.cases.case import Case
 from convgrad.files import raw
 from convgrad.formats import F32
@@ -312,7 +313,7 @@ def test_damaged_documents_are_read_or_refused(tmp_path: Path, number: int) -> N
         scheme.result(tmp_path, case)
 
     def header(text: str) -> None:
-        aten.read_header(text, "a.npz: aten")
+        read_header(text, "a.npz: aten")
 
     for document, attempt in ((good(), graph), (sidecar, beside), (ARGUMENTS, header)):
         assert number / 4 < attempts(document, attempt, number) < number

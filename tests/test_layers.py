@@ -68,6 +68,7 @@ ORDERS = {
         "onednn_graph",
         "sidecar",
         "scheme",
+        "aten_header",
         "aten",
     ),
     "verify": (

@@ -1,54 +1,30 @@
 """Argument lists of PyTorch's aten.convolution_backward and aten.convolution, as a file of arrays with a JSON header.
 
-The header stands under the key "aten": in .npz as an array of one string, in .safetensors in the metadata. Arrays have
-PyTorch's names (``TENSORS``), batch and channels first.
+The header (``aten_header.py``) stands under the key "aten": in .npz as an array of one string, in .safetensors in the
+metadata. Arrays have PyTorch's names (``TENSORS`` there), batch and channels first.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from convgrad import files
+from convgrad.cases.aten_header import FORWARD, TENSORS, Header, read_header
 from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.scheme import as_format
 from convgrad.errors import FileError
 from convgrad.files import safetensors
-from convgrad.formats import BF16, FORMATS, Format, named, of_dtype
+from convgrad.formats import BF16, FORMATS, Format, of_dtype
 from convgrad.graph.limits import Limits
-from convgrad.spec.check import S64_MAX
 from convgrad.spec.shapes import Shape
 
 KEY = "aten"
 KINDS = (".npz", ".safetensors")
-BACKWARD, FORWARD = "aten.convolution_backward", "aten.convolution"
-# Operators and the tensors they need; what else a file may have of them: operands that may be absent, results.
-TENSORS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    BACKWARD: (("grad_output", "input", "weight"), ("grad_input", "grad_weight", "grad_bias")),
-    FORWARD: (("input", "weight"), ("bias", "output")),
-}
-
-
-@dataclass(frozen=True)
-class Header:
-    """The arguments that are no tensors, checked; one number of a list stands for every axis."""
-
-    op: str
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    output_padding: tuple[int, ...]
-    transposed: bool
-    groups: int
-    output_mask: tuple[bool, bool, bool]
-    bias_sizes: tuple[int, ...] | None
-    format: Format | None
 
 
 def matches(path: Path) -> bool:
@@ -67,14 +43,14 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
     for key in keys:
         if key not in (*needed, *others):
             raise FileError(f"{path}: {header.op} may have {', '.join((*needed, *others))}; got {key!r:.80}")
-    array = partial(_array, path, header, limits)
+    array = partial(_array, path, header)
     operands = [key for key in keys if key in (*needed, "bias")]
-    formats, shapes = _described({key: array(key) for key in operands}, path)
+    formats, shapes = _described(((key, array(key, limits.memory_bytes)) for key in operands), path)
     attributes = _attributes(header, len(shapes["weight"]) - 2, path)
     for case in _cases(header, shapes, attributes, formats, path):
         read_in, made = _ROLES[case.operator]
         names = [key for key in read_in if key in keys]
-        yield _with_arrays(case, array, names, made if made in keys else None)
+        yield replace(case, arrays=partial(_arrays, array, names, made if made in keys else None, limits.memory_bytes))
 
 
 _GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
@@ -116,11 +92,13 @@ def _cases(
         yield Case(f"{path.stem}_{operator}", str(path), operator, tuple(given), said, fmt, fmt)
 
 
-def _with_arrays(case: Case, array: Callable[[str], Array], names: Sequence[str], made: str | None) -> Case:
-    def arrays() -> Arrays:
-        return Arrays(tuple(map(array, names)), array(made) if made else None)
-
-    return replace(case, arrays=arrays)
+def _arrays(array: Callable[[str, int], Array], names: Sequence[str], made: str | None, memory_bytes: int) -> Arrays:
+    """Return what a case brings along, all of it in so much memory."""
+    found: list[Array] = []
+    for name in (*names, *([made] if made else [])):
+        found.append(array(name, memory_bytes))
+        memory_bytes -= found[-1].nbytes
+    return Arrays(tuple(found[: len(names)]), found[-1] if made else None)
 
 
 def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
@@ -149,23 +127,24 @@ def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
     return found | ({"output_padding": padding} if header.transposed else {})
 
 
-def _described(arrays: Mapping[str, Array], path: Path) -> tuple[Format, dict[str, Shape]]:
-    formats = {key: of_dtype(array.dtype) for key, array in arrays.items()}
-    for key, fmt in formats.items():
+def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format, dict[str, Shape]]:
+    """Return the one format of some arrays, and their shapes; none is held longer than it is looked at."""
+    formats: dict[str, Format] = {}
+    shapes: dict[str, Shape] = {}
+    for key, array in arrays:
+        fmt = of_dtype(array.dtype)
         if fmt is None:
-            hint = '; bits of bf16 need "dtype": "bf16" in the header' if arrays[key].dtype == np.uint16 else ""
-            raise FileError(f"{path}: {key} must be of {', '.join(FORMATS)}; got {arrays[key].dtype}{hint}")
-    found = {str(fmt): fmt for fmt in formats.values()}
-    if len(found) > 1:
+            hint = '; bits of bf16 need "dtype": "bf16" in the header' if array.dtype == np.uint16 else ""
+            raise FileError(f"{path}: {key} must be of {', '.join(FORMATS)}; got {array.dtype}{hint}")
+        formats[key], shapes[key] = fmt, array.shape
+    if len(set(formats.values())) > 1:
         said = ", ".join(f"{key} {fmt}" for key, fmt in formats.items())
         raise FileError(f"{path}: operands must be of one type; got {said}")
-    (fmt,) = found.values()
-    assert fmt is not None
-    return fmt, {key: array.shape for key, array in arrays.items()}
+    return next(iter(formats.values())), shapes
 
 
-def _array(path: Path, header: Header, limits: Limits, key: str) -> Array:
-    array = files.read(f"{path}:{key}", limits.memory_bytes)
+def _array(path: Path, header: Header, key: str, memory_bytes: int) -> Array:
+    array = files.read(f"{path}:{key}", memory_bytes)
     return as_format(array, BF16) if header.format is BF16 else array
 
 
@@ -180,104 +159,3 @@ def _text(path: Path, limits: Limits) -> str:
         where = "its metadata" if path.suffix.lower() == ".safetensors" else "an array of one string"
         raise FileError(f"{path}: must have the arguments as JSON under {KEY!r}, {where}")
     return text
-
-
-# -- the header --------------------------------------------------------------------------------------------------------
-
-
-def read_header(text: str, where: str) -> Header:
-    """Return the arguments of a JSON text, or raise FileError that begins with ``where``.
-
-    >>> read_header('{"op": "aten.convolution", "stride": [1], "padding": [-1], "dilation": [1]}', "a.npz: aten")
-    Traceback (most recent call last):
-        ...
-    convgrad.errors.FileError: a.npz: aten.padding must be integers of at least 0; got [-1]: crop input instead
-    """
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{where}:{error.lineno}:{error.colno}: must be JSON; {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{where}: must be JSON; {error}") from None
-    if not isinstance(document, dict):
-        raise FileError(f"{where}: must be an object; got {type(document).__name__}")
-    unknown = document.keys() - _FIELDS.keys()
-    if unknown:
-        raise FileError(f"{where} may have {', '.join(_FIELDS)}; got {min(unknown)!r:.80}")
-    values = {}
-    for name, (check, default) in _FIELDS.items():
-        if name not in document and default is None:
-            raise FileError(f"{where} must have {name}; it has {', '.join(document)!s:.200}")
-        value = document.get(name, default)
-        try:
-            values["format" if name == "dtype" else name] = check(value)
-        except ValueError as error:
-            raise FileError(
-                f"{where}.{name} must be {error}; got {json.dumps(value):.80}{_hint(name, value)}"
-            ) from None
-    return Header(**values)
-
-
-def _hint(name: str, value: object) -> str:
-    negative = isinstance(value, list) and any(type(item) is int and item < 0 for item in value)
-    return ": crop input instead" if name == "padding" and negative else ""
-
-
-def _integers(least: int) -> Callable[[object], tuple[int, ...]]:
-    def check(value: object) -> tuple[int, ...]:
-        values = value if isinstance(value, list) and value else [value]
-        if not all(type(item) is int and least <= item <= S64_MAX for item in values):
-            raise ValueError(f"integers of at least {least}")
-        return tuple(values)
-
-    return check
-
-
-def _op(value: object) -> str:
-    name = str(value).replace("::", ".").removesuffix(".default")
-    if name not in TENSORS:
-        raise ValueError(f"one of {', '.join(TENSORS)}")
-    return name
-
-
-def _truth(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
-
-
-def _groups(value: object) -> int:
-    (groups,) = _integers(1)([value])
-    return groups
-
-
-def _mask(value: object) -> tuple[bool, ...]:
-    if not isinstance(value, list) or len(value) != 3 or not all(isinstance(item, bool) for item in value):
-        raise ValueError("three of true and false, for the gradients of input, weight and bias")
-    return tuple(value)
-
-
-def _sizes(value: object) -> tuple[int, ...] | None:
-    return None if value in (None, [], [0]) else _integers(1)(value)
-
-
-def _dtype(value: object) -> Format | None:
-    fmt = named(value) if isinstance(value, str) and value else None
-    if fmt is None and value != "":
-        raise ValueError(f"one of {', '.join(FORMATS)}")
-    return fmt
-
-
-# The fields of a header: what each must be, and what it is where it is left out; None: it must be there.
-_FIELDS: Mapping[str, tuple[Callable[[Any], Any], object]] = {
-    "op": (_op, None),
-    "stride": (_integers(1), None),
-    "padding": (_integers(0), None),
-    "dilation": (_integers(1), None),
-    "transposed": (_truth, False),
-    "output_padding": (_integers(0), [0]),
-    "groups": (_groups, 1),
-    "output_mask": (_mask, [True, True, True]),
-    "bias_sizes": (_sizes, []),
-    "dtype": (_dtype, ""),
-}
