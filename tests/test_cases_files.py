@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,19 @@ def test_what_is_exported_is_found(tmp_path: Path, line: str, kind: str) -> None
     with pytest.raises(FileError, match="give --force"):
         scheme.export(tmp_path / "new" / "folder", case, operands, result, kind)
     scheme.export(tmp_path / "new" / "folder", case, operands, result, kind, force=True)
+
+
+def test_an_export_that_cannot_be_written_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = one(LINES[1])
+    operands, _ = made(case)
+    there = tmp_path / f"{case.name}.weights.npy"
+    there.write_bytes(b"mine")
+    with pytest.raises(FileError, match=r"weights\.npy: the file exists"):
+        scheme.export(tmp_path, case, operands)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(FileError, match=r"\.pt files need torch: pip install 'convgrad\[torch\]'"):
+        scheme.export(tmp_path, case, operands, kind=".pt")
+    assert list(tmp_path.iterdir()) == [there]
 
 
 def test_the_sidecar_says_what_is_to_be_computed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from convgrad import files
 from convgrad.cases import sidecar
 from convgrad.cases.case import Array, Case
-from convgrad.disk import why, written
+from convgrad.disk import check_new, why, written
 from convgrad.errors import FileError
 from convgrad.files import raw
 from convgrad.files.raw import Described
@@ -77,27 +77,35 @@ def export(
     except OSError as error:
         raise FileError(f"{directory}: cannot be written: {why(error)}") from error
     about = directory / f"{case.name}.json"
+    paths = [about, *_targets(directory, case, names, kind)]
+    if kind != RAW:
+        files.KINDS[kind].package()
+    for path in paths:
+        check_new(path, force)
     with written(about, force) as file:
         file.write(sidecar.text_of(case).encode())
-    return [about, *_write(directory, case, arrays, kind, force)]
+    _write(paths[1:], arrays, kind, force)
+    return paths
 
 
-def _write(directory: Path, case: Case, arrays: Mapping[str, Array], kind: str, force: bool) -> list[Path]:
+def _targets(directory: Path, case: Case, names: Sequence[str], kind: str) -> list[Path]:
+    if kind in (".npz", ".safetensors"):
+        return [directory / f"{case.name}{kind}"]
+    return [directory / f"{case.name}.{name}{kind}" for name in names]
+
+
+def _write(paths: Sequence[Path], arrays: Mapping[str, Array], kind: str, force: bool) -> None:
     if kind == RAW:
-        paths = [directory / f"{case.name}.{name}{kind}" for name in arrays]
         for path, array in zip(paths, arrays.values(), strict=True):
             with written(path, force) as file:
                 file.write(_little(array).tobytes())
-        return paths
+        return
     held = arrays if files.KINDS[kind].bf16 else {name: _as_bits(array) for name, array in arrays.items()}
-    if kind in TOGETHER:
-        path = directory / f"{case.name}{kind}"
-        files.write_all(str(path), held, force)
-        return [path]
-    paths = [directory / f"{case.name}.{name}{kind}" for name in held]
+    if len(paths) == 1 and kind not in ALONE:
+        files.write_all(str(paths[0]), held, force)
+        return
     for path, array in zip(paths, held.values(), strict=True):
         files.write(str(path), array, force)
-    return paths
 
 
 def _found(
