@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convgrad import notation
+from convgrad.cases import miopen
 from convgrad.cases.benchdnn import Reader, is_descriptor
 from convgrad.cases.case import Case
 from convgrad.cases.descriptors import cases_of
@@ -42,7 +43,10 @@ def _read_problem(text: str, place: Place) -> list[Case]:
     return cases_of(line, place, line.format, F64 if line.format is F64 else F32, line.format.name)
 
 
-LINE_DIALECTS: tuple[LineDialect, ...] = (LineDialect("a problem line", _is_problem, _read_problem),)
+LINE_DIALECTS: tuple[LineDialect, ...] = (
+    LineDialect("a problem line", _is_problem, _read_problem),
+    LineDialect("a line of MIOpenDriver or iree-boo-driver", miopen.begins, miopen.read_line),
+)
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
