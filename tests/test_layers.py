@@ -68,6 +68,8 @@ ORDERS = {
         "lying",
         "driver_flags",
         "miopen",
+        "hlo_text",
+        "hlo",
         "lines",
         "onednn_graph",
         "sidecar",

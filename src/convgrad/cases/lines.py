@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convgrad import notation
-from convgrad.cases import miopen
+from convgrad.cases import hlo, miopen
 from convgrad.cases.benchdnn import Reader, is_descriptor
 from convgrad.cases.case import Case
 from convgrad.cases.descriptors import cases_of
@@ -46,6 +46,7 @@ def _read_problem(text: str, place: Place) -> list[Case]:
 LINE_DIALECTS: tuple[LineDialect, ...] = (
     LineDialect("a problem line", _is_problem, _read_problem),
     LineDialect("a line of MIOpenDriver or iree-boo-driver", miopen.begins, miopen.read_line),
+    LineDialect("a convolution of HLO or StableHLO", hlo.begins, hlo.read_line),
 )
 
 
