@@ -70,6 +70,8 @@ ORDERS = {
         "miopen",
         "hlo_text",
         "hlo",
+        "json_values",
+        "hipdnn",
         "lines",
         "onednn_graph",
         "sidecar",

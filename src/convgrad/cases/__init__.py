@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from convgrad.cases import aten, hlo, lines, onednn_graph
+from convgrad.cases import aten, hipdnn, hlo, lines, onednn_graph
 from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.naming import named_apart
 from convgrad.cases.place import TYPED
@@ -37,6 +37,7 @@ def _is_lines(path: Path) -> bool:
 DIALECTS: tuple[Dialect, ...] = (
     Dialect("oneDNN Graph JSON", onednn_graph.matches, onednn_graph.read),
     Dialect("aten argument lists in .npz or .safetensors", aten.matches, aten.read),
+    Dialect("hipDNN bundles", hipdnn.matches, hipdnn.read),
     Dialect("HLO and StableHLO text", hlo.matches, hlo.read),
     Dialect("lists of lines", _is_lines, lines.read),
 )
