@@ -72,6 +72,8 @@ ORDERS = {
         "hlo",
         "json_values",
         "hipdnn",
+        "onnx_tensors",
+        "onnx",
         "lines",
         "onednn_graph",
         "sidecar",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from convgrad.cases import aten, hipdnn, hlo, lines, onednn_graph
+from convgrad.cases import aten, hipdnn, hlo, lines, onednn_graph, onnx
 from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.naming import named_apart
 from convgrad.cases.place import TYPED
@@ -38,6 +38,7 @@ DIALECTS: tuple[Dialect, ...] = (
     Dialect("oneDNN Graph JSON", onednn_graph.matches, onednn_graph.read),
     Dialect("aten argument lists in .npz or .safetensors", aten.matches, aten.read),
     Dialect("hipDNN bundles", hipdnn.matches, hipdnn.read),
+    Dialect("ONNX models and node-test folders", onnx.matches, onnx.read),
     Dialect("HLO and StableHLO text", hlo.matches, hlo.read),
     Dialect("lists of lines", _is_lines, lines.read),
 )
