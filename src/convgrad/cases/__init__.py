@@ -35,9 +35,9 @@ def _is_lines(path: Path) -> bool:
 
 # The first that matches is meant.
 DIALECTS: tuple[Dialect, ...] = (
+    Dialect("hipDNN bundles", hipdnn.matches, hipdnn.read),
     Dialect("oneDNN Graph JSON", onednn_graph.matches, onednn_graph.read),
     Dialect("aten argument lists in .npz or .safetensors", aten.matches, aten.read),
-    Dialect("hipDNN bundles", hipdnn.matches, hipdnn.read),
     Dialect("ONNX models and node-test folders", onnx.matches, onnx.read),
     Dialect("HLO and StableHLO text", hlo.matches, hlo.read),
     Dialect("lists of lines", _is_lines, lines.read),

@@ -53,6 +53,7 @@ class Convolution:
 
 
 _NUMBER = r"\d{1,18}"
+_KNOWN = re.compile(rf"(?:{_NUMBER}(?:,{_NUMBER})*)?", re.ASCII)
 _HLO_TYPE = r"([a-z]\w*)\[([\d,<=?]*)\](?:\{[^{}]*\})?"
 _HLO = re.compile(rf"(?:ROOT\s+)?%?([\w.\-]+)\s*=\s*{_HLO_TYPE}\s+convolution\(")
 _HLO_OPERAND = re.compile(rf"\s*(?:{_HLO_TYPE}\s+)?%?([\w.\-]+)\s*([,)])")
@@ -79,7 +80,7 @@ class Defined:
     def note(self, statement: str) -> None:
         """Take in what a statement of HLO defines."""
         match = _HLO_DEFINED.match(statement.lstrip())
-        if match and "?" not in match[3] and "<" not in match[3]:
+        if match and _KNOWN.fullmatch(match[3]):
             self.types[match[1]] = Type(match[2], _extents(match[3]))
 
 
@@ -131,16 +132,13 @@ def _hlo(text: str, match: re.Match[str], defined: Defined, at: At) -> Convoluti
 
 
 def _hlo_type(name: str, extents: str, place: Place) -> Type:
-    if "?" in extents or "<" in extents:
-        raise place.refuse(f"extents must be known; got [{printable(extents)}]")
-    return Type(name, _extents(extents, place))
+    if not _KNOWN.fullmatch(extents):
+        raise place.refuse(f"extents must be known integers of at most 18 digits; got [{printable(extents)}]")
+    return Type(name, _extents(extents))
 
 
-def _extents(text: str, place: Place | None = None) -> Shape:
-    words = text.split(",") if text else []
-    if not all(re.fullmatch(_NUMBER, word) for word in words):
-        raise (place or Place("text")).refuse(f"extents must be integers of at most 18 digits; got [{printable(text)}]")
-    return tuple(map(int, words))
+def _extents(text: str) -> Shape:
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def _hlo_window(text: str, place: Place) -> dict[str, list[list[int]]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from convgrad.cases.case import Arrays, Case
 from convgrad.cases.naming import safe
-from convgrad.cases.onnx_tensors import Source, of_file, of_tensor, of_type, package, parsed
+from convgrad.cases.onnx_tensors import Source, of_file, of_tensor, of_type, package, parsed, text
 from convgrad.cases.place import Place
 from convgrad.cases.posed import posed, unsupported
 from convgrad.errors import FileError
@@ -42,8 +42,8 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
     file = path / MODEL if path.is_dir() else path
     name, place = safe(file.resolve().parent.name if file.name == MODEL else file.stem), Place(str(file))
     graph = parsed(package().ModelProto(), file, limits).graph
-    if len(graph.node) != 1 or graph.node[0].op_type not in KINDS or graph.node[0].domain not in ("", "ai.onnx"):
-        types = ", ".join(printable(node.op_type) for node in graph.node[:5]) or "none"
+    if len(graph.node) != 1 or text(graph.node[0].op_type) not in KINDS or graph.node[0].domain not in ("", "ai.onnx"):
+        types = ", ".join(printable(text(node.op_type)) for node in graph.node[:5]) or "none"
         yield unsupported(name, place, f"a model must have one node, {' or '.join(KINDS)}; got {types}")
         return
     sets = sorted(file.parent.glob(SETS)) if file.name == MODEL else []
@@ -56,7 +56,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
 
 def _case(name: str, graph: Any, file: Path, folder: Path | None, limits: Limits) -> Case:
     node, place = graph.node[0], Place(str(file))
-    sources = [_source(graph, wanted, file, folder, limits) for wanted in node.input if wanted]
+    sources = [_source(graph, wanted, file, folder, limits) for wanted in map(text, node.input) if wanted]
     if len(sources) not in (2, 3) or len({source.format.name for source in sources}) > 1:
         given = ", ".join(f"{source.name} of {source.format}" for source in sources)
         raise place.refuse(f"{node.op_type} must have 2 or 3 inputs of one type; got {given or 'none'}")
@@ -73,11 +73,11 @@ def _case(name: str, graph: Any, file: Path, folder: Path | None, limits: Limits
 
 def _source(graph: Any, name: str, file: Path, folder: Path | None, limits: Limits) -> Source:
     """Return what an input of the node is: a tensor of the model, or the set's array of the graph's input."""
-    inside = {tensor.name: tensor for tensor in graph.initializer}
+    inside = {text(tensor.name): tensor for tensor in graph.initializer}
     if name in inside:
         return of_tensor(name, inside[name], file)
-    inputs = [value for value in graph.input if value.name not in inside]
-    number = next((at for at, value in enumerate(inputs) if value.name == name), None)
+    inputs = [value for value in graph.input if text(value.name) not in inside]
+    number = next((at for at, value in enumerate(inputs) if text(value.name) == name), None)
     if number is None:
         raise FileError(
             f"{file}: {printable(name)} must be an input of the graph or a tensor of the model; it is neither"
@@ -101,7 +101,7 @@ def _given(node: Any, place: Place) -> dict[str, Any]:
     """Return the node's attributes by name: integers, lists of integers, and the one string."""
     found: dict[str, Any] = {}
     for attribute in node.attribute:
-        name = attribute.name
+        name = text(attribute.name)
         wanted = "INTS" if name in LISTS else {"group": "INT", "auto_pad": "STRING"}.get(name)
         kind = attribute.AttributeType.Name(attribute.type) if attribute.type else "UNDEFINED"
         if kind != wanted:

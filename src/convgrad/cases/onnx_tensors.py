@@ -64,6 +64,11 @@ def parsed(message: Any, file: Path, limits: Limits) -> Any:
     return message
 
 
+def text(field: str | bytes) -> str:
+    """Return a field of text; one that is not in UTF-8 comes as its bytes."""
+    return field.decode("utf-8", "replace") if isinstance(field, bytes) else field
+
+
 def of_file(name: str, file: Path, limits: Limits) -> Source:
     """Return what a file of one tensor holds."""
     return of_tensor(name, parsed(package().TensorProto(), file, limits), file)
