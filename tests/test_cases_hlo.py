@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad import cases
 from convgrad.cases import hlo
 from convgrad.cases.case import Case
 from convgrad.cases.hlo_text import Convolution, Defined, read_statement
@@ -17,6 +18,7 @@ from convgrad.cases.place import Place
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import axis_order
+from helpers import within
 
 Array = np.ndarray[Any, Any]
 HERE = Place("made.hlo")
@@ -258,3 +260,22 @@ def test_a_text_without_a_convolution_is_refused(tmp_path: Any) -> None:
     path.write_text("HloModule m\n")
     with pytest.raises(ConvgradError, match="it has none"):
         list(hlo.read(path, Limits()))
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", "/*a", '"', "{", "dim_labels=_", "\n", " ", "%a = f32[1] convolution(", ":(tensor<", "[]x"]
+)
+@pytest.mark.parametrize("start", ["", "%a = f32[1] convolution(", "%0 = stablehlo.convolution("])
+def test_long_texts_take_no_time(piece: str, start: str, tmp_path: Any) -> None:
+    path = tmp_path / "long.hlo"
+    for size in (1 << 14, 1 << 18):
+        path.write_text(start + piece * ((size - len(start)) // len(piece)))
+        with within(1), pytest.raises(FileError):
+            list(hlo.read(path, Limits()))
+
+
+def test_a_line_among_others_keeps_its_attributes(tmp_path: Any) -> None:
+    path = tmp_path / "mixed.txt"
+    path.write_text(f"{GOOD}\n# a comment\n{STABLE.splitlines()[2].strip()}\nmb2ic3ih8oc4kh3  # another\n")
+    found = [case.operator for case in cases.read(path)]
+    assert found[:2] == ["Convolution", "ConvolutionBackwardData"]

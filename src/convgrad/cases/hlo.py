@@ -94,16 +94,18 @@ def _place_in(text: str, start: Place, position: int) -> Place:
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
     """Give each statement with the number of its first line: the lines up to one that begins another."""
-    lines: list[str] = []
-    first = 1
-    for number, line in enumerate(text.split("\n"), 1):
-        if lines and _STATEMENT.match(line):
-            yield first, "\n".join(lines)
-            lines = []
-        if not lines:
-            first = number
-        lines.append(line)
-    yield first, "\n".join(lines)
+    first, start, number = 1, 0, 0
+    at = 0
+    while at <= len(text):
+        number += 1
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        if at > start and _STATEMENT.match(text, at, end):
+            if text[start : at - 1].strip():
+                yield first, text[start : at - 1]
+            first, start = number, at
+        at = end + 1
+    yield first, text[start:]
 
 
 def _case(statement: str, defined: Defined, at: Callable[[int], Place]) -> Case:

@@ -52,23 +52,24 @@ class Convolution:
         return tuple(self.types[which].shape[self.labels[which].index(letter)] for letter in letters)
 
 
-_NUMBER = r"\d{1,18}"
+LONGEST = 1 << 14  # characters of a statement: some expressions take the square of them
+_NUMBER = r"[0-9]{1,18}"
 _KNOWN = re.compile(rf"(?:{_NUMBER}(?:,{_NUMBER})*)?", re.ASCII)
 _HLO_TYPE = r"([a-z]\w*)\[([\d,<=?]*)\](?:\{[^{}]*\})?"
-_HLO = re.compile(rf"(?:ROOT\s+)?%?([\w.\-]+)\s*=\s*{_HLO_TYPE}\s+convolution\(")
+_HLO = re.compile(rf"\s*(?:ROOT\s+)?%?([\w.\-]+)\s*=\s*{_HLO_TYPE}\s+convolution\(")
 _HLO_OPERAND = re.compile(rf"\s*(?:{_HLO_TYPE}\s+)?%?([\w.\-]+)\s*([,)])")
-_HLO_DEFINED = re.compile(rf"(?:ROOT\s+)?%?([\w.\-]+)\s*=\s*{_HLO_TYPE}\s")
-_LABELS = re.compile(r"\bdim_labels=([\w?]+)_([\w?]+)->([\w?]+)")
+_HLO_DEFINED = re.compile(rf"\s*(?:ROOT\s+)?%?([\w.\-]+)\s*=\s*{_HLO_TYPE}\s")
+_LABELS = re.compile(r"\bdim_labels=(\w+)_(\w+)->(\w+)")
 _HLO_WINDOW = re.compile(r"\bwindow=\{([^{}]*)\}")
-_MLIR = re.compile(r'%?([\w.\-:#]+)\s*=\s*"?(?:stablehlo|mhlo)\.convolution"?\s*\(')
+_MLIR = re.compile(r'\s*%?([\w.\-:#]+)\s*=\s*"?(?:stablehlo|mhlo)\.convolution"?\s*\(')
 _NUMBERS_OF = r"\[([^\[\]]*)\]"
 _DIM_NUMBERS = re.compile(rf"\bdim_numbers\s*=\s*{_NUMBERS_OF}\s*x\s*{_NUMBERS_OF}\s*->\s*{_NUMBERS_OF}")
 _MLIR_WINDOW = re.compile(r"\bwindow\s*=\s*\{([^{}]*)\}")
 _MLIR_KEY = re.compile(r"\s*(\w+)\s*=\s*(\[[^=]*\])\s*(?:,|$)")
 _SIGNATURE = re.compile(r":\s*\(\s*tensor<([^<>]*)>\s*,\s*tensor<([^<>]*)>\s*\)\s*->\s*tensor<([^<>]*)>")
 _BLANKED = re.compile(r'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/')  # strings and comments, which may hold anything
-_COUNTS = {"feature_group_count": re.compile(r"\bfeature_group_count\s*=\s*(\d{1,18})\b"),
-           "batch_group_count": re.compile(r"\bbatch_group_count\s*=\s*(\d{1,18})\b")}  # fmt: skip
+_COUNTS = {"feature_group_count": re.compile(r"\bfeature_group_count\s*=\s*([0-9]{1,18})\b"),
+           "batch_group_count": re.compile(r"\bbatch_group_count\s*=\s*([0-9]{1,18})\b")}  # fmt: skip
 
 
 @dataclass
@@ -79,14 +80,14 @@ class Defined:
 
     def note(self, statement: str) -> None:
         """Take in what a statement of HLO defines."""
-        match = _HLO_DEFINED.match(statement.lstrip())
+        match = _HLO_DEFINED.match(statement)
         if match and _KNOWN.fullmatch(match[3]):
             self.types[match[1]] = Type(match[2], _extents(match[3]))
 
 
 def is_convolution(text: str) -> bool:
     """Return whether a statement is a convolution of either kind."""
-    return bool(_HLO.search(text) or _MLIR.search(text))
+    return bool(_HLO.match(text) or _MLIR.match(text))
 
 
 def is_generic(text: str) -> bool:
@@ -96,11 +97,13 @@ def is_generic(text: str) -> bool:
 
 def read_statement(statement: str, defined: Defined, at: At) -> Convolution:
     """Return the convolution of a statement, or raise the error of the place of what cannot be read in it."""
+    if len(statement) > LONGEST:
+        raise at(0).refuse(f"a convolution's statement must have at most {LONGEST} characters; got {len(statement)}")
     text = _BLANKED.sub(lambda match: " " * len(match[0]), statement)
-    match = _HLO.search(text)
+    match = _HLO.match(text)
     if match:
         return _hlo(text, match, defined, at)
-    match = _MLIR.search(text)
+    match = _MLIR.match(text)
     if match is None:
         raise at(0).refuse("must be NAME = TYPE convolution(..) or NAME = stablehlo.convolution(..); it is neither")
     return _mlir(text, match, at)
@@ -146,7 +149,7 @@ def _hlo_window(text: str, place: Place) -> dict[str, list[list[int]]]:
     found: dict[str, list[list[int]]] = {}
     for word in text.split():
         key, equals, values = word.partition("=")
-        form = r"-?\d{1,18}_-?\d{1,18}" if key == "pad" else _NUMBER
+        form = r"-?[0-9]{1,18}_-?[0-9]{1,18}" if key == "pad" else _NUMBER
         each = values.split("x")
         if key not in _KEYS or not equals or not all(re.fullmatch(form, value) for value in each):
             keys = ", ".join(_KEYS)
@@ -163,7 +166,7 @@ def _mlir(text: str, match: re.Match[str], at: At) -> Convolution:
     numbers, window, signature = (e.search(text, match.end()) for e in (_DIM_NUMBERS, _MLIR_WINDOW, _SIGNATURE))
     if numbers is None or signature is None:
         wanted = "dim_numbers = [..]x[..]->[..] and its types, : (tensor<..>, tensor<..>) -> tensor<..>"
-        raise at(match.start()).refuse(f"a convolution must have {wanted}; cannot read them")
+        raise at(match.start(1)).refuse(f"a convolution must have {wanted}; cannot read them")
     labels = tuple("".join(group.replace(",", " ").split()) for group in numbers.groups())
     types = [_mlir_type(signature[i], at(signature.start(i))) for i in (1, 2, 3)]
     given = _mlir_window(window[1], at(window.start(1))) if window else {}
@@ -185,7 +188,11 @@ def _mlir_window(text: str, place: Place) -> dict[str, list[list[int]]]:
         entry = _MLIR_KEY.match(text, position)
         words = [] if entry is None else entry[2].replace("true", "1").replace("false", "0").strip("[]").split(",")
         numbers = [word.strip(" \t[]") for word in words] if words != [""] else []
-        if entry is None or entry[1] not in _KEYS.values() or not all(re.fullmatch(r"-?\d{1,18}", n) for n in numbers):
+        if (
+            entry is None
+            or entry[1] not in _KEYS.values()
+            or not all(re.fullmatch(r"-?[0-9]{1,18}", n) for n in numbers)
+        ):
             raise place.refuse(
                 f"a window must have stride, pad, ... as lists of integers; cannot read {printable(text)}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from convgrad.graph.limits import Limits
 from convgrad.words import printable
 
 COMMENT = "#"
+_MLIR_ATTRIBUTE = re.compile(r"#\w+<")  # as #stablehlo<precision DEFAULT>, which is no comment
 CONTINUED = "\\"
 TYPED = "the problem"  # what stands for a file's name where a problem was typed
 
@@ -105,7 +107,7 @@ def _words(physical: str, place: Place) -> list[Word]:
     at = 0
     for text in physical.split():
         at = physical.index(text, at)
-        if text.startswith(COMMENT):
+        if text.startswith(COMMENT) and not _MLIR_ATTRIBUTE.match(text):
             break
         found.append(Word(text, replace(place, column=at + 1)))
         at += len(text)
