@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,11 +91,11 @@ def read_json(path: Path, limits: Limits) -> Value:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in found if keys.count(key) > 1)
-        raise _Twice(f"keys of an object must differ; {printable(twice)!r} stands twice")
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Twice(f"keys of an object must differ; {printable(key)!r} stands twice")
+        found[key] = value
     return found
 
 
@@ -110,12 +109,9 @@ def _integer(text: str) -> int | float:
 
 
 def _kind(value: Any) -> str:
-    names: dict[type, Callable[[Any], str]] = {
-        dict: lambda _: "an object",
-        list: lambda _: "a list",
-        str: lambda v: f"the string {printable(v)!r}",
-        bool: lambda v: str(v).lower(),
-        int: lambda _: "an integer beyond 64 bits",
-        float: lambda v: f"the number {v}",
-    }
-    return names[type(value)](value) if type(value) in names else "null"
+    """Return what a value is, in words."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, str):
+        return f"the string {printable(value)!r}"
+    return "an integer beyond 64 bits" if type(value) is int else json.dumps(value)
