@@ -151,6 +151,21 @@ def test_texts_that_are_no_graph(text: str, where: str, tmp_path: Path) -> None:
         list(hipdnn.read(path, Limits()))
 
 
+def test_strides_of_axes_of_one_position_and_of_nothing_mean_nothing_and_much(tmp_path: Path) -> None:
+    document = graph()
+    for tensor, dims in zip(document["tensors"], ([1, 4, 5, 6], DIMS["w"], [1, 6, 3, 6]), strict=True):
+        tensor["dims"] = list(dims)
+    document["tensors"][0]["strides"] = [2**63 - 1, 0, 0, 0]
+    arrays = {10: np.full(1, 3, np.float32), 11: np.ones(DIMS["w"], np.float32)}
+    [case] = hipdnn.read(write(tmp_path, document, arrays), Limits())
+    assert case.arrays is not None
+    assert np.array_equal(case.arrays().operands[0], np.full((1, 4, 5, 6), 3))
+    [case] = hipdnn.read(tmp_path / "Layer.json", Limits(memory_bytes=600))
+    assert case.arrays is not None
+    with pytest.raises(FileError, match="dims and strides say 912"):
+        case.arrays()
+
+
 def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
     arrays = {10: np.ones(DIMS["x"], np.float32), 11: np.ones(3, np.float32)}
     [case] = hipdnn.read(write(tmp_path, graph(), arrays), Limits())

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -55,14 +56,19 @@ class Tensor:
     format: Format
     file: Path
 
-    def read(self, memory_bytes: int) -> Array:
+    @property
+    def span(self) -> int:
+        """The elements from the first to the last."""
+        return 1 + sum((d - 1) * s for d, s in zip(self.dims, self.strides, strict=True)) if min(self.dims) else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What the array takes, in the file or once it is copied: a stride of 0 makes much of little."""
+        return max(self.span, prod(self.dims)) * self.format.dtype.itemsize
+
+    def read(self) -> Array:
         """Return the array, a view of the file's elements by the strides."""
-        itemsize = self.format.dtype.itemsize
-        span = 1 + sum((d - 1) * s for d, s in zip(self.dims, self.strides, strict=True)) if min(self.dims) else 0
-        if span * itemsize > memory_bytes:
-            raise FileError(
-                f"{self.file}: must fit {memory_bytes} bytes (memory_bytes); dims and strides say {span * itemsize}"
-            )
+        itemsize, span = self.format.dtype.itemsize, self.span
         with opened(self.file) as file:
             size = os.fstat(file.fileno()).st_size
             if size != span * itemsize:
@@ -72,7 +78,7 @@ class Tensor:
         elements = np.frombuffer(data, self.format.dtype)
         if not span:
             return elements.reshape(self.dims)
-        steps = [s * itemsize for s in self.strides]
+        steps = [s * itemsize if d > 1 else 0 for d, s in zip(self.dims, self.strides, strict=True)]
         return np.lib.stride_tricks.as_strided(elements, self.dims, steps, writeable=False)
 
 
@@ -178,5 +184,11 @@ def _with_arrays(case: Case, operands: list[Tensor], output: Tensor, limits: Lim
 
 
 def _arrays(operands: list[Tensor], output: Tensor, memory_bytes: int) -> Arrays:
-    result = output.read(memory_bytes) if output.file.is_file() else None
-    return Arrays(tuple(tensor.read(memory_bytes) for tensor in operands), result)
+    """Return what a bundle brings along, all of it in so much memory."""
+    tensors = [*operands, *([output] if output.file.is_file() else [])]
+    announced = sum(tensor.size_bytes for tensor in tensors)
+    if announced > memory_bytes:
+        sentence = f"the tensors must fit {memory_bytes} bytes (memory_bytes)"
+        raise FileError(f"{output.file}: {sentence}; dims and strides say {announced}")
+    found = [tensor.read() for tensor in tensors]
+    return Arrays(tuple(found[: len(operands)]), found[len(operands)] if len(found) > len(operands) else None)

@@ -87,11 +87,16 @@ def _source(graph: Any, name: str, file: Path, folder: Path | None, limits: Limi
     return of_type(name, inputs[number].type.tensor_type, file)
 
 
-def _arrays(sources: list[Source], folder: Path, limits: Limits) -> Arrays:
-    """Return the arrays of a set, the result where the set has one."""
+def _arrays(operands: list[Source], folder: Path, limits: Limits) -> Arrays:
+    """Return the arrays of a set, the result where the set has one, all of them in so much memory as the limit."""
     output = folder / "output_0.pb"
-    result = of_file("the result", output, limits).read(limits.memory_bytes) if output.is_file() else None
-    return Arrays(tuple(source.read(limits.memory_bytes) for source in sources), result)
+    sources = [*operands, *([of_file("the result", output, limits)] if output.is_file() else [])]
+    announced = sum(source.size_bytes for source in sources)
+    if announced > limits.memory_bytes:
+        sentence = f"its arrays must fit {limits.memory_bytes} bytes (memory_bytes)"
+        raise FileError(f"{folder}: {sentence}; their dims say {announced}")
+    found = [source.read() for source in sources]
+    return Arrays(tuple(found[: len(operands)]), found[len(operands)] if len(found) > len(operands) else None)
 
 
 # -- attributes --------------------------------------------------------------------------------------------------------
