@@ -1,0 +1,161 @@
+"""Argument lists of PyTorch's aten.convolution_backward and aten.convolution, as a file of arrays with a JSON header.
+
+The header (``aten_header.py``) stands under the key "aten": in .npz as an array of one string, in .safetensors in the
+metadata. Arrays have PyTorch's names (``TENSORS`` there), batch and channels first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from convgrad import files
+from convgrad.cases.aten_header import FORWARD, TENSORS, Header, read_header
+from convgrad.cases.case import Array, Arrays, Case
+from convgrad.cases.scheme import as_format
+from convgrad.errors import FileError
+from convgrad.files import safetensors
+from convgrad.formats import BF16, FORMATS, Format, of_dtype
+from convgrad.graph.limits import Limits
+from convgrad.spec.shapes import Shape
+
+KEY = "aten"
+KINDS = (".npz", ".safetensors")
+
+
+def matches(path: Path) -> bool:
+    """Tell whether a file has arrays by key."""
+    return path.suffix.lower() in KINDS and path.is_file()
+
+
+def read(path: Path, limits: Limits) -> Iterator[Case]:
+    """Give the cases of an argument list: one for each gradient of its mask, or the forward; or raise FileError."""
+    header = read_header(_text(path, limits), f"{path}: {KEY}")
+    needed, others = TENSORS[header.op]
+    keys = [key for key in files.keys(path) if key != KEY]
+    for key in needed:
+        if key not in keys:
+            raise FileError(f"{path}: {header.op} must have {', '.join(needed)}; {key} is missing")
+    for key in keys:
+        if key not in (*needed, *others):
+            raise FileError(f"{path}: {header.op} may have {', '.join((*needed, *others))}; got {key!r:.80}")
+    array = partial(_array, path, header)
+    operands = [key for key in keys if key in (*needed, "bias")]
+    formats, shapes = _described(((key, array(key, limits.memory_bytes)) for key in operands), path)
+    attributes = _attributes(header, len(shapes["weight"]) - 2, path)
+    for case in _cases(header, shapes, attributes, formats, path):
+        read_in, made = _ROLES[case.operator]
+        names = [key for key in read_in if key in keys]
+        yield replace(case, arrays=partial(_arrays, array, names, made if made in keys else None, limits.memory_bytes))
+
+
+_GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+_OPERATORS: Mapping[bool, tuple[str, str, str]] = {
+    False: ("ConvolutionBackwardData", "ConvolutionBackwardWeights", "BiasAddBackward"),
+    True: ("ConvTransposeBackwardData", "ConvTransposeBackwardWeights", "BiasAddBackward"),
+}
+# What each operator reads, in its order, and makes, in PyTorch's words.
+_ROLES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    **{operators[0]: (("grad_output", "weight"), "grad_input") for operators in _OPERATORS.values()},
+    **{operators[1]: (("input", "grad_output"), "grad_weight") for operators in _OPERATORS.values()},
+    "BiasAddBackward": (("grad_output",), "grad_bias"),
+    "Convolution": (("input", "weight", "bias"), "output"),
+    "ConvTranspose": (("input", "weight", "bias"), "output"),
+}
+
+
+def _cases(
+    header: Header, shapes: Mapping[str, Shape], attributes: Mapping[str, object], fmt: Format, path: Path
+) -> Iterator[Case]:
+    if header.op == FORWARD:
+        operators: Sequence[str] = ["ConvTranspose" if header.transposed else "Convolution"]
+    else:
+        mask = header.output_mask
+        operators = [name for name, wanted in zip(_OPERATORS[header.transposed], mask, strict=True) if wanted]
+    # What an operator is told of the shape of its result, as an operand: the tensor that the gradient is of.
+    told = {"ConvolutionBackwardData": "input"}
+    told |= {operators[1]: "weight" for operators in _OPERATORS.values()}
+    for operator in operators:
+        given = [shapes[key] for key in _ROLES[operator][0] if key in shapes]
+        given += [shapes[told[operator]]] if operator in told else []
+        said: Mapping[str, object] = attributes
+        if operator == "BiasAddBackward":
+            said = {"data_format": "NCX"}
+            channels = shapes["grad_output"][1:2]
+            if header.bias_sizes not in (None, channels):
+                wanted = f"[{channels[0] if channels else '?'}], the channels of grad_output"
+                raise FileError(f"{path}: {KEY}.bias_sizes must be {wanted}; got {list(header.bias_sizes or ())}")
+        yield Case(f"{path.stem}_{operator}", str(path), operator, tuple(given), said, fmt, fmt)
+
+
+def _arrays(array: Callable[[str, int], Array], names: Sequence[str], made: str | None, memory_bytes: int) -> Arrays:
+    """Return what a case brings along, all of it in so much memory."""
+    found: list[Array] = []
+    for name in (*names, *([made] if made else [])):
+        found.append(array(name, memory_bytes))
+        memory_bytes -= found[-1].nbytes
+    return Arrays(tuple(found[: len(names)]), found[-1] if made else None)
+
+
+def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
+    """Return the attributes of a convolution of so many spatial axes."""
+    if axes < 1:
+        raise FileError(f"{path}: weight must have an axis of its own for each spatial one; it has {axes + 2} axes")
+
+    def spread(name: str) -> list[int]:
+        values: tuple[int, ...] = getattr(header, name)
+        if len(values) not in (1, axes):
+            raise FileError(f"{path}: {KEY}.{name} must be one number, or one for each of {axes} axes; got {values}")
+        return list(values) * (axes // len(values))
+
+    found: dict[str, object] = {
+        "strides": spread("stride"),
+        "pads_begin": spread("padding"),
+        "pads_end": spread("padding"),
+        "dilations": spread("dilation"),
+        "groups": header.groups,
+        "data_format": "NCX",
+        "weights_format": "IOX" if header.transposed else "OIX",
+    }
+    padding = spread("output_padding")
+    if any(padding) and not header.transposed:
+        raise FileError(f"{path}: {KEY}.output_padding must be 0 where transposed is false; got {padding}")
+    return found | ({"output_padding": padding} if header.transposed else {})
+
+
+def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format, dict[str, Shape]]:
+    """Return the one format of some arrays, and their shapes; none is held longer than it is looked at."""
+    formats: dict[str, Format] = {}
+    shapes: dict[str, Shape] = {}
+    for key, array in arrays:
+        fmt = of_dtype(array.dtype)
+        if fmt is None:
+            hint = '; bits of bf16 need "dtype": "bf16" in the header' if array.dtype == np.uint16 else ""
+            raise FileError(f"{path}: {key} must be of {', '.join(FORMATS)}; got {array.dtype}{hint}")
+        formats[key], shapes[key] = fmt, array.shape
+    if len(set(formats.values())) > 1:
+        said = ", ".join(f"{key} {fmt}" for key, fmt in formats.items())
+        raise FileError(f"{path}: operands must be of one type; got {said}")
+    return next(iter(formats.values())), shapes
+
+
+def _array(path: Path, header: Header, key: str, memory_bytes: int) -> Array:
+    array = files.read(f"{path}:{key}", memory_bytes)
+    return as_format(array, BF16) if header.format is BF16 else array
+
+
+def _text(path: Path, limits: Limits) -> str:
+    """Return the header of a file, as it stands there."""
+    if path.suffix.lower() == ".safetensors":
+        text = safetensors.metadata(path).get(KEY)
+    else:
+        array = files.read(f"{path}:{KEY}", limits.file_bytes) if KEY in files.keys(path) else None
+        text = str(array.reshape(-1)[0]) if array is not None and array.dtype.kind == "U" and array.size == 1 else None
+    if text is None:
+        where = "its metadata" if path.suffix.lower() == ".safetensors" else "an array of one string"
+        raise FileError(f"{path}: must have the arguments as JSON under {KEY!r}, {where}")
+    return text

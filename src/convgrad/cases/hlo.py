@@ -1,0 +1,283 @@
+"""Convolutions of HLO and StableHLO text as cases: which operator of the family each one is.
+
+Along a spatial axis, with lhs dilated by l, rhs by r, stride s, pads a and b,
+
+    out[p] = sum over k of dilated[p*s + k*r - a] * rhs[k],   dilated[l*i] = lhs[i],
+
+and with a reversal rhs[K-1-k] for rhs[k]. What this is of a convolution i = p*stride + k*dilation - pad_begin:
+
+- l = 1, no reversal: its forward, as it stands.
+- s = 1, a reversal: substituting K-1-k, lhs[i] meets out[p] under tap k where p = i*l + k*r - ((K-1)r - a). That is
+  the data gradient of stride l, dilation r, pad_begin (K-1)r - a and pad_end (K-1)r - b, of a src as long as out.
+  Where b is larger than (K-1)r, by less than l, src has so many positions behind the last one that a tap meets.
+  Without a reversal the operator's weights are rhs reversed: who made the text reversed them before.
+- l = 1, lhs's f summed as the batch: with images as features, channels as batch and diff_dst as rhs, out[k] = sum over
+  p of src[k*s + p*r - a] * diff_dst[p] is the weight gradient of stride r and dilation s. The same sums are a forward
+  of such images; it is taken as a weight gradient where lhs has f before b, or batch_group_count, its groups, is above
+  1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from convgrad.cases.case import Case
+from convgrad.cases.hlo_text import Convolution, Defined, is_convolution, is_generic, read_statement
+from convgrad.cases.lying import WEIGHTS, lying
+from convgrad.cases.naming import safe
+from convgrad.cases.place import Place, text_of
+from convgrad.cases.posed import posed, unsupported
+from convgrad.errors import FileError
+from convgrad.formats import FORMATS
+from convgrad.graph.limits import Limits
+from convgrad.spec.geometry import effective_kernel
+
+START = 1 << 16  # bytes of a file in which what it is shows
+_STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # what begins, or ends, one
+_HEADS = re.compile(rb"\A(?:\s|//[^\n]*\n)*(?:HloModule|ENTRY|module|func\.func)\b")
+
+Shape = tuple[int, ...]
+
+
+def begins(word: str) -> bool:
+    """Return whether a line that begins so may be one of these: with a value's name, or HLO's word for the last one."""
+    return word.startswith("%") or word == "ROOT"
+
+
+def matches(path: Path) -> bool:
+    """Return whether a file is a module of HLO or StableHLO, by its name or what it begins with."""
+    if not path.is_file():
+        return False
+    if path.suffix.lower() in (".hlo", ".mlir"):
+        return True
+    try:
+        with path.open("rb") as file:
+            return _HEADS.match(file.read(START)) is not None
+    except OSError:
+        return False
+
+
+def read(path: Path, limits: Limits) -> Iterator[Case]:
+    """Give a case for each convolution of a text; its operands' types may be told where they are defined."""
+    defined, count = Defined(), 0
+    for first, statement in _statements(text_of(path, limits)):
+        if is_convolution(statement):
+            count += 1
+            yield _case(statement, defined, partial(_place_in, statement, Place(str(path), first)))
+        defined.note(statement)
+    if not count:
+        raise FileError(f"{path}: must have a convolution, of HLO or StableHLO; it has none")
+
+
+def read_line(text: str, place: Place) -> list[Case]:
+    """Return the case of one line, whose operands have their types, or raise the error of the place that is wrong.
+
+    >>> text = "y = f32[2,8,8,16] convolution(f32[2,4,4,32] g, f32[3,3,16,32] w), " + (
+    ...     "window={size=3x3 pad=2_1x2_1 lhs_dilate=2x2 rhs_reversal=1x1}, dim_labels=b01f_01oi->b01f")
+    >>> [case] = read_line(text, Place("x"))
+    >>> case.operator, case.shapes, case.attributes["pads_begin"], case.attributes["pads_end"]
+    ('ConvolutionBackwardData', ((2, 4, 4, 32), (3, 3, 16, 32), (2, 8, 8, 16)), [0, 0], [1, 1])
+    """
+    return [_case(text, Defined(), partial(_place_in, text, place))]
+
+
+def _place_in(text: str, start: Place, position: int) -> Place:
+    before, newline, last = text[:position].rpartition("\n")
+    if not newline:
+        return replace(start, column=start.column + position)
+    return replace(start, line=start.line + before.count("\n") + 1, column=len(last) + 1)
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Give each statement with the number of its first line: the lines up to one that begins another."""
+    first, start, number = 1, 0, 0
+    at = 0
+    while at <= len(text):
+        number += 1
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        if at > start and _STATEMENT.match(text, at, end):
+            if text[start : at - 1].strip():
+                yield first, text[start : at - 1]
+            first, start = number, at
+        at = end + 1
+    yield first, text[start:]
+
+
+def _case(statement: str, defined: Defined, at: Callable[[int], Place]) -> Case:
+    place = at(len(statement) - len(statement.lstrip()))
+    if is_generic(statement):
+        return unsupported("convolution", place, "MLIR's generic form is not read; print the text in its pretty form")
+    c = read_statement(statement, defined, at)
+    name = safe(f"value_{c.name}" if c.name.isdecimal() else c.name)
+    names = [kind.name for kind in c.types]
+    foreign = [n for n in names if n not in FORMATS]
+    if foreign:
+        return unsupported(name, place, f"elements must be {', '.join(FORMATS)}; got {foreign[0][:80]}")
+    if names[0] != names[1]:
+        return unsupported(name, place, f"operands must be of one type; got {names[0]} and {names[1]}")
+    if not c.axes:
+        return unsupported(name, place, "a convolution without a spatial axis is a product of matrices")
+    _check(c, place)
+    reasons = []
+    for reading in (_weights_gradient, _forward, _data_gradient, _flipped_forward):
+        found = reading(c)
+        if isinstance(found, Read):
+            case = found.case(c, name, place)
+            posed(case, place)
+            return case
+        reasons.append(found)
+    return unsupported(name, place, f"no operator of the family is this: {'; '.join(filter(None, reasons))}")
+
+
+def _check(c: Convolution, place: Place) -> None:
+    """Refuse a convolution whose types do not fit each other by its own rules."""
+    (n, f), (i, o), (out_n, out_f) = c.extents(0, "bf"), c.extents(1, "io"), c.extents(2, "bf")
+    fg, bg = c.feature_groups, c.batch_groups
+    if min(fg, bg) < 1 or max(fg, bg) != fg * bg or f != i * fg or o % fg or o % bg or n != out_n * bg or o != out_f:
+        sentence = (
+            "lhs's f must be rhs's i times feature_group_count, lhs's b out's b times batch_group_count, and out's f"
+        )
+        given = f"f {f}, i {i}, feature_group_count {fg}, b {n} and {out_n}, batch_group_count {bg}, o {o}, f {out_f}"
+        raise place.refuse(f"{sentence} rhs's o, which one of the counts may divide; got {given}")
+    for axis, (size, k, p) in enumerate(zip(c.extents(0), c.extents(1), c.extents(2), strict=True)):
+        dilated = c.lhs_dilations[axis] * (size - 1) + 1 if size else 0
+        room = dilated + sum(c.pads[axis]) - effective_kernel(k, c.rhs_dilations[axis])
+        made = room // c.strides[axis] + 1 if room >= 0 and k else 0
+        if made != p:
+            raise place.refuse(f"out must have {made} positions on spatial axis {axis} by the window; got {p}")
+
+
+@dataclass(frozen=True)
+class Read:
+    """A convolution as an operator: its tensors in canonical order, and how axes of lhs, rhs and out lie."""
+
+    operator: str
+    names: tuple[str, str, str]  # of lhs, rhs and out in the operator's words
+    letters: tuple[str, str, str]
+    shapes: tuple[Shape, Shape, Shape]  # canonical
+    attributes: dict[str, object]
+    notes: tuple[str, ...] = ()
+
+    def case(self, c: Convolution, name: str, place: Place) -> Case:
+        """Return the case, in the layouts in which most of the text's arrays lie."""
+        spelled = dict(zip(self.names, c.labels, strict=True))
+        axes = dict(zip(self.names, self.letters, strict=True))
+        weights = next(n for n in self.names if n.endswith("weights"))
+        data = lying({n: letters for n, letters in axes.items() if n != weights}, spelled=spelled)
+        kernel = lying({weights: axes[weights]}, WEIGHTS, spelled)
+        lhs, rhs, out = (
+            (kernel if n == weights else data).shape(s) for n, s in zip(self.names, self.shapes, strict=True)
+        )
+        shapes = (lhs, rhs) if self.operator == "Convolution" else (lhs, rhs, out)
+        attributes = self.attributes | {"data_format": data.format, "weights_format": kernel.format}
+        operands, to = FORMATS[c.types[0].name], FORMATS[c.types[2].name]
+        why = "; ".join((*data.notes, *kernel.notes, *self.notes))
+        return Case(name, str(place), self.operator, shapes, attributes, operands, to, why=why)
+
+
+def _attributes(strides: Shape, dilations: Shape, begins: Shape, ends: Shape, groups: int) -> dict[str, object]:
+    values = {"strides": strides, "dilations": dilations, "pads_begin": begins, "pads_end": ends}
+    return {name: list(value) for name, value in values.items()} | {"groups": groups}
+
+
+def _reversed_axes(c: Convolution, reversal: bool) -> list[int]:
+    """Return the axes with a reversal, or without: those of one tap count as neither."""
+    return [x for x, k in enumerate(c.extents(1)) if k > 1 and c.reversals[x] == reversal]
+
+
+def _flips(axes: list[int]) -> tuple[str, ...]:
+    listed = ", ".join(map(str, axes))
+    return (f"weights are those of the line reversed along spatial axes {listed}",) if axes else ()
+
+
+def _forward(c: Convolution, flipped: bool = False) -> Read | str:
+    reversed_axes = _reversed_axes(c, True)
+    if max(c.lhs_dilations) > 1:
+        return "" if flipped else "a forward has no lhs_dilate"
+    if c.batch_groups > 1:
+        return "" if flipped else "a forward has no batch_group_count"
+    if reversed_axes and not flipped:
+        return ""
+    if min(map(min, c.pads)) < 0:
+        return "" if flipped else "a forward has no pads below 0"
+    begins, ends = (tuple(pad[side] for pad in c.pads) for side in (0, 1))
+    letters = (_renamed(c.labels[0], "bf", "nc"), c.labels[1], _renamed(c.labels[2], "bf", "nc"))
+    shapes = (
+        (*c.extents(0, "bf"), *c.extents(0)),
+        (*c.extents(1, "oi"), *c.extents(1)),
+        (*c.extents(2, "bf"), *c.extents(2)),
+    )
+    attributes = _attributes(c.strides, c.rhs_dilations, begins, ends, c.feature_groups)
+    return Read("Convolution", ("src", "weights", "dst"), letters, shapes, attributes, _flips(reversed_axes))
+
+
+def _flipped_forward(c: Convolution) -> Read | str:
+    return _forward(c, flipped=True)
+
+
+def _data_gradient(c: Convolution) -> Read | str:
+    if max(c.strides) > 1:
+        return "a data gradient has no stride"
+    if c.batch_groups > 1:
+        return "a data gradient has no batch_group_count"
+    begins, ends = [], []
+    for (a, b), k, r, stride in zip(c.pads, c.extents(1), c.rhs_dilations, c.lhs_dilations, strict=True):
+        reach = effective_kernel(k, r) - 1
+        if a > reach:
+            return f"a data gradient pads at most (K-1)*rhs_dilate, {reach}, at the beginning; got {a}"
+        if b >= reach + stride:
+            return (
+                f"a data gradient pads less than (K-1)*rhs_dilate + lhs_dilate, {reach + stride}, at the end; got {b}"
+            )
+        begins.append(reach - a)
+        ends.append(max(reach - b, 0))
+    groups = c.feature_groups
+    i, o = c.extents(1, "io")
+    letters = tuple(
+        _renamed(c.labels[at], was, to) for at, was, to in ((0, "bf", "nc"), (1, "io", "oi"), (2, "bf", "nc"))
+    )
+    shapes = (
+        (*c.extents(0, "bf"), *c.extents(0)),
+        (i * groups, o // groups, *c.extents(1)),
+        (*c.extents(2, "bf"), *c.extents(2)),
+    )
+    moved = (
+        (f"weights have the {groups} groups in the channels of diff_dst, the line in rhs's o",) if groups > 1 else ()
+    )
+    attributes = _attributes(c.lhs_dilations, c.rhs_dilations, tuple(begins), tuple(ends), groups)
+    notes = (*moved, *_flips(_reversed_axes(c, False)))
+    names = ("diff_dst", "weights", "diff_src")
+    return Read("ConvolutionBackwardData", names, (letters[0], letters[1], letters[2]), shapes, attributes, notes)
+
+
+def _weights_gradient(c: Convolution) -> Read | str:
+    labelled = c.labels[0].index("f") < c.labels[0].index("b")
+    if not labelled and c.batch_groups == 1:
+        return ""
+    if c.feature_groups > 1 or max(c.lhs_dilations) > 1 or _reversed_axes(c, True):
+        return "a weight gradient has no feature_group_count, lhs_dilate or reversal"
+    ends = []
+    rows = zip(c.pads, c.extents(0), c.extents(1), c.extents(2), c.strides, c.rhs_dilations, strict=True)
+    for (a, _), src, dst, kernel, dilation, stride in rows:
+        total = stride * (dst - 1) + effective_kernel(kernel, dilation) - src - a
+        if a < 0 or total <= -stride:
+            return "a weight gradient has no pads below 0, and as many positions of diff_dst as its src makes"
+        ends.append(max(total, 0))
+    letters = (_renamed(c.labels[0], "fb", "nc"), _renamed(c.labels[1], "io", "nc"), _renamed(c.labels[2], "fb", "oi"))
+    shapes = (
+        (*c.extents(0, "fb"), *c.extents(0)),
+        (*c.extents(1, "io"), *c.extents(1)),
+        (*c.extents(2, "fb"), *c.extents(2)),
+    )
+    begins = tuple(pad[0] for pad in c.pads)
+    attributes = _attributes(c.rhs_dilations, c.strides, begins, tuple(ends), c.batch_groups)
+    return Read("ConvolutionBackwardWeights", ("src", "diff_dst", "diff_weights"), letters, shapes, attributes)
+
+
+def _renamed(label: str, was: str, to: str) -> str:
+    return label.translate(str.maketrans(was, to))

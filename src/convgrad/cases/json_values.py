@@ -1,0 +1,117 @@
+"""A JSON file as plain values, each fetched by its path: what is missing, or of another type, is named with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from convgrad.cases.place import Place, text_of
+from convgrad.errors import ConvgradError, FileError
+from convgrad.graph.limits import Limits
+from convgrad.words import printable
+
+T = TypeVar("T")
+S64 = range(-(2**63), 2**63)
+_LONGEST = len(str(S64[0]))
+
+
+class _Twice(ValueError):
+    """A key stands twice in an object."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a file, with its path."""
+
+    file: Path
+    path: str
+    value: Any
+
+    def refuse(self, sentence: str) -> ConvgradError:
+        """Return the error of the value."""
+        return FileError(f"{self.file}: {self.path}: {sentence}")
+
+    def __getitem__(self, key: str) -> Value:
+        """Return the value of a key."""
+        if not isinstance(self.value, dict) or key not in self.value:
+            what = "has no such key" if isinstance(self.value, dict) else f"is {_kind(self.value)}"
+            raise self.refuse(f"must be an object with the key {key}; it {what}")
+        return Value(self.file, f"{self.path}.{key}", self.value[key])
+
+    def __contains__(self, key: str) -> bool:
+        return isinstance(self.value, dict) and key in self.value
+
+    def items(self) -> list[Value]:
+        """Return the items of a list."""
+        if not isinstance(self.value, list):
+            raise self.refuse(f"must be a list; it is {_kind(self.value)}")
+        return [Value(self.file, f"{self.path}[{at}]", item) for at, item in enumerate(self.value)]
+
+    def text(self) -> str:
+        """Return a string."""
+        if not isinstance(self.value, str):
+            raise self.refuse(f"must be a string; it is {_kind(self.value)}")
+        return self.value
+
+    def integer(self, least: int = S64[0]) -> int:
+        """Return an integer of 64 bits, at least so large."""
+        if type(self.value) is not int or self.value not in S64 or self.value < least:
+            shown = self.value if type(self.value) is int and self.value in S64 else _kind(self.value)
+            raise self.refuse(f"must be an integer of 64 bits{f', at least {least}' * (least > S64[0])}; it is {shown}")
+        return self.value
+
+    def integers(self, least: int = S64[0]) -> tuple[int, ...]:
+        """Return a list of integers."""
+        return tuple(item.integer(least) for item in self.items())
+
+    def one_of(self, table: dict[str, T]) -> T:
+        """Return what a table has for a string."""
+        if self.text() not in table:
+            raise self.refuse(f"must be one of {', '.join(table)}; it is {printable(self.text())!r}")
+        return table[self.text()]
+
+
+def read_json(path: Path, limits: Limits) -> Value:
+    """Return the whole of a JSON file, or raise FileError; numbers are finite and no key stands twice."""
+    place = Place(str(path))
+    text = text_of(path, limits)
+    if len(text) > limits.op_bytes:
+        raise FileError(f"{path}: must have at most {limits.op_bytes} characters (op_bytes); got {len(text)}")
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise Place(str(path), error.lineno, error.colno).refuse(f"must be JSON; {error.msg}") from error
+    except _Twice as error:
+        raise place.refuse(str(error)) from error
+    except RecursionError as error:
+        raise place.refuse("must nest no deeper than Python's own recursion limit") from error
+    return Value(path, "$", value)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Twice(f"keys of an object must differ; {printable(key)!r} stands twice")
+        found[key] = value
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _Twice(f"numbers must be finite, as JSON's are; got {name}")
+
+
+def _integer(text: str) -> int | float:
+    """Return an integer; one that no field has room for as infinity, which is of no field's type."""
+    return int(text) if len(text) <= _LONGEST else float("inf")
+
+
+def _kind(value: Any) -> str:
+    """Return what a value is, in words."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, str):
+        return f"the string {printable(value)!r}"
+    return "an integer beyond 64 bits" if type(value) is int else json.dumps(value)

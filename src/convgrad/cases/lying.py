@@ -1,0 +1,63 @@
+"""Which of the operators' layouts arrays have whose axes lie in some order, and how they are transposed where in none.
+
+An array's axes are named by a letter each: n and c of data, o and i of weights in the words of the underlying
+convolution, and digits, or d, h and w, of the spatial axes in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from convgrad.spec.layouts import axis_order, from_canonical
+
+DATA, WEIGHTS, TRANSPOSED = ("NCX", "NXC"), ("OIX", "XIO"), ("IOX", "XOI")
+_OUTER = frozenset("ncoi")
+
+
+@dataclass(frozen=True)
+class Lying:
+    """The format of some tensors of a call, and a sentence for each of them that lies otherwise."""
+
+    format: str
+    notes: tuple[str, ...] = ()
+
+    def shape(self, canonical: Sequence[int]) -> tuple[int, ...]:
+        """Return a canonical shape as it is in the format."""
+        return from_canonical(canonical, self.format)
+
+
+def lying(tensors: Mapping[str, str], formats: Sequence[str] = DATA, spelled: Mapping[str, str] | None = None) -> Lying:
+    """Return the one format of tensors, by name the letters of their axes: that of most of them, the first of equals.
+
+    ``spelled`` is how the reader's notation writes the letters, by name.
+
+    >>> lying({"src": "n01c", "dst": "n01c"})
+    Lying(format='NXC', notes=())
+    >>> lying({"weights": "o01i"}, WEIGHTS).notes
+    ('weights are those of the line, o01i, transposed by (0, 3, 1, 2)',)
+    """
+    letters = {name: _letters(axes, formats[0]) for name, axes in tensors.items()}
+    fits = {f: [name for name, axes in tensors.items() if _in_format(letters[name], f) == axes] for f in formats}
+    best = max(formats, key=lambda f: len(fits[f]))
+    notes = []
+    for name, axes in tensors.items():
+        if name not in fits[best]:
+            order = tuple(axes.index(letter) for letter in _in_format(letters[name], best))
+            verb = "are those" if name.endswith("weights") else "is that"
+            notes.append(f"{name} {verb} of the line, {(spelled or tensors)[name]}, transposed by {order}")
+    return Lying(best, tuple(notes))
+
+
+def _letters(axes: str, fmt: str) -> str:
+    """Return an array's letters in canonical order."""
+    outer = "nc" if fmt in DATA else "oi"
+    return outer + "".join(sorted(set(axes) - _OUTER))
+
+
+def _in_format(canonical: str, fmt: str) -> str:
+    order = axis_order(fmt, len(canonical))
+    found = [""] * len(canonical)
+    for letter, axis in zip(canonical, order, strict=True):
+        found[axis] = letter
+    return "".join(found)

@@ -1,0 +1,103 @@
+"""Where ONNX keeps an array: in a model, in a file of a test's set, or nowhere but by its type and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convgrad.cases.case import Array
+from convgrad.disk import read_bytes
+from convgrad.errors import FileError
+from convgrad.formats import BF16, F16, F32, F64, Format
+from convgrad.graph.limits import Limits
+from convgrad.words import printable
+
+FORMATS: dict[str, Format] = {"FLOAT": F32, "FLOAT16": F16, "BFLOAT16": BF16, "DOUBLE": F64}
+
+
+@dataclass(frozen=True)
+class Source:
+    """An operand or a result: its shape and format, the message that holds its elements, if one does, and its file."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: Format
+    message: Any
+    file: Path
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the array."""
+        return prod(self.shape) * self.format.dtype.itemsize
+
+    def read(self) -> Array:
+        """Return the array, or raise FileError where its elements are not those of its dims."""
+        from onnx import numpy_helper  # noqa: PLC0415 - an extra
+
+        try:
+            return np.asarray(numpy_helper.to_array(self.message)).view(self.format.dtype).reshape(self.shape)
+        except Exception as error:  # the package's and NumPy's own
+            said = printable(str(error), 200)
+            raise FileError(f"{self.file}: {self.name} must have the elements that its dims say; {said}") from error
+
+
+def package() -> Any:
+    """Return the package, or say what to install."""
+    try:
+        import onnx  # noqa: PLC0415 - an extra, needed for these files only
+    except ImportError as error:
+        raise FileError("ONNX models need the onnx package: pip install 'convgrad[onnx]'") from error
+    return onnx
+
+
+def parsed(message: Any, file: Path, limits: Limits) -> Any:
+    """Return a message as a file of at most ``limits.file_bytes`` bytes has it."""
+    data = read_bytes(file, limits.file_bytes + 1)
+    if len(data) > limits.file_bytes:
+        raise FileError(f"{file}: must have at most {limits.file_bytes} bytes (file_bytes); it has more")
+    try:
+        message.ParseFromString(data)
+    except Exception as error:  # the parser's own class
+        raise FileError(f"{file}: must be a message of ONNX; {printable(str(error), 200)}") from error
+    return message
+
+
+def text(field: str | bytes) -> str:
+    """Return a field of text; one that is not in UTF-8 comes as its bytes."""
+    return field.decode("utf-8", "replace") if isinstance(field, bytes) else field
+
+
+def of_file(name: str, file: Path, limits: Limits) -> Source:
+    """Return what a file of one tensor holds."""
+    return of_tensor(name, parsed(package().TensorProto(), file, limits), file)
+
+
+def of_tensor(name: str, tensor: Any, file: Path) -> Source:
+    """Return what a tensor holds; data in files of their own are refused."""
+    if tensor.data_location == tensor.EXTERNAL:
+        raise FileError(f"{file}: {printable(name)} must lie in the file itself; its data are external")
+    return _source(name, tensor.dims, tensor.data_type, tensor, file)
+
+
+def of_type(name: str, described: Any, file: Path) -> Source:
+    """Return what a type says, of which every extent must be known."""
+    dims = [d.dim_value if d.HasField("dim_value") else None for d in described.shape.dim]
+    if None in dims:
+        shown = ", ".join("?" if d is None else str(d) for d in dims)
+        raise FileError(f"{file}: without arrays the shape of {printable(name)} must be known; got ({shown})")
+    return _source(name, [d for d in dims if d is not None], described.elem_type, None, file)
+
+
+def _source(name: str, dims: Sequence[int], data_type: int, message: Any, file: Path) -> Source:
+    types = package().TensorProto.DataType
+    kind = types.Name(data_type) if data_type in types.values() else f"of type {data_type}"
+    if kind not in FORMATS:
+        raise FileError(f"{file}: {printable(name)} must be {', '.join(FORMATS)}; it is {kind}")
+    if min(dims, default=0) < 0:
+        raise FileError(f"{file}: the dims of {printable(name)} must not be negative; got {list(dims)}")
+    return Source(printable(name), tuple(dims), FORMATS[kind], message, file)

@@ -1,0 +1,221 @@
+"""ONNX node-test folders: the operator's result is ONNX's, by its reference implementation and by its text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad.cases import onnx as dialect
+from convgrad.cases.case import Case
+from convgrad.errors import FileError
+from convgrad.graph.limits import Limits
+
+Array = np.ndarray[Any, Any]
+LIMITS = Limits()
+
+
+def package() -> Any:
+    return pytest.importorskip("onnx")
+
+
+def model(kind: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], elem_type: int = 1) -> Any:
+    helper = package().helper
+    names = ["X", "W", "B"][: len(shapes)]
+    inputs = [helper.make_tensor_value_info(n, elem_type, s) for n, s in zip(names, shapes, strict=True)]
+    output = helper.make_tensor_value_info("Y", elem_type, None)
+    node = helper.make_node(kind, names, ["Y"], **attributes)
+    return helper.make_model(helper.make_graph([node], "g", inputs, [output]))
+
+
+def folder(path: Path, made: Any, arrays: list[Array], sets: int = 1) -> Path:
+    """Write a node-test folder; the last of the arrays is the output."""
+    path.mkdir(exist_ok=True)
+    (path / "model.onnx").write_bytes(made.SerializeToString())
+    for number in range(sets):
+        one = path / f"test_data_set_{number}"
+        one.mkdir()
+        for at, array in enumerate(arrays):
+            name = "output_0.pb" if at == len(arrays) - 1 else f"input_{at}.pb"
+            (one / name).write_bytes(package().numpy_helper.from_array(array).SerializeToString())
+    return path
+
+
+def same_of_its_own(case: Case) -> tuple[Array, Array | None]:
+    assert case.arrays is not None
+    arrays = case.arrays()
+    return np.asarray(convgrad.run(case.operator, *arrays.operands, **case.attributes)), arrays.result
+
+
+def integers(shapes: list[tuple[int, ...]]) -> list[Array]:
+    rng = np.random.default_rng(1)
+    return [rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes]
+
+
+X, W, WT = (2, 4, 7, 6), (6, 4, 3, 2), (4, 6, 3, 2)
+AS_THE_REFERENCE = [
+    ("Conv", [X, W], {}),
+    ("Conv", [X, W, (6,)], {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2], "kernel_shape": [3, 2]}),
+    ("Conv", [X, (6, 2, 3, 2)], {"group": 2, "auto_pad": "VALID"}),
+    ("Conv", [X, W], {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
+    ("Conv", [X, W], {"auto_pad": "SAME_LOWER", "strides": [2, 1]}),
+    (
+        "ConvTranspose",
+        [X, WT],
+        {"strides": [2, 3], "pads": [1, 0, 1, 1], "dilations": [2, 1], "output_padding": [1, 2]},
+    ),
+    ("ConvTranspose", [X, WT, (6,)], {"auto_pad": "SAME_UPPER", "strides": [2, 1]}),
+    ("ConvTranspose", [X, WT], {"auto_pad": "SAME_LOWER", "strides": [2, 1]}),
+    ("ConvTranspose", [X, WT], {"auto_pad": "SAME_UPPER", "strides": [2, 2], "output_padding": [1, 0]}),
+    ("ConvTranspose", [X, WT], {"output_shape": [14, 12], "strides": [2, 2]}),
+    ("ConvTranspose", [X, WT], {"output_shape": [13, 11], "strides": [2, 2], "output_padding": [1, 1]}),
+    ("ConvTranspose", [X, WT], {"output_shape": [16, 13], "strides": [2, 2]}),  # one longer than the kernel reaches
+]
+
+
+@pytest.mark.parametrize(("kind", "shapes", "attributes"), AS_THE_REFERENCE)
+def test_the_operator_computes_what_onnx_does(
+    kind: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    package()
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 - an extra
+
+    arrays, made = integers(shapes), model(kind, shapes, attributes)
+    if "output_shape" in attributes or (kind == "ConvTranspose" and attributes.get("auto_pad", "")[:4] == "SAME"):
+        wanted = by_the_text(arrays, attributes)
+    else:
+        [wanted] = ReferenceEvaluator(made).run(None, dict(zip(["X", "W", "B"], arrays, strict=False)))
+    [case] = dialect.read(folder(tmp_path / "test_one", made, [*arrays, wanted]), LIMITS)
+    assert (case.name, case.attributes["data_format"]) == ("test_one", "NCX")
+    got, result = same_of_its_own(case)
+    assert result is not None
+    assert np.array_equal(result, wanted)
+    assert np.array_equal(got, wanted)
+
+
+def by_the_text(arrays: list[Array], attributes: dict[str, Any]) -> Array:
+    """Return a ConvTranspose of one group by ONNX's words: all that the kernel reaches, cut by total_padding."""
+    x, w, *bias = arrays
+    s, op = attributes["strides"], attributes.get("output_padding", [0, 0])
+    full = np.zeros(
+        (
+            x.shape[0],
+            w.shape[1],
+            *((i - 1) * t + k + p for i, t, k, p in zip(x.shape[2:], s, w.shape[2:], op, strict=True)),
+        )
+    )
+    for i, j in np.ndindex(*x.shape[2:]):
+        part = np.einsum("nc,cokl->nokl", x[:, :, i, j], w)
+        full[:, :, i * s[0] : i * s[0] + w.shape[2], j * s[1] : j * s[1] + w.shape[3]] += part
+    shape = attributes.get("output_shape") or [i * t for i, t in zip(x.shape[2:], s, strict=True)]
+    cut = []
+    for extent, wanted in zip(full.shape[2:], shape, strict=True):
+        total = extent - wanted
+        begin = total // 2 if attributes.get("auto_pad") == "SAME_UPPER" else total - total // 2
+        cut.append(slice(begin, begin + wanted))
+    full = np.pad(full, [(0, 0), (0, 0), (0, 1), (0, 1)])
+    return full[(slice(None), slice(None), *cut)] + (bias[0][:, None, None] if bias else 0)
+
+
+@pytest.mark.parametrize("name", ["FLOAT16", "BFLOAT16", "DOUBLE"])
+def test_formats_and_several_sets(name: str, tmp_path: Path) -> None:
+    onnx = package()
+    elem_type = onnx.TensorProto.DataType.Value(name)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(elem_type)
+    arrays = [array.astype(dtype) for array in integers([X, W, (2, 6, 5, 5)])]
+    cases = list(dialect.read(folder(tmp_path / "t", model("Conv", [X, W], {}, elem_type), arrays, sets=2), LIMITS))
+    assert [case.name for case in cases] == ["t_set_0", "t_set_1"]
+    for case in cases:
+        assert case.arrays is not None
+        assert case.arrays().operands[0].dtype == case.operand_format.dtype
+        assert np.array_equal(case.arrays().operands[1], arrays[1])
+
+
+def test_a_model_alone_and_tensors_within_it(tmp_path: Path) -> None:
+    onnx = package()
+    made = model("Conv", [X, W], {})
+    path = tmp_path / "layer.onnx"
+    path.write_bytes(made.SerializeToString())
+    assert dialect.matches(path)
+    [case] = dialect.read(path, LIMITS)
+    assert (case.name, case.shapes, case.arrays) == ("layer", (X, W), None)
+    x, w = integers([X, W])
+    made.graph.initializer.append(onnx.numpy_helper.from_array(w, "W"))
+    del made.graph.input[1]
+    [case] = dialect.read(folder(tmp_path / "inside", made, [x, x]), LIMITS)
+    assert case.arrays is not None
+    assert np.array_equal(case.arrays().operands[1], w)
+
+
+BAD = [
+    ("Conv", {"auto_pad": "SOME"}, "auto_pad must be one of"),
+    ("Conv", {"pads": [1, 1]}, "pads must have 4 values"),
+    ("Conv", {"pads": [1, 1, 1, 1], "auto_pad": "SAME_UPPER"}, "must not both"),
+    ("Conv", {"kernel_shape": [3, 3]}, "kernel_shape must be that of W"),
+    ("Conv", {"strides": [0, 1]}, "at least 1"),
+    ("Conv", {"group": "2"}, "must have attributes"),
+    ("Conv", {"banana": 2}, "must have attributes .* got banana"),
+    ("Conv", {"group": 3}, "Convolution: "),
+    ("ConvTranspose", {"auto_pad": "SAME_UPPER", "strides": [4, 4]}, "whose side ONNX leaves open"),
+]
+
+
+@pytest.mark.parametrize(("kind", "attributes", "sentence"), BAD)
+def test_mistakes_are_told(kind: str, attributes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(kind, [X, W if kind == "Conv" else WT], attributes).SerializeToString())
+    with pytest.raises(FileError, match=sentence) as caught:
+        list(dialect.read(path, LIMITS))
+    assert str(caught.value).startswith(str(path))
+
+
+def test_damaged_and_hostile_messages_are_refused(tmp_path: Path) -> None:
+    onnx = package()
+    x, w = integers([X, W])
+    path = folder(tmp_path / "t", model("Conv", [X, W], {}), [x, w, x])
+    file = path / "test_data_set_0" / "input_1.pb"
+    tensor = onnx.numpy_helper.from_array(w)
+    tensor.dims[0] = 5
+    file.write_bytes(tensor.SerializeToString())
+    [case] = dialect.read(path, LIMITS)
+    assert case.arrays is not None
+    with pytest.raises(FileError, match="must have the elements that its dims say"):
+        case.arrays()
+    tensor.dims[:] = [2**40, 4, 3, 2]
+    file.write_bytes(tensor.SerializeToString())
+    [case] = dialect.read(path, LIMITS)
+    assert case.arrays is not None
+    with pytest.raises(FileError, match="memory_bytes"):
+        case.arrays()
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    file.write_bytes(tensor.SerializeToString())
+    for data, sentence in (
+        (file.read_bytes(), "external"),
+        (b"\xff\xff", "a message of ONNX"),
+        (None, "cannot be read"),
+    ):
+        file.unlink()
+        if data is not None:
+            file.write_bytes(data)
+        with pytest.raises(FileError, match=sentence):
+            list(dialect.read(path, LIMITS))
+        file.touch()
+
+
+def test_a_model_of_other_nodes_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model("MaxPool", [X], {"kernel_shape": [2, 2]}).SerializeToString())
+    [case] = dialect.read(path, LIMITS)
+    assert "MaxPool" in case.unsupported
+
+
+def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"")
+    with pytest.raises(FileError, match=r"pip install 'convgrad\[onnx\]'"):
+        list(dialect.read(path, LIMITS))
