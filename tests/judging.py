@@ -1,0 +1,30 @@
+"""A case judged: its operands, made up where it brings none, and the verdict on what a function makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from convgrad.cases.case import Case
+from convgrad.functional.call import problem_from_shapes
+from convgrad.verify import Verdict, check
+from convgrad.verify.fill import Kind, fill
+
+SEED = 0
+
+
+def inputs_of(case: Case, kind: Kind) -> tuple[Any, ...]:
+    """Return what ``convgrad.run`` takes: arrays, and shape operands as tuples."""
+    op, problem = problem_from_shapes(case.operator, case.shapes, case.attributes, case.operand_format)
+    ports = op.operands[: len(case.shapes)]
+    if case.arrays is not None:
+        made = iter(case.arrays().operands)
+    else:
+        shapes = [shape for port, shape in zip(ports, case.shapes, strict=True) if not port.is_shape]
+        made = iter(fill(problem, shapes, kind, SEED))
+    return tuple(shape if port.is_shape else next(made) for port, shape in zip(ports, case.shapes, strict=True))
+
+
+def judged(case: Case, function: Callable[..., Any], kind: Kind) -> Verdict:
+    """Return the verdict on a function's answer."""
+    return check(case.operator, function, *inputs_of(case, kind), **case.attributes)
