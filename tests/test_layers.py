@@ -63,6 +63,8 @@ ORDERS = {
         "reference",
         "compare",
         "exact",
+        "truncation",
+        "adversarial",
         "fill",
         "fill_graph",
         "judge",
