@@ -70,6 +70,8 @@ ORDERS = {
         "judge",
         "diagnose",
         "check",
+        "check_certificate",
+        "certificate",
     ),
     "plan": (
         "rates",
