@@ -107,6 +107,8 @@ def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.
     """
     fmt, factors = problem.operand_format, 2.0 ** (shift // 2 - np.array([0, shift]))
     values = np.zeros(prod(shape))
+    if not values.size:
+        return values.reshape(shape)
     signs = _full(shape, fmt, rng) if problem.solves_for == "bias" else rng.choice((-1.0, 1.0), shape)
     beside = 1 if problem.solves_for == "dst" else 0  # the axis that is summed and is no spatial one
     alike = [1 if axis == beside else extent for axis, extent in enumerate(shape)]
@@ -117,7 +119,7 @@ def _two_of_each_sum(problem: Problem, shape: Shape, shift: int, rng: np.random.
     for phase in _phases(problem, shape, rows):
         keys = np.where(phase, drawn, -np.inf)
         count = min(2, rows.shape[1])
-        chosen = np.argpartition(-keys, count - 1, axis=1)[:, :count] if rows.size else np.empty((0, 0), np.intp)
+        chosen = np.argpartition(-keys, count - 1, axis=1)[:, :count]
         there = np.take_along_axis(keys, chosen, 1) > -np.inf
         alone = there & (there.sum(1, keepdims=True) == 1)
         at = np.take_along_axis(rows, chosen, 1)
@@ -132,9 +134,9 @@ def _rows(problem: Problem, shape: Shape) -> NDArray[np.intp]:
     if problem.solves_for == "src":
         groups = problem.geometry.groups if isinstance(problem.geometry, Conv) else 1
         flat = flat.reshape(groups, shape[0] // groups, *shape[1:]).swapaxes(1, 2)
-        return flat.reshape(groups * shape[1], -1 if flat.size else 0)
+        return flat.reshape(groups * shape[1], -1)
     axis = 0 if problem.solves_for == "dst" else 1
-    return np.moveaxis(flat, axis, 0).reshape(shape[axis], -1 if flat.size else 0)
+    return np.moveaxis(flat, axis, 0).reshape(shape[axis], -1)
 
 
 def _phases(problem: Problem, shape: Shape, rows: NDArray[np.intp]) -> Iterator[NDArray[np.bool_]]:
