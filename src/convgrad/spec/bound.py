@@ -35,3 +35,13 @@ def error_bound(
     underflow = max(accumulator.tiny / 2, F64.tiny)
     bound: NDArray[np.float64] = g * magnitude + np.asarray(terms) * underflow * (1 + g)
     return bound
+
+
+def output_bound(value: NDArray[np.float64], bound: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
+    """Return the bound on a sum near ``value`` after it is rounded to ``fmt``: infinite where that may overflow.
+
+    A sum within [value - bound, value + bound] moves by at most u times its size, or half of the smallest number.
+    """
+    furthest = np.abs(value) + bound
+    total: NDArray[np.float64] = bound + np.maximum(furthest * fmt.unit, fmt.tiny / 2)
+    return np.where(furthest <= fmt.largest, total, np.inf)

@@ -98,41 +98,52 @@ def _finite(array: Array) -> Array:
 def _in_float64(problem: Problem, operands: Sequence[Array], old: Array | None, progress: Progress) -> Reference:
     """Return the reference as float64 sums tell it, on finite operands."""
     shape = canonical_shape(problem.geometry, problem.output)
-    value, low, magnitude, squares = (np.zeros(shape) for _ in range(4))
+    value, error, magnitude, squares = (np.zeros(shape) for _ in range(4))
     terms = oracle.count_terms(problem, shape)
-    counted = any(not np.all(a) for t, a in zip(problem.operands, operands, strict=True) if t != "bias")
+    given = dict(zip(problem.operands, operands, strict=True))
+    counted = any(not np.all(array) for tensor, array in given.items() if tensor != "bias")
     nonzero = np.zeros(shape, np.int64) if counted else terms
-    chunk = joins = additions = done = 0
+    bias = given["bias"].reshape(-1, *[1] * (len(shape) - 2)) if "bias" in given else None
+    entering = [np.broadcast_to(array, shape) for array in (bias, old) if array is not None]
+    granule = np.broadcast_to(granules(problem, operands, old), shape)
+    done = 0
     for piece in pieces(problem, operands):
-        sums = Sums(piece.shape, counted)
-        for x, y, at in piece.met:
-            sums.add(x, y, at)
+        sums, at = Sums(piece.shape, counted), piece.index
+        for x, y, where in piece.met:
+            sums.add(x, y, where)
         sums.join()
-        value[piece.index], low[piece.index] = piece.canonical(sums.high), piece.canonical(sums.low)
-        magnitude[piece.index], squares[piece.index] = piece.canonical(sums.magnitude), piece.canonical(sums.squares)
         if sums.nonzero is not None:
-            nonzero[piece.index] = piece.canonical(sums.nonzero)
-        chunk, joins, additions = max(chunk, sums.chunk), max(joins, sums.joins), max(additions, sums.adds)
+            nonzero[at] = piece.canonical(sums.nonzero)
+        parts = map(piece.canonical, (sums.high, sums.low, sums.magnitude, sums.squares))
+        high, low, size, squares[at] = parts
+        for array in entering:
+            values = array[at].astype(np.float64)
+            high, missed = two_sum(high, values)
+            low, size = low + missed, size + np.abs(values)
+            squares[at] += np.square(values)
+        value[at] = total = high + low
+        underflow = terms[at] * F64.tiny if problem.operand_format is F64 else 0.0
+        error[at], magnitude[at] = _bounds(sums, total, size, underflow, granule[at])
         done += prod(piece.shape)
         progress(done / max(value.size, 1))
-    given = dict(zip(problem.operands, operands, strict=True))
-    entering = [given["bias"].reshape(-1, *[1] * (len(shape) - 2))] if "bias" in given else []
-    for one in [*entering, *([] if old is None else [old])]:
-        wide = one.astype(np.float64)
-        value, missed = two_sum(value, wide)
-        low += missed
-        magnitude += np.abs(wide)
-        squares += np.square(wide)
-    value = value + low
-    underflow = F64.tiny if problem.operand_format is F64 else 0.0
-    upper = magnitude * (1 + 2 * gamma(chunk + additions + 3, F64.unit)) + terms * underflow
-    unknown = gamma(chunk, F64.unit) + 2 * (F64.unit * (joins + 2)) ** 2
-    error = (unknown * upper + F64.unit * np.abs(value) + terms * underflow) * _SLACK
-    granule = granules(problem, operands, old)
-    exact = (upper <= np.ldexp(1.0, granule + F64.significand_bits)) & (granule >= _LOWEST)
-    error[exact] = 0.0
     integral = all(np.array_equal(a, np.rint(a)) for a in (*operands, old) if a is not None)
-    return Reference(value, error, np.where(exact, magnitude, upper), squares, terms, nonzero, integral)
+    return Reference(value, error, magnitude, squares, terms, nonzero, integral)
+
+
+def _bounds(
+    sums: Sums, value: F64Array, size: F64Array, underflow: F64Array | float, granule: Array
+) -> tuple[F64Array, F64Array]:
+    """Return bounds on the error of sums and on their magnitudes, of which ``size`` is what float64 says.
+
+    A term goes through at most ``chunk`` roundings before its chunk is added; what chunks, bias and old value miss is
+    added in float64, and so is the last of it. Sums of few bits have no error.
+    """
+    upper = size * (1 + 2 * gamma(sums.chunk + sums.adds + 3, F64.unit)) + underflow
+    missing = gamma(sums.chunk, F64.unit) + 2 * (F64.unit * (sums.joins + 2)) ** 2
+    error = (missing * upper + F64.unit * np.abs(value) + underflow) * _SLACK
+    error[~np.isfinite(value)] = np.inf  # sums of f64 may overflow
+    exact = (upper <= np.ldexp(1.0, granule + F64.significand_bits)) & (granule >= _LOWEST) & np.isfinite(upper)
+    return np.where(exact, 0.0, error), np.where(exact, size, upper)
 
 
 def _undecided(value: F64Array, error: F64Array) -> NDArray[np.bool_]:
