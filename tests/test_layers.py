@@ -66,6 +66,7 @@ ORDERS = {
         "wide",
         "reference",
         "compare",
+        "bound",
         "exact",
         "fill",
         "fill_graph",

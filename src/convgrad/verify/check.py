@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
@@ -15,9 +14,9 @@ from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.oracle import Answer
-from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.verify.bound import heights
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.diagnose import diagnose
@@ -53,6 +52,7 @@ def check(
 
     Raises as ``convgrad.run`` does of the inputs.
 
+    >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
     >>> call = {"strides": [2], "dilations": [1], "weights_shape": [2, 1, 1]}
     >>> print(check("ConvolutionBackwardWeights", np.full((2, 1, 1), 6, np.float32), src, diff_dst, **call))
@@ -126,14 +126,6 @@ def verdict_on(
 def bounded_by(got: Array, answer: Answer | Reference, problem: Problem, how: Declared) -> Verdict:
     """Return the verdict of the bound alone on a canonical result."""
     return compare(got, answer, problem, heights(answer.terms, problem, how), how.accumulation)
-
-
-def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return the most roundings that a term of each element goes through: declared, or its own number of terms."""
-    own = terms + last_additions(problem)
-    if how.blocks:
-        return np.minimum(own, max(how.blocks) + len(how.blocks) - 1 + last_additions(problem))
-    return own if how.height is None else np.full_like(own, how.height)
 
 
 def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:
