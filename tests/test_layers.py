@@ -66,6 +66,7 @@ ORDERS = {
         "wide",
         "reference",
         "compare",
+        "winograd",
         "bound",
         "exact",
         "fill",

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from convgrad.formats import F64, Format
 
-
 _UP = 1 + 2.0**-49  # what a bound may lose that is itself computed in float64
 
 

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from convgrad.formats import Format, round_to
 from convgrad.functional.call import prepare
 from convgrad.spec.bound import output_bound
+from convgrad.spec.oracle import Answer
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 from convgrad.verify.compare import sum_bound
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.reference import Reference, certify
+from convgrad.verify.winograd import winograd_bound
 
 F64Array = NDArray[np.float64]
 
@@ -36,7 +38,8 @@ def error_bound(
     roundoff and tiny the smallest number of ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32, f64,
     f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
     that a term goes through, or the blocks of an order; by default it is n, and one for bias, which holds for every
-    order. ``algorithm`` is "sum".
+    order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps at a time along each axis (then h is not
+    asked, and the bound is one on norms), or "fft", of which nothing is promised.
 
     The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
     operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
@@ -65,9 +68,14 @@ def error_bound(
     return result
 
 
-def bound_of(reference: Reference, problem: Problem, how: Declared, operands: Sequence[NDArray[Any]]) -> F64Array:
-    """Return the bound before the output's rounding, what the reference itself misses included."""
-    return sum_bound(reference, how.accumulation, heights(reference.terms, problem, how))
+def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[NDArray[Any]]) -> F64Array:
+    """Return the bound before the output's rounding; what the exact value itself misses is in it."""
+    if how.algorithm == SUM:
+        return sum_bound(answer, how.accumulation, heights(answer.terms, problem, how))
+    if how.filtering is None:
+        return np.full_like(answer.magnitude, np.inf)
+    own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
+    return winograd_bound(problem, operands, *how.filtering, answer.magnitude, how.accumulation) + own
 
 
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
@@ -16,7 +17,7 @@ from convgrad.spec.layouts import shape_words
 from convgrad.spec.oracle import Answer
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.verify.bound import heights
+from convgrad.verify.bound import bound_of
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.diagnose import diagnose
@@ -103,7 +104,7 @@ def verdict_on(
     problem, operands = replace(prepared.problem, output_format=fmt), prepared.operands
     got = array.transpose(problem.output_order)
     reference = reference or certify(problem, operands, old)
-    bounded = bounded_by(got, reference, problem, how)
+    bounded = bounded_by(got, reference, problem, how, operands)
     if bounded.outcome == WRONG and bounded.mask is not None:
         beyond = bounded.mask.transpose(problem.output_order)
         diagnosis = diagnose(got, beyond, reference, problem, operands, old)
@@ -123,9 +124,13 @@ def verdict_on(
     )
 
 
-def bounded_by(got: Array, answer: Answer | Reference, problem: Problem, how: Declared) -> Verdict:
-    """Return the verdict of the bound alone on a canonical result."""
-    return compare(got, answer, problem, heights(answer.terms, problem, how), how.accumulation)
+def bounded_by(
+    got: Array, answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array] = ()
+) -> Verdict:
+    """Return the verdict of the bound alone on a canonical result; of sums nothing is asked of ``operands``."""
+    with np.errstate(all="ignore"):
+        bound = bound_of(answer, problem, how, operands)
+    return compare(got, answer, problem, 0, bound=bound)
 
 
 def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:
