@@ -21,9 +21,11 @@ from helpers import operands_of, random_case
 
 @pytest.mark.parametrize("chunk", [2, sums.CHUNK])
 def test_values_and_errors_against_fractions(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With chunks of 2 what joins miss counts; with pieces of 64 numbers there are many."""
+    """With chunks of 2 what joins miss counts; pieces of 64 numbers are many; taps are met one by one or together."""
     monkeypatch.setattr(sums, "CHUNK", chunk)
-    monkeypatch.setattr(gather, "NUMBERS", 64 if chunk == 2 else gather.NUMBERS)
+    if chunk == 2:
+        monkeypatch.setattr(gather, "NUMBERS", 64)
+        monkeypatch.setattr(gather, "TERMS", 1)
     tally = Tally()
     with np.errstate(all="ignore"):
         for number in range(48):

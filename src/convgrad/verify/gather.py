@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from math import prod
 from typing import Any
 
@@ -31,8 +31,10 @@ F64Array = NDArray[np.float64]
 Given = Mapping[Tensor, Array]
 Met = tuple[F64Array, F64Array, Any]  # (group, row, term), (group, term, column); which elements of the piece
 Slices = tuple[slice, ...]
+Tap = tuple[tuple[int, ...], Slices, Slices]  # where it is, and the positions that meet under it
 
 NUMBERS = 1 << 18  # of a gathered matrix, about: several of them fit a cache
+TERMS = 64  # of a tap: of fewer, several taps are met at a time
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _dst(conv: Conv, given: Given) -> Iterator[Piece]:
     for images, rows in _blocks(conv, [a.dst for a in conv.axes]):
         src, dst = _ranges(conv, "src"), [rows, *_ranges(conv, "dst")[1:]]
         shape = (*weights.shape[-3:-1], images.stop - images.start, *map(len, dst))
-        met = _under_taps(weights, given["src"][images], _taps(conv, src, dst))
+        met = _under_taps(weights, given["src"][images], _taps(conv, src, dst), shape[2:])
         yield Piece((images, slice(None), _slice(rows)), shape, True, met)
 
 
@@ -72,7 +74,8 @@ def _src(conv: Conv, given: Given) -> Iterator[Piece]:
     for images, rows in _blocks(conv, [a.src for a in conv.axes]):
         src, dst = [rows, *_ranges(conv, "src")[1:]], _ranges(conv, "dst")
         shape = (*weights.shape[-3:-1], images.stop - images.start, *map(len, src))
-        met = _under_taps(weights, given["dst"][images], ((k, p, i) for k, i, p in _taps(conv, src, dst)))
+        taps = ((k, p, i) for k, i, p in _taps(conv, src, dst))
+        met = _under_taps(weights, given["dst"][images], taps, shape[2:])
         yield Piece((images, slice(None), _slice(rows)), shape, True, met)
 
 
@@ -117,10 +120,24 @@ _PIECES: Mapping[str, Any] = {
 }
 
 
-def _under_taps(weights: Array, data: Array, taps: Iterator[tuple[tuple[int, ...], Slices, Slices]]) -> Iterator[Met]:
-    """Yield the weights of each tap and the data that it meets, with the positions of the piece that meet it."""
-    for tap, met, at in taps:
-        yield weights[tap].astype(np.float64), _matrix(_at(data, met), weights.shape[-3]), (..., *at)
+def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple[int, ...]) -> Iterator[Met]:
+    """Yield the weights of taps, the data that they meet, and which of a piece's columns meet it.
+
+    Few channels make few terms a tap, and so several taps are met at a time: where a column has none, zeros are.
+    """
+    groups, rows, channels = weights.shape[-3:]
+    if channels >= TERMS:
+        for tap, met, at in taps:
+            yield weights[tap].astype(np.float64), _matrix(_at(data, met), groups), (..., *at)
+    while some := list(islice(taps, max(1, TERMS // channels))):
+        x = np.empty((groups, rows, len(some), channels))
+        y = np.zeros((groups, len(some), channels, *columns))
+        for number, (tap, met, at) in enumerate(some):
+            x[:, :, number] = weights[tap]
+            index: Any = (slice(None), number, ..., *at)
+            y[index] = _grouped(_at(data, met), groups)
+        terms = len(some) * channels
+        yield x.reshape(groups, rows, terms), y.reshape(groups, terms, prod(columns)), ...
 
 
 def _by_tap(conv: Conv, weights: Array) -> Array:
@@ -131,10 +148,14 @@ def _by_tap(conv: Conv, weights: Array) -> Array:
 
 def _matrix(values: Array, groups: int) -> F64Array:
     """Return (n, channel, position...) as (group, channel, n and position) in float64."""
+    together = _grouped(values, groups).astype(np.float64, order="C")
+    return together.reshape(*together.shape[:2], prod(together.shape[2:]))
+
+
+def _grouped(values: Array, groups: int) -> Array:
+    """Return (n, channel, position...) as (group, channel, n, position...)."""
     batch, channels, *extents = values.shape
-    grouped = values.reshape(batch, groups, channels // groups, *extents)
-    together = np.moveaxis(grouped, 0, 2).astype(np.float64, order="C")
-    return together.reshape(groups, channels // groups, batch * prod(extents))
+    return np.moveaxis(values.reshape(batch, groups, channels // groups, *extents), 0, 2)
 
 
 def _blocks(conv: Conv, extents: Sequence[int]) -> Iterator[tuple[slice, range]]:
@@ -161,9 +182,7 @@ def _slice(positions: range) -> slice:
     return slice(positions.start, positions.stop)
 
 
-def _taps(
-    conv: Conv, src: Sequence[range], dst: Sequence[range], only: tuple[int, ...] | None = None
-) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
+def _taps(conv: Conv, src: Sequence[range], dst: Sequence[range], only: tuple[int, ...] | None = None) -> Iterator[Tap]:
     """Yield the taps, or one, that meet positions of these ranges; which in src and dst, from the ranges' starts."""
     taps = [range(a.kernel) for a in conv.axes] if only is None else [range(k, k + 1) for k in only]
     for met in product(*map(_meetings, conv.axes, taps, src, dst)):
