@@ -146,6 +146,15 @@ def test_values_of_few_bits_are_exact_without_a_second_look(monkeypatch: pytest.
     assert np.array_equal(found.value * 2.0**140, oracle.evaluate(prepared.problem, prepared.operands).value * 2.0**140)
 
 
+def test_what_chunks_miss_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 and 4096 times 2^-54: each alone is lost beside 1, and more than the error of a chunk is, all together."""
+    monkeypatch.setattr(sums, "CHUNK", 1)
+    prepared = dot([1, *[2.0**-54] * 4096], [1] * 4097)
+    found = certify(prepared.problem, prepared.operands)
+    assert found.value.item() == 1 + 2.0**-42
+    assert 0 < found.error.item() < 2.0**-51
+
+
 def test_what_is_not_zero_is_counted() -> None:
     prepared = dot([1, 0, 2, 3], [1, 5, 0, 7])
     found = certify(prepared.problem, prepared.operands)
