@@ -8,14 +8,27 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from convgrad.formats import BF16, F16, F32, F64, FORMATS, Format, named, of_dtype, round_to, store
+from convgrad.formats import BF16, F8, F16, F32, F64, FORMATS, Format, named, of_dtype, round_to, store
 
 
 def all_of(fmt: Format) -> np.ndarray:
-    """Every finite value of a 16-bit format, ascending, as float64."""
+    """Every finite value of a format of 8 or 16 bits, ascending, as float64."""
+    word = f"u{fmt.dtype.itemsize}"
     with np.errstate(invalid="ignore"):  # signalling NaN
-        values = np.arange(2**16, dtype=np.uint16).view(fmt.dtype).astype(np.float64)
+        values = np.arange(2 ** (8 * fmt.dtype.itemsize), dtype=word).view(fmt.dtype).astype(np.float64)
     return np.unique(values[np.isfinite(values)])
+
+
+@pytest.mark.parametrize("fmt", F8, ids=str)
+def test_the_rows_of_8_bits_are_the_types(fmt: Format) -> None:
+    """What bounds are made of: the unit roundoff, the smallest and the largest number."""
+    values = all_of(fmt)
+    assert np.array_equal(round_to(values, fmt), values)
+    assert (values[-1], values[values > 0][0]) == (fmt.largest, fmt.tiny)
+    middles = (values[1:] + values[:-1]) / 2
+    assert not np.isin(round_to(middles, fmt), middles).any()
+    normal = middles[middles > 2.0**fmt.min_exponent]
+    assert np.max(np.abs(round_to(normal, fmt) - normal) / normal) == fmt.unit / (1 + fmt.unit)
 
 
 @pytest.mark.parametrize("fmt", [BF16, F16], ids=str)

@@ -192,6 +192,16 @@ def test_an_address_is_where_ctypes_says() -> None:
             assert address_of(one) == _told(one) == one.__array_interface__["data"][0]
 
 
+def test_a_shape_that_is_an_array_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever lies in the memory that stands for arrays when checks are remembered: here a shape that is legal."""
+    monkeypatch.setattr(call.np, "empty", lambda shape, dtype: np.full(shape, 2, dtype))
+    src, diff_dst = np.ones((1, 5, 2), F32), np.ones((1, 2, 2), F32)
+    for shape in ((2, 2, 2), (3, 2, 2)):
+        operands = (src, diff_dst, np.array(shape, np.int32))
+        prepared = call.prepare("ConvolutionBackwardWeights", operands, {"strides": [2], "dilations": [1]})
+        assert prepared.problem.output_shape == shape
+
+
 def test_what_is_remembered_is_bounded() -> None:
     src = np.zeros((1, call.REMEMBERED + 40, 1), F32)
     call._remembered.cache_clear()

@@ -1,5 +1,7 @@
 """Convolution gradients on NumPy arrays: the convolution family of oneDNN Graph, exactly, with a proved error bound."""
 
+from typing import TYPE_CHECKING, Any
+
 from convgrad.engines.settings import threads
 from convgrad.errors import (
     ConvgradError,
@@ -28,6 +30,9 @@ from convgrad.functional.transposed import (
     conv_transpose_backward_weights,
 )
 
+if TYPE_CHECKING:
+    from convgrad.verify.bound import error_bound
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -54,8 +59,18 @@ __all__ = [
     "convolution_backprop_weights",
     "convolution_backward_data",
     "convolution_backward_weights",
+    "error_bound",
     "explain",
     "infer_shapes",
     "run",
     "threads",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return what few callers need, imported when it is asked for."""
+    if name == "error_bound":
+        from convgrad.verify.bound import error_bound  # noqa: PLC0415 - importing convgrad must stay light
+
+        return error_bound
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ class Format:
     significand_bits: int
     min_exponent: int  # of the smallest normal number, 2**min_exponent
     max_exponent: int  # of the largest binade, 2**max_exponent
+    spent: int = 0  # how many of the largest numbers of that binade stand for NaN
 
     @property
     def unit(self) -> float:
@@ -33,7 +34,7 @@ class Format:
     @property
     def largest(self) -> float:
         """The largest finite number."""
-        return (2.0 - 2.0 ** (1 - self.significand_bits)) * 2.0**self.max_exponent
+        return (2.0 - (1 + self.spent) * 2.0 ** (1 - self.significand_bits)) * 2.0**self.max_exponent
 
     @property
     def accumulator(self) -> Format:
@@ -53,7 +54,13 @@ FORMATS = {f.name: f for f in (F32, BF16, F16, F64)}
 
 # What others keep their sums in; tf32 has no dtype of its own and lies in an f32.
 TF32 = Format("tf32", np.dtype(np.float32), 11, -126, 127)
-ACCUMULATIONS = {f.name: f for f in (F32, BF16, F16, TF32, F64)}
+F8 = (
+    Format("f8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn), 4, -6, 8, spent=1),
+    Format("f8_e5m2", np.dtype(ml_dtypes.float8_e5m2), 3, -14, 15),
+    Format("f8_e4m3fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 4, -7, 7),
+    Format("f8_e5m2fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), 3, -15, 15),
+)
+ACCUMULATIONS = {f.name: f for f in (F32, BF16, F16, TF32, F64, *F8)}
 _BY_DTYPE = {f.dtype: f for f in FORMATS.values()}
 
 

@@ -111,11 +111,12 @@ Plain = tuple[Any, ...]  # hashable, and equal only where the checks conclude th
 def _key(operands: tuple[object, ...], attributes: Mapping[str, Any]) -> tuple[Plain, Plain] | None:
     """Return what the checks see of a call on NumPy's arrays whose attributes are ints, strings, None and sequences.
 
-    None for any other call. True == 1, and hashes alike, but is refused where 1 is taken: types are looked at.
+    None for any other call: of a shape that is an array the values are seen. True == 1, and hashes alike, but is
+    refused where 1 is taken: types are looked at.
     """
     described: list[Any] = []
     for value in operands:
-        if type(value) is np.ndarray:
+        if type(value) is np.ndarray and value.dtype.kind not in "iu":
             described.append((value.dtype, value.shape))
         elif value is None:
             described.append(None)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from convgrad.formats import F64, Format
 
+_UP = 1 + 2.0**-49  # what a bound may lose that is itself computed in float64
+
 
 def gamma(height: int | NDArray[np.int64], unit: float) -> Any:
     """Return gamma_h = h u / (1 - h u), the relative error h roundings can add up to; infinite where h u >= 1.
@@ -33,5 +35,15 @@ def error_bound(
     """
     g = gamma(height, accumulator.unit)
     underflow = max(accumulator.tiny / 2, F64.tiny)
-    bound: NDArray[np.float64] = g * magnitude + np.asarray(terms) * underflow * (1 + g)
+    bound: NDArray[np.float64] = (g * magnitude + np.asarray(terms) * underflow * (1 + g)) * _UP
     return bound
+
+
+def output_bound(value: NDArray[np.float64], bound: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
+    """Return the bound on a sum near ``value`` after it is rounded to ``fmt``: infinite where that may overflow.
+
+    A sum within [value - bound, value + bound] moves by at most u times its size, or half of the smallest number.
+    """
+    furthest = np.abs(value) + bound
+    total: NDArray[np.float64] = (bound + np.maximum(furthest * fmt.unit, fmt.tiny / 2)) * _UP
+    return np.where(furthest <= fmt.largest, total, np.inf)

@@ -15,9 +15,9 @@ from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.oracle import Answer
-from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.verify.bound import bound_of
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.diagnose import diagnose
@@ -53,6 +53,7 @@ def check(
 
     Raises as ``convgrad.run`` does of the inputs.
 
+    >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
     >>> call = {"strides": [2], "dilations": [1], "weights_shape": [2, 1, 1]}
     >>> print(check("ConvolutionBackwardWeights", np.full((2, 1, 1), 6, np.float32), src, diff_dst, **call))
@@ -103,7 +104,7 @@ def verdict_on(
     problem, operands = replace(prepared.problem, output_format=fmt), prepared.operands
     got = array.transpose(problem.output_order)
     reference = reference or certify(problem, operands, old)
-    bounded = bounded_by(got, reference, problem, how)
+    bounded = bounded_by(got, reference, problem, how, operands)
     if bounded.outcome == WRONG and bounded.mask is not None:
         beyond = bounded.mask.transpose(problem.output_order)
         diagnosis = diagnose(got, beyond, reference, problem, operands, old)
@@ -123,17 +124,13 @@ def verdict_on(
     )
 
 
-def bounded_by(got: Array, answer: Answer | Reference, problem: Problem, how: Declared) -> Verdict:
-    """Return the verdict of the bound alone on a canonical result."""
-    return compare(got, answer, problem, heights(answer.terms, problem, how), how.accumulation)
-
-
-def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return the most roundings that a term of each element goes through: declared, or its own number of terms."""
-    own = terms + last_additions(problem)
-    if how.blocks:
-        return np.minimum(own, max(how.blocks) + len(how.blocks) - 1 + last_additions(problem))
-    return own if how.height is None else np.full_like(own, how.height)
+def bounded_by(
+    got: Array, answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array] = ()
+) -> Verdict:
+    """Return the verdict of the bound alone on a canonical result; of sums nothing is asked of ``operands``."""
+    with np.errstate(all="ignore"):
+        bound = bound_of(answer, problem, how, operands)
+    return compare(got, answer, problem, 0, bound=bound)
 
 
 def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:

@@ -24,10 +24,12 @@ def compare(
     problem: Problem,
     height: int | NDArray[np.int64],
     accumulator: Format | None = None,
+    bound: F64Array | None = None,
 ) -> Verdict:
     """Compare a canonical result, computed with sums of ``height``, for each element or all, with the exact answer.
 
-    ``accumulator`` is the format the sums were kept in, by default the one of the operands.
+    ``accumulator`` is the format the sums were kept in, by default the one of the operands; ``bound`` stands in place
+    of that of such sums.
 
     A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
     of the sum and of the oracle's own float64 sum; it is 0 where integers add exactly in any order.
@@ -43,7 +45,8 @@ def compare(
         return Verdict(mask=np.zeros(problem.output_shape, np.bool_))
     fmt, value = problem.output_format, answer.value
     rounded = store(value + 0.0, fmt)
-    bound = sum_bound(answer, accumulator or problem.operand_format.accumulator, height)
+    if bound is None:
+        bound = sum_bound(answer, accumulator or problem.operand_format.accumulator, height)
     with np.errstate(all="ignore"):
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
         undecided = np.isinf(bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ from convgrad.formats import ACCUMULATIONS, F64, Format
 from convgrad.spec.check import as_integer
 
 SUM = "sum"  # of products, one by one or fused, in the declared order
+FFT = "fft"  # no bound is known of it
+_WINOGRAD = re.compile(r"winograd:([1-9]\d*),([1-9]\d*)")
+_MOST_POINTS = 16  # of minimal filtering: beyond, its bound is no use, and its matrices are no longer of moderate size
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,12 @@ class Declared:
     blocks: tuple[int, ...] = ()
     algorithm: str = SUM
 
+    @property
+    def filtering(self) -> tuple[int, int] | None:
+        """M and R of Winograd's F(M, R), M outputs of R taps along each axis, if that is the algorithm."""
+        found = _WINOGRAD.fullmatch(self.algorithm)
+        return (int(found[1]), int(found[2])) if found else None
+
 
 def declared(
     operator: str,
@@ -38,6 +48,7 @@ def declared(
     if fmt is None:
         wanted = f"accumulation must be one of {', '.join(ACCUMULATIONS)}"
         raise InvalidAttributeError(f"{operator}: {wanted}; got {accumulation!r}")
+    _check_algorithm(operator, algorithm)
     if isinstance(height, Sequence) and not isinstance(height, str) and height:
         blocks = tuple(as_integer(block) or 0 for block in height)
         if min(blocks) < 1:
@@ -50,3 +61,11 @@ def declared(
         wanted = "a non-negative integer, the most roundings a term of a sum went through, or the blocks of its order"
         raise InvalidAttributeError(f"{operator}: height must be {wanted}; got {height!r}")
     return Declared(fmt, min(number, 2**F64.significand_bits), (), algorithm)  # no bound holds beyond, in any format
+
+
+def _check_algorithm(operator: str, algorithm: str) -> None:
+    filtering = Declared(F64, algorithm=str(algorithm)).filtering
+    if algorithm in (SUM, FFT) or (filtering and sum(filtering) - 1 <= _MOST_POINTS):
+        return
+    wanted = f'"{SUM}", "{FFT}" or "winograd:M,R", M outputs of R taps from at most {_MOST_POINTS} products'
+    raise InvalidAttributeError(f"{operator}: algorithm must be {wanted}; got {algorithm!r}")

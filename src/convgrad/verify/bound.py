@@ -1,0 +1,86 @@
+"""The bound on the error of any implementation of the declared arithmetic, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import Format, round_to
+from convgrad.functional.call import prepare
+from convgrad.spec.bound import output_bound
+from convgrad.spec.oracle import Answer
+from convgrad.spec.order import last_additions
+from convgrad.spec.problem import Problem
+from convgrad.verify.compare import sum_bound
+from convgrad.verify.declared import SUM, Declared, declared
+from convgrad.verify.reference import Reference, certify
+from convgrad.verify.winograd import winograd_bound
+
+F64Array = NDArray[np.float64]
+
+
+def error_bound(
+    operator: str,
+    *inputs: object,
+    dtype: object = None,
+    accumulation: str | Format | None = None,
+    height: int | Sequence[int] | None = None,
+    algorithm: str = SUM,
+    **attributes: object,
+) -> F64Array:
+    """Return how far any correct result of a call of ``convgrad.run`` may lie from the exact sums, per element.
+
+    For n terms, sum |x||y| = A and the exact sum S it is B = gamma_h A + n tiny/2 (1 + gamma_h), where
+    gamma_h = h u / (1 - h u), and one rounding of a number of size |S| + B to the output's type. u is the unit
+    roundoff and tiny the smallest number of ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32, f64,
+    f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
+    that a term goes through, or the blocks of an order; by default it is n, and one for bias, which holds for every
+    order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps at a time along each axis (then h is not
+    asked, and the bound is one on norms), or "fft", of which nothing is promised.
+
+    The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
+    operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
+
+    The result is f64, in the layout of the output. Raises as ``convgrad.run`` does, and InvalidAttributeError of what
+    is declared. Follows the document of the operator named.
+
+    >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
+    >>> call = {"strides": [2], "dilations": [1], "weights_shape": [2, 1, 1]}
+    >>> error_bound("ConvolutionBackwardWeights", src, diff_dst, **call).ravel().tolist()
+    [0.0, 0.0]
+    >>> bound = error_bound("ConvolutionBackwardWeights", src / 3, diff_dst, accumulation="bf16", dtype="bf16", **call)
+    >>> [round(each, 4) for each in bound.ravel().tolist()]
+    [0.056, 0.056]
+    """
+    prepared = prepare(operator, inputs, attributes, dtype)
+    problem, operands = prepared.problem, prepared.operands
+    how = declared(operator, problem.operand_format, accumulation, height, algorithm)
+    reference = certify(problem, operands)
+    with np.errstate(all="ignore"):
+        bound, value = bound_of(reference, problem, how, operands), reference.value
+        rounding = np.abs(round_to(value, problem.output_format) - value)
+        total = np.where(bound == 0, rounding, output_bound(value, bound, problem.output_format))
+    result = np.empty(problem.output_shape)
+    prepared.canonical_output(result)[...] = np.where(np.isfinite(total), total, np.inf)
+    return result
+
+
+def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[NDArray[Any]]) -> F64Array:
+    """Return the bound before the output's rounding; what the exact value itself misses is in it."""
+    if how.algorithm == SUM:
+        return sum_bound(answer, how.accumulation, heights(answer.terms, problem, how))
+    if how.filtering is None:
+        return np.full_like(answer.magnitude, np.inf)
+    own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
+    return winograd_bound(problem, operands, *how.filtering, answer.magnitude, how.accumulation) + own
+
+
+def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
+    """Return the most roundings that a term of each element goes through: declared, or its own number of terms."""
+    own = terms + last_additions(problem)
+    if how.blocks:
+        return np.minimum(own, max(how.blocks) + len(how.blocks) - 1 + last_additions(problem))
+    return own if how.height is None else np.full_like(own, how.height)

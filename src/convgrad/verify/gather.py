@@ -1,0 +1,203 @@
+"""An output piece by piece, and the terms of a piece as matrices whose products are its sums.
+
+| role     | a piece                  | group    | rows            | terms                       | columns         |
+|----------|--------------------------|----------|-----------------|-----------------------------|-----------------|
+| dst      | positions of some images | group    | channels of dst | channels of src, tap by tap | positions       |
+| src      | positions of some images | group    | channels of src | channels of dst, tap by tap | positions       |
+| weights  | a tap                    | group    | channels of dst | positions, some at a time   | channels of src |
+| bias     | all                      | one      | channels        | positions, some at a time   | one             |
+| bias_add | positions of some images | channels | one             | one                         | positions       |
+
+Only what exists is gathered: under each tap the positions that meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Axis, Channels, Conv
+from convgrad.spec.operators import Tensor
+from convgrad.spec.problem import Problem
+
+Array = NDArray[Any]
+F64Array = NDArray[np.float64]
+Given = Mapping[Tensor, Array]
+Met = tuple[F64Array, F64Array, Any]  # (group, row, term), (group, term, column); which elements of the piece
+Slices = tuple[slice, ...]
+Tap = tuple[tuple[int, ...], Slices, Slices]  # where it is, and the positions that meet under it
+
+NUMBERS = 1 << 18  # of a gathered matrix, about: several of them fit a cache
+TERMS = 64  # of a tap: of fewer, several taps are met at a time
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements of the canonical output, those at ``index``; their sums are kept as (group, row, column...).
+
+    Columns of a ``batched`` piece are images and positions.
+    """
+
+    index: tuple[Any, ...]
+    shape: tuple[int, ...]
+    batched: bool
+    met: Iterator[Met]
+
+    def canonical(self, sums: Array) -> Array:
+        """Return sums as the part of the canonical output that they are."""
+        flat = sums.reshape(self.shape[0] * self.shape[1], *self.shape[2:])
+        return flat.swapaxes(0, 1) if self.batched else flat
+
+
+def pieces(problem: Problem, operands: Sequence[Array]) -> Iterator[Piece]:
+    """Yield the pieces of a problem's output, on canonical operands without NaN and infinities; bias is left out."""
+    yield from _PIECES[problem.solves_for](problem.geometry, dict(zip(problem.operands, operands, strict=True)))
+
+
+def _dst(conv: Conv, given: Given) -> Iterator[Piece]:
+    weights = _by_tap(conv, given["weights"])
+    for images, rows in _blocks(conv, [a.dst for a in conv.axes]):
+        src, dst = _ranges(conv, "src"), [rows, *_ranges(conv, "dst")[1:]]
+        shape = (*weights.shape[-3:-1], images.stop - images.start, *map(len, dst))
+        met = _under_taps(weights, given["src"][images], _taps(conv, src, dst), shape[2:])
+        yield Piece((images, slice(None), _slice(rows)), shape, True, met)
+
+
+def _src(conv: Conv, given: Given) -> Iterator[Piece]:
+    weights = _by_tap(conv, given["weights"]).swapaxes(-1, -2)
+    for images, rows in _blocks(conv, [a.src for a in conv.axes]):
+        src, dst = [rows, *_ranges(conv, "src")[1:]], _ranges(conv, "dst")
+        shape = (*weights.shape[-3:-1], images.stop - images.start, *map(len, src))
+        taps = ((k, p, i) for k, i, p in _taps(conv, src, dst))
+        met = _under_taps(weights, given["dst"][images], taps, shape[2:])
+        yield Piece((images, slice(None), _slice(rows)), shape, True, met)
+
+
+def _weights(conv: Conv, given: Given) -> Iterator[Piece]:
+    shape = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
+    for tap in product(*(range(k) for k in conv.kernel)):
+        yield Piece((..., *tap), shape, False, _over_positions(conv, given, tap))
+
+
+def _over_positions(conv: Conv, given: Given, tap: tuple[int, ...]) -> Iterator[Met]:
+    src = _ranges(conv, "src")
+    for images, rows in _blocks(conv, [a.dst for a in conv.axes]):
+        for _, i, p in _taps(conv, src, [rows, *_ranges(conv, "dst")[1:]], tap):
+            met_dst = _at(given["dst"][images, :, _slice(rows)], p)
+            met_src = _at(given["src"][images], i)
+            yield _matrix(met_dst, conv.groups), _matrix(met_src, conv.groups).swapaxes(1, 2), ...
+
+
+def _bias(channels: Channels, given: Given) -> Iterator[Piece]:
+    def met() -> Iterator[Met]:
+        for n in range(channels.batch):
+            values = _matrix(given["dst"][n : n + 1], 1)
+            yield values, np.ones((1, values.shape[2], 1)), ...
+
+    yield Piece((...,), (1, channels.channels), False, met())
+
+
+def _bias_add(channels: Channels, given: Given) -> Iterator[Piece]:
+    for n in range(channels.batch):
+        values = given["src"][n : n + 1]
+        y = _matrix(values, channels.channels)
+        shape = (channels.channels, 1, 1, *channels.extents)
+        yield Piece((slice(n, n + 1),), shape, True, iter([(np.ones((channels.channels, 1, 1)), y, ...)]))
+
+
+_PIECES: Mapping[str, Any] = {
+    "dst": _dst,
+    "src": _src,
+    "weights": _weights,
+    "bias": _bias,
+    "bias_add": _bias_add,
+}
+
+
+def _under_taps(weights: Array, data: Array, taps: Iterator[Tap], columns: tuple[int, ...]) -> Iterator[Met]:
+    """Yield the weights of taps, the data that they meet, and which of a piece's columns meet it.
+
+    Few channels make few terms a tap, and so several taps are met at a time: where a column has none, zeros are.
+    """
+    groups, rows, channels = weights.shape[-3:]
+    if channels >= TERMS:
+        for tap, met, at in taps:
+            yield weights[tap].astype(np.float64), _matrix(_at(data, met), groups), (..., *at)
+    while some := list(islice(taps, max(1, TERMS // channels))):
+        x = np.empty((groups, rows, len(some), channels))
+        y = np.zeros((groups, len(some), channels, *columns))
+        for number, (tap, met, at) in enumerate(some):
+            x[:, :, number] = weights[tap]
+            index: Any = (slice(None), number, ..., *at)
+            y[index] = _grouped(_at(data, met), groups)
+        terms = len(some) * channels
+        yield x.reshape(groups, rows, terms), y.reshape(groups, terms, prod(columns)), ...
+
+
+def _by_tap(conv: Conv, weights: Array) -> Array:
+    """Return the weights as (tap..., group, dst channel, src channel), so that those of a tap lie together."""
+    grouped = weights.reshape(conv.groups, conv.dst_channels // conv.groups, *weights.shape[1:])
+    return np.ascontiguousarray(np.moveaxis(grouped, (0, 1, 2), (-3, -2, -1)))
+
+
+def _matrix(values: Array, groups: int) -> F64Array:
+    """Return (n, channel, position...) as (group, channel, n and position) in float64."""
+    together = _grouped(values, groups).astype(np.float64, order="C")
+    return together.reshape(*together.shape[:2], prod(together.shape[2:]))
+
+
+def _grouped(values: Array, groups: int) -> Array:
+    """Return (n, channel, position...) as (group, channel, n, position...)."""
+    batch, channels, *extents = values.shape
+    return np.moveaxis(values.reshape(batch, groups, channels // groups, *extents), 0, 2)
+
+
+def _blocks(conv: Conv, extents: Sequence[int]) -> Iterator[tuple[slice, range]]:
+    """Yield images and positions of the first axis, at most so many that their channels are ``NUMBERS``, or one row."""
+    row = max(conv.src_channels, conv.dst_channels) * max(1, prod(extents[1:]))
+    rows = max(1, min(extents[0], NUMBERS // row))
+    images = max(1, NUMBERS // (row * max(1, extents[0])))
+    for n in range(0, conv.batch, images):
+        for begin in range(0, extents[0], rows):
+            yield slice(n, min(n + images, conv.batch)), range(begin, min(begin + rows, extents[0]))
+
+
+def _at(array: Array, positions: Slices) -> Array:
+    index: Any = (..., *positions)
+    some: Array = array[index]
+    return some
+
+
+def _ranges(conv: Conv, tensor: Tensor) -> list[range]:
+    return [range(a.src if tensor == "src" else a.dst) for a in conv.axes]
+
+
+def _slice(positions: range) -> slice:
+    return slice(positions.start, positions.stop)
+
+
+def _taps(conv: Conv, src: Sequence[range], dst: Sequence[range], only: tuple[int, ...] | None = None) -> Iterator[Tap]:
+    """Yield the taps, or one, that meet positions of these ranges; which in src and dst, from the ranges' starts."""
+    taps = [range(a.kernel) for a in conv.axes] if only is None else [range(k, k + 1) for k in only]
+    for met in product(*map(_meetings, conv.axes, taps, src, dst)):
+        yield tuple(k for k, _, _ in met), tuple(i for _, i, _ in met), tuple(p for _, _, p in met)
+
+
+def _meetings(axis: Axis, taps: range, src: range, dst: range) -> list[tuple[int, slice, slice]]:
+    found = []
+    for k in taps:
+        positions = axis.existing(k, src, dst)
+        if positions:
+            i = axis.source(k, positions)
+            found.append((k, slice(i.start - src.start, i.stop - src.start, i.step), _shifted(positions, dst.start)))
+    return found
+
+
+def _shifted(positions: range, origin: int) -> slice:
+    return slice(positions.start - origin, positions.stop - origin)

@@ -1,0 +1,85 @@
+"""How fine the terms of a sum are: the largest power of two that all of them are multiples of.
+
+A sum whose magnitudes add up to at most 2^53 such powers is exact in float64, in any order, fused or not: each partial
+sum is a multiple of that power, and fits 53 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Conv
+from convgrad.spec.operators import Tensor
+from convgrad.spec.problem import Problem
+
+Array = NDArray[Any]
+Exponents = NDArray[np.int32]
+
+COARSE = 1 << 20  # the exponent of zeros, which are multiples of any power
+NUMBERS = 1 << 20  # looked at together
+
+
+def granules(problem: Problem, operands: Sequence[Array], old: Array | None = None) -> Exponents:
+    """Return exponents e, broadcastable to the canonical output: all terms of an element are multiples of 2^e.
+
+    Operands are canonical, without NaN and infinities. Bias and old value are terms too.
+    """
+    given = dict(zip(problem.operands, operands, strict=True))
+    lines: dict[Tensor, Exponents] = {t: _lines(array) for t, array in given.items() if t != "bias"}
+    if isinstance(problem.geometry, Conv):
+        found = _of_products(problem.geometry, problem.solves_for, lines)
+    else:
+        (values,) = lines.values()
+        found = values.min(axis=0, initial=COARSE) if problem.solves_for == "bias" else values
+    found = found.reshape(*found.shape, *[1] * (_rank(problem) - found.ndim))
+    if "bias" in given:
+        found = np.minimum(found, lowest_bits(given["bias"]).reshape(-1, *[1] * (_rank(problem) - 2)))
+    return found if old is None else np.minimum(found, lowest_bits(old))
+
+
+def _rank(problem: Problem) -> int:
+    return len(problem.output_shape)
+
+
+def _of_products(conv: Conv, solves_for: str, lines: Mapping[Tensor, Exponents]) -> Exponents:
+    """Return the exponents by the first two axes of the output, of those of the operands."""
+    g, inner, outer = conv.groups, conv.src_channels // conv.groups, conv.dst_channels // conv.groups
+    if solves_for == "weights":
+        src = lines["src"].min(axis=0, initial=COARSE).reshape(g, 1, inner)
+        dst = lines["dst"].min(axis=0, initial=COARSE).reshape(g, outer, 1)
+        both: Exponents = src + dst
+        return both.reshape(conv.dst_channels, inner)
+    weights = lines["weights"].reshape(g, outer, inner)
+    if solves_for == "dst":
+        data, by_channel = lines["src"].reshape(-1, g, inner, 1), weights.min(axis=2, initial=COARSE)
+    else:
+        data, by_channel = lines["dst"].reshape(-1, g, outer, 1), weights.min(axis=1, initial=COARSE)
+    found: Exponents = data.min(axis=2, initial=COARSE) + by_channel
+    return found.reshape(len(found), by_channel.size)
+
+
+def _lines(array: Array) -> Exponents:
+    """Return the least exponent of each line along the third axis and later ones."""
+    found = np.full(array.shape[:2], COARSE, np.int32)
+    step = max(1, NUMBERS // max(1, array[:1].size))
+    for begin in range(0, len(array), step):
+        some = lowest_bits(array[begin : begin + step])
+        found[begin : begin + step] = some.min(axis=tuple(range(2, some.ndim)), initial=COARSE)
+    return found
+
+
+def lowest_bits(values: Array) -> Exponents:
+    """Return the exponent of the lowest bit that is set in each number; of 0, ``COARSE``.
+
+    >>> lowest_bits(np.array([1.0, 6.0, 0.75, 5e-324])).tolist(), int(lowest_bits(np.zeros(1))[0]) == COARSE
+    ([0, 1, -2, -1074], True)
+    """
+    fraction, exponent = np.frexp(np.asarray(values).astype(np.float64))
+    digits = np.ldexp(fraction, 53).astype(np.int64)
+    _, lowest = np.frexp((digits & -digits).astype(np.float64))  # 2^(lowest - 1)
+    found: Exponents = np.where(digits == 0, COARSE, exponent + lowest - 54).astype(np.int32)
+    return found

@@ -1,0 +1,75 @@
+"""The exact sum of one element's terms: the nearest float64, and on which side of it the sum lies."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import copysign, fsum, inf, nextafter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.terms import Terms
+
+F64Array = NDArray[np.float64]
+
+_SPLITTER = 2.0**27 + 1
+_SAFE = 2.0**450  # of float64 between this and its reciprocal the products, and what they miss, are float64
+
+
+def exact_sum(terms: Terms) -> tuple[float, float]:
+    """Return the sum of the terms rounded to nearest, and a number of the sign of what that misses.
+
+    >>> exact_sum(Terms(np.array([1.0, 1.0]), np.array([1.0, 2**-60]))) == (1.0, 2**-60)
+    True
+    """
+    x, y = terms.x.ravel(), terms.y.ravel()
+    if not all(map(_is_safe, (x, y, np.array(terms.added)))):
+        return _of_fractions(terms)
+    values = [*_products(x, y), *terms.added]
+    nearest = fsum(values)
+    values.append(-nearest)
+    return nearest, fsum(values)
+
+
+def to_odd(nearest: float, rest: float) -> float:
+    """Return the sum rounded to odd: itself where it is a float64, else the neighbour whose last bit is 1.
+
+    What rounds this to a format of at most 51 bits rounds the sum itself, as only sums that are float64 can be ties.
+
+    >>> to_odd(1.0, 1e-30) == 1 + 2**-52, to_odd(1.0, -1e-30) == 1 - 2**-53, to_odd(1.0, 0.0)
+    (True, True, 1.0)
+    """
+    if rest == 0 or int(np.float64(nearest).view(np.uint64)) & 1:
+        return nearest
+    return nextafter(nearest, copysign(inf, rest))
+
+
+def _is_safe(values: F64Array) -> bool:
+    sizes = np.abs(values)
+    return bool(np.all((sizes == 0) | ((sizes >= 1 / _SAFE) & (sizes <= _SAFE))))
+
+
+def _products(x: F64Array, y: F64Array) -> list[float]:
+    """Return numbers that add up to the products: these in float64, and what they miss (Veltkamp, Dekker)."""
+    products = x * y
+    (a, b), (c, d) = _halves(x), _halves(y)
+    missed = b * d - (((products - a * c) - b * c) - a * d)
+    return [*products.tolist(), *missed[missed != 0].tolist()]
+
+
+def _halves(x: F64Array) -> tuple[F64Array, F64Array]:
+    """Return two numbers of at most 26 bits that add up to each."""
+    scaled = x * _SPLITTER
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def _of_fractions(terms: Terms) -> tuple[float, float]:
+    pairs = zip(terms.x.ravel().tolist(), terms.y.ravel().tolist(), strict=True)
+    total = sum((Fraction(x) * Fraction(y) for x, y in pairs), sum(map(Fraction, terms.added), Fraction()))
+    try:
+        nearest = float(total)
+    except OverflowError:
+        return copysign(inf, total), 0.0
+    rest = total - Fraction(nearest)
+    return nearest, float((rest > 0) - (rest < 0))

@@ -1,0 +1,179 @@
+"""The bound of Winograd's minimal filtering F(M, R): M outputs of R taps from M + R - 1 products, along each axis.
+
+    y = A^T [(G g) * (B^T d)]          y[a] = sum over k of g[k] d[a + k],    a < M, k < R
+
+Its paths from an operand to an output have coefficients that cancel, so what is proved is normwise: the roundings of a
+path times the sum of what all paths carry, with the largest operand in reach in place of each. Points are 0, 1, -1, 2,
+-2, 1/2, -1/2, ... and infinity; another scaling of the rows of A, G and B leaves the paths as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import Format
+from convgrad.spec.bound import gamma
+from convgrad.spec.geometry import Axis, Channels, Conv
+from convgrad.spec.operators import Tensor
+from convgrad.spec.order import last_additions
+from convgrad.spec.problem import Problem
+
+Array = NDArray[Any]
+F64Array = NDArray[np.float64]
+Matrix = tuple[tuple[Fraction, ...], ...]  # a row per point
+
+COEFFICIENT_BITS = 16  # entries of A, G and B are 0 or of sizes from 2^-16 to 2^16
+_UP = 1 + 2.0**-30  # what computing the bound in float64 can lose
+
+
+def points(number: int) -> tuple[Fraction, ...]:
+    """Return the first finite points: 0, 1, -1, 2, -2, 1/2, -1/2, 4, -4, 1/4, -1/4, ...
+
+    >>> [str(point) for point in points(8)]
+    ['0', '1', '-1', '2', '-2', '1/2', '-1/2', '4']
+    """
+    found = [Fraction(0), Fraction(1), Fraction(-1)]
+    for power in range(1, number):
+        found += [s * Fraction(2) ** e for e in (power, -power) for s in (1, -1)]
+    return tuple(found[:number])
+
+
+@lru_cache(maxsize=64)
+def matrices(outputs: int, taps: int) -> tuple[Matrix, Matrix, Matrix]:
+    """Return A, G and B of F(outputs, taps), a row for each point, infinity last."""
+    finite = points(outputs + taps - 2)
+    a, g, b = [], [], []
+    for s in finite:
+        others = [t for t in finite if t != s]
+        scale = prod((s - t for t in others), start=Fraction(1))
+        a.append(tuple(s**j for j in range(outputs)))
+        g.append(tuple(s**k / scale for k in range(taps)))
+        b.append((*_polynomial(others), Fraction(0)))
+    a.append(tuple(Fraction(j == outputs - 1) for j in range(outputs)))
+    g.append(tuple(Fraction(k == taps - 1) for k in range(taps)))
+    b.append(_polynomial(finite))
+    return tuple(a), tuple(g), tuple(b)
+
+
+def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Return the coefficients of the product of x - root, lowest first."""
+    found = [Fraction(1)]
+    for root in roots:
+        found = [low - root * high for low, high in zip([Fraction(0), *found], [*found, Fraction(0)], strict=True)]
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def carried(outputs: int, taps: int) -> tuple[float, ...]:
+    """Return for each tap what all paths from it to an output carry, of data of 1: the most of any output.
+
+    >>> carried(1, 3), carried(2, 3)
+    ((3.0, 1.0, 3.0), (4.0, 2.0, 4.0))
+    """
+    a, g, b = matrices(outputs, taps)
+    of_data = [sum(map(abs, row)) for row in b]
+    most = []
+    for k in range(taps):
+        each = (sum(abs(a[s][j] * g[s][k]) * of_data[s] for s in range(len(a))) for j in range(outputs))
+        most.append(float(max(each)))
+    return tuple(most)
+
+
+def winograd_bound(
+    problem: Problem, operands: Sequence[Array], outputs: int, taps: int, magnitude: F64Array, accumulator: Format
+) -> F64Array:
+    """Return the bound before the output's rounding on canonical operands; infinite where nothing is proved.
+
+    ``outputs`` and ``taps`` are M and R along every axis: R is the kernel of a forward or a data gradient, M that of a
+    weight gradient. ``magnitude`` is sum |x||y|, bias and old value counted in, which bounds what those add.
+    """
+    geometry = problem.geometry
+    if isinstance(geometry, Channels) or not _fits(geometry, problem.solves_for, outputs, taps):
+        return np.full_like(magnitude, np.inf)
+    length, axes = outputs + taps - 1, len(geometry.axes)
+    given: dict[Tensor, F64Array] = {
+        tensor: _sizes(array) for tensor, array in zip(problem.operands, operands, strict=True)
+    }
+    joined = geometry.batch * geometry.positions
+    if problem.solves_for != "weights":
+        joined = (geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels) // geometry.groups
+    least = accumulator.tiny / 2 * 2.0 ** (COEFFICIENT_BITS * (axes + 1) + 1)  # of an operand, moves as underflow does
+    data: Tensor = "dst" if problem.solves_for == "src" else "src"
+    other: Tensor = "dst" if problem.solves_for == "weights" else "weights"
+    most = _in_reach(given[data], [_reach(axis, problem.solves_for, outputs, taps) for axis in geometry.axes])
+
+    def paths(sizes: F64Array, others: F64Array) -> F64Array:
+        return _paths(geometry, problem.solves_for, sizes, others, outputs, taps)
+
+    carry = paths(most, given[other])
+    moved = paths(np.full_like(most, least), given[other] + least) + paths(most, np.full_like(given[other], least))
+    lost = accumulator.tiny * joined * (1 + 2 * axes * length) * (length * 2.0**COEFFICIENT_BITS) ** axes
+    roundings = axes * (2 * (length + 1) + max(outputs, taps) + 1) + 1 + joined + last_additions(problem)
+    g = gamma(roundings, accumulator.unit)
+    bound = (g * (carry + magnitude) + (1 + g) * (moved + lost)) * _UP
+    room = 2.0 ** (2 * COEFFICIENT_BITS * axes) * length ** (2 * axes)  # what transforms may grow by on the way
+    largest = max(float(np.max(a, initial=0.0, where=np.isfinite(a))) for a in (most, given[other]))
+    fits = np.maximum(carry + moved + magnitude, largest) * room <= accumulator.largest
+    return np.where(fits & np.isfinite(bound), bound, np.inf)
+
+
+def _fits(conv: Conv, solves_for: str, outputs: int, taps: int) -> bool:
+    wanted = outputs if solves_for == "weights" else taps
+    return all(a.kernel == wanted and a.stride == a.dilation == 1 for a in conv.axes)
+
+
+def _sizes(array: Array) -> F64Array:
+    """Return magnitudes; infinite where a number is not finite, as transforms spread it."""
+    sizes = np.abs(np.asarray(array).astype(np.float64))
+    return np.where(np.isfinite(sizes), sizes, np.inf)
+
+
+def _paths(conv: Conv, solves_for: str, most: F64Array, others: F64Array, outputs: int, taps: int) -> F64Array:
+    """Return what all paths to each output carry, of the most data in reach and the other operand: canonical."""
+    g, inner, outer = conv.groups, conv.src_channels // conv.groups, conv.dst_channels // conv.groups
+    channels, positions = outer if solves_for == "src" else inner, prod(most.shape[2:])
+    columns = most.reshape(conv.batch, g, channels, positions)
+    each = np.array(carried(outputs, taps))
+    if solves_for == "weights":
+        rows = others.reshape(conv.batch, g, outer, positions)
+        found = (rows @ columns.swapaxes(2, 3)).sum(axis=0) * max(each) ** len(conv.axes)
+        return np.broadcast_to(found.reshape(-1, inner, *[1] * len(conv.axes)), conv.weights_shape)
+    weights = others.reshape(g, outer, inner, *conv.kernel)
+    for _ in conv.axes:
+        weights = weights @ (each[::-1] if solves_for == "src" else each)
+    rows = weights.swapaxes(1, 2) if solves_for == "src" else weights
+    return (rows @ columns).reshape(conv.src_shape if solves_for == "src" else conv.dst_shape)
+
+
+def _reach(axis: Axis, solves_for: str, outputs: int, taps: int) -> tuple[int, int, int]:
+    """Return how many positions an output, or a tap of a weight gradient, has; from where to where its data may lie.
+
+    Whatever tile a position is in: one of M outputs, or of R terms of a weight gradient, begins at most so much before.
+    """
+    length = outputs + taps - 1
+    if solves_for == "src":
+        first = axis.pad_begin - (taps - 1)
+        return axis.src, first - (outputs - 1), first + length - 1
+    before = taps if solves_for == "weights" else outputs
+    return axis.dst, -axis.pad_begin - (before - 1), -axis.pad_begin + length - 1
+
+
+def _in_reach(sizes: F64Array, reaches: Sequence[tuple[int, int, int]]) -> F64Array:
+    """Return for each position the largest of the sizes that lie in reach of it along all axes; 0 beyond the ends."""
+    for at, (number, first, last) in enumerate(reaches, start=2):
+        lines = np.moveaxis(sizes, at, -1)
+        most = np.zeros((*lines.shape[:-1], number))
+        for offset in range(first, last + 1):
+            begin, end = max(0, -offset), min(number, lines.shape[-1] - offset)
+            if begin < end:
+                some = most[..., begin:end]
+                np.maximum(some, lines[..., begin + offset : end + offset], out=some)
+        sizes = np.moveaxis(most, -1, at)
+    return sizes

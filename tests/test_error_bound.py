@@ -1,0 +1,110 @@
+"""The public bound: its formula, what it depends on, and where nothing can be promised."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import error_bound
+from convgrad.formats import ACCUMULATIONS, F64, Format
+
+CALL = {"strides": [1], "dilations": [1], "pads_begin": [1], "pads_end": [1], "weights_shape": [3, 2, 4]}
+OPERATOR = "ConvolutionBackwardWeights"
+SINGLE = {"strides": [1], "dilations": [1], "weights_shape": [1, 1, 1]}
+
+
+def operands(scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    src, diff_dst = rng.standard_normal((2, 5, 2), np.float32), rng.standard_normal((2, 5, 4), np.float32)
+    return src * np.float32(scale), diff_dst
+
+
+def bound_of_one(x: list[float], y: list[float], **options: object) -> float:
+    a, b = (np.array(values, np.float32).reshape(1, -1, 1) for values in (x, y))
+    return float(error_bound(OPERATOR, a, b, **SINGLE, **options)[0, 0, 0])  # type: ignore[arg-type]
+
+
+ROUNDING = [fmt for fmt in ACCUMULATIONS.values() if fmt is not F64]
+
+
+@pytest.mark.parametrize("fmt", ROUNDING, ids=str)
+def test_the_formula_in_every_accumulation(fmt: Format) -> None:
+    """By fractions: 3 terms of sum 1/3 + 1/5 - 1/7 of floats, and one rounding to f32."""
+    x, n, u = [1 / 3, 1 / 5, -1 / 7], 3, Fraction(fmt.unit)
+    exact = [Fraction(float(np.float32(value))) for value in x]
+    gamma = n * u / (1 - n * u)
+    bound = gamma * sum(map(abs, exact)) + n * Fraction(fmt.tiny) / 2 * (1 + gamma)
+    total = bound + (abs(sum(exact)) + bound) * Fraction(1, 2**24)
+    found = bound_of_one(x, [1, 1, 1], accumulation=str(fmt))
+    assert total <= Fraction(found) <= total * (1 + Fraction(1, 2**20))
+
+
+@pytest.mark.parametrize("fmt", ROUNDING, ids=str)
+def test_no_promise_where_a_sum_may_overflow(fmt: Format) -> None:
+    """One term, so that the bound is that of a product rounded once: beside the largest number nothing is promised."""
+    below, above = fmt.largest * (1 - 3 * fmt.unit), fmt.largest
+    assert (
+        np.isfinite(bound_of_one([below * 2.0**-10], [2.0**10], accumulation=str(fmt), dtype="f32")) or fmt.unit < 1e-7
+    )
+    assert np.isinf(bound_of_one([above * 2.0**-10], [2.0**10 * 1.001], accumulation=str(fmt), dtype="f32"))
+
+
+def test_no_promise_elsewhere() -> None:
+    assert np.isinf(bound_of_one([np.nan, 1], [1, 1]))
+    assert np.isinf(bound_of_one([np.inf, 1], [1, 1]))
+    assert np.isinf(bound_of_one([65504, 15.9], [1, 1], dtype="f16"))
+    assert np.isinf(bound_of_one([0.3] * 17, [0.7] * 17, accumulation="f8_e4m3fn"))  # h u >= 1
+    assert np.isfinite(bound_of_one([0.3] * 15, [0.7] * 15, accumulation="f8_e4m3fn"))
+
+
+def test_underflow_counts() -> None:
+    """Products of 2^-160 and 2^-151: a flush or any rounding of each is allowed, 2^-150 each and no more."""
+    found = bound_of_one([2.0**-80, 2.0**-80], [2.0**-80, 2.0**-71])
+    assert 2 * 2.0**-150 < found < 2 * 2.0**-150 + 2.0**-149
+    assert bound_of_one([2.0**-80], [2.0**-60]) < 2.0**-149 * 1.01
+
+
+def test_exact_sums_leave_the_rounding_of_the_output() -> None:
+    assert bound_of_one([3, 5], [7, 1]) == 0
+    assert bound_of_one([2**12 + 1.0], [2**11], dtype="bf16") == 2**11
+    assert bound_of_one([3, 5], [7, 1.5]) > 0
+
+
+def test_each_element_counts_its_own_terms() -> None:
+    """Of sources that are equal, taps at the edge have fewer terms, and a smaller bound."""
+    ones = np.full((1, 6, 1), 1 / 3, np.float32)
+    call = {"strides": [1], "dilations": [1], "pads_begin": [2], "pads_end": [2], "weights_shape": [5, 1, 1]}
+    found = error_bound(OPERATOR, ones, ones, **call)[:, 0, 0]
+    assert found.tolist() == found[::-1].tolist()
+    assert found[0] < found[1] < found[2]
+
+
+def test_a_height_or_blocks_in_place_of_any_order() -> None:
+    src, diff_dst = operands()
+    any_order, four, blocks = (
+        error_bound(OPERATOR, src, diff_dst, height=height, **CALL) for height in (None, 4, (3, 2, 2))
+    )
+    assert (four < any_order).all()
+    assert np.allclose(blocks, error_bound(OPERATOR, src, diff_dst, height=5, **CALL), rtol=1e-6, atol=0)
+    with pytest.raises(convgrad.InvalidAttributeError, match="accumulation must be one of f32, bf16"):
+        error_bound(OPERATOR, src, diff_dst, accumulation="f12", **CALL)
+
+
+@pytest.mark.parametrize("output", ["f32", "bf16", "f16"])
+def test_results_lie_within_in_the_layout_of_the_caller(output: str) -> None:
+    src, diff_dst = operands()
+    exact = convgrad.run(OPERATOR, src.astype(np.float64), diff_dst.astype(np.float64), **CALL)
+    got = convgrad.run(OPERATOR, src, diff_dst, dtype=output, **CALL).astype(np.float64)
+    bound = error_bound(OPERATOR, src, diff_dst, dtype=output, **CALL)
+    assert bound.shape == got.shape
+    assert (np.abs(got - exact) <= bound).all()
+    assert (np.abs(got - exact) > bound / 1e4).any()
+
+
+def test_of_f64() -> None:
+    src, diff_dst = (array.astype(np.float64) for array in operands())
+    bound = error_bound(OPERATOR, src, diff_dst, **CALL)
+    assert ((bound > 0) & (bound < 1e-13)).all()
