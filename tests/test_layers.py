@@ -67,7 +67,11 @@ ORDERS = {
         "fill_graph",
         "judge",
         "diagnose",
+        "copies",
+        "foreign",
+        "isolate",
         "check",
+        "tolerance",
     ),
     "plan": (
         "rates",

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from convgrad import engines
 from convgrad.cli.checks import against
 from convgrad.functional.call import Prepared
-from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import shape_words
+from convgrad.verify.foreign import resolved
 from convgrad.verify.verdict import Verdict
 from convgrad.words import printable
 
@@ -40,7 +40,7 @@ def report(
             name: {"shape": list(array.shape), "from": sources[name]} for name, array in prepared.taken.items()
         },
         "result": {"name": prepared.op.output.name, "shape": list(result.shape), "type": problem.output_format.name},
-        "attributes": _resolved(prepared),
+        "attributes": resolved(prepared),
         "engine": str(engines.choose(problem)),
         "height": engines.height(problem),
         "time_ms": round(time_ms, 3),
@@ -69,28 +69,6 @@ def judged(verdict: Verdict) -> dict[str, Any]:
         },
         "text": str(verdict),
     }
-
-
-def _resolved(prepared: Prepared) -> dict[str, Any]:
-    """Return the attributes as the operator used them: explicit pads, defaults filled in."""
-    op, checked, geometry = prepared.op, prepared.attributes, prepared.problem.geometry
-    if not isinstance(geometry, Conv):
-        return {"data_format": checked.data_format}
-    axes = geometry.axes
-    resolved: dict[str, Any] = {
-        "strides": [a.stride for a in axes],
-        "pads_begin": [a.pad_begin for a in axes],
-        "pads_end": [a.pad_end for a in axes],
-        "dilations": [a.dilation for a in axes],
-        "auto_pad": checked.auto_pad,
-        "groups": geometry.groups,
-        "data_format": checked.data_format,
-        "weights_format": checked.weights_format,
-    }
-    if checked.output_padding is not None:
-        resolved["output_padding"] = list(checked.output_padding)
-    names = {a.means: a.name for a in op.attributes}
-    return {names[meaning]: value for meaning, value in resolved.items()}
 
 
 def as_text(report: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +21,12 @@ from convgrad.spec.rules import refuse
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.diagnose import diagnose
+from convgrad.verify.foreign import WRONG_KIND, answer
 from convgrad.verify.judge import judge
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Verdict
 
 Array = NDArray[Any]
-
-RAISED, WRONG_KIND = "raised an error", "wrong shape or type"
 
 
 def check(
@@ -61,7 +60,7 @@ def check(
     prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None)
     problem = prepared.problem
     if callable(result):
-        result = answer_of(result, operator, *inputs, **attributes)
+        result = answer(result, operator, inputs, attributes)
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
     before = None
     if old is not None:
@@ -71,15 +70,6 @@ def check(
             refuse("T5", operator, f"old must be of the result's type, {fmt}; got {before_fmt}")
         before = prepared.canonical_output(before)
     return verdict_on(result, prepared, how, before)
-
-
-def answer_of(function: Callable[..., object], operator: str, *inputs: object, **attributes: object) -> object:
-    """Return what a function answers, or the verdict on one that raises."""
-    try:
-        return function(operator, *inputs, **attributes)
-    except Exception as error:  # whatever foreign code raises is its answer
-        said = f"it raised {type(error).__name__}: {error}"
-        return Verdict(outcome=WRONG, reason=said, found=(Defect(RAISED, type(error).__name__),))
 
 
 def verdict_on(
