@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import socket
@@ -16,7 +17,11 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad import files
+
 NOBODY = 65534
+# The kinds of files that can be read with what is installed.
+KINDS = [kind for kind in files.KINDS if kind != ".pt" or importlib.util.find_spec("torch")]
 ONES = np.ones((2, 3), np.float32)
 ESCAPE = "\x1b[31mred\x1b]0;title\x07"
 LONG = "n" * 300

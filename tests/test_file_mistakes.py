@@ -104,7 +104,7 @@ READ: list[tuple] = [
     ((*SUM, f"{LONG}.npy"), 3, "File name too long"),
     ((*SUM, f"{ESCAPE}.npy"), 3, "?[31mred?]0;title?.npy: cannot be read: No such file"),
     ((*SUM, "secret.npy"), 3, "secret.npy: cannot be read: Permission denied", as_nobody),
-    ((*SUM, "lines.txt"), 3, "the name must end in .npy, .npz, .safetensors; got .txt"),
+    ((*SUM, "lines.txt"), 3, "the name must end in .npy, .npz, .safetensors, .pt; got .txt"),
     ((*SUM, "text.npy"), 3, "text.npy: cannot be read as .npy"),
     ((*SUM, "empty.npy"), 3, "empty.npy: cannot be read as .npy"),
     ((*SUM, "truncated.npy"), 3, "announces 24 bytes of data; the file has 23"),

@@ -27,9 +27,12 @@ class Case:
     """One call of ``convgrad.run`` to judge.
 
     ``name`` is unique among the cases of a run and fit for a file's name; ``place`` says where the case was read, as
-    "cases.txt, line 12". ``shapes`` has an entry per operand, of a shape operand its values, in the operator's layouts;
+    "cases.txt:12:1". ``shapes`` has an entry per operand, of a shape operand its values, in the operator's layouts;
     ``attributes`` are strict. ``arrays`` reads what the case brings along, None where operands are to be made up.
     ``why`` is a sentence on what is hard about it.
+
+    ``unsupported`` says why nobody can judge it: what its notation allows and this library does not serve. Of such a
+    case the rest may say nothing; a reader goes on behind it, where a mistake ends the reading.
     """
 
     name: str
@@ -41,3 +44,4 @@ class Case:
     output_format: Format
     arrays: Callable[[], Arrays] | None = None
     why: str = ""
+    unsupported: str = ""

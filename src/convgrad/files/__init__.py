@@ -1,6 +1,7 @@
-"""Arrays in files: .npy, .npz, .safetensors; read without pickle, and in no more memory than a limit.
+"""Arrays in files: .npy, .npz, .safetensors, .pt; no code of a pickle is run, and memory is limited.
 
-A place is ``file.npy``, ``file.npz:key`` or ``file.safetensors:key``; a key may be left out of a file with one array.
+A place is ``file.npy``, ``file.npz:key``, ``file.safetensors:key`` or ``file.pt:key``; a key may be left out of a file
+with one array.
 """
 
 from __future__ import annotations
@@ -16,32 +17,34 @@ from numpy.typing import NDArray
 
 from convgrad.disk import check_new, opened, written
 from convgrad.errors import FileError
-from convgrad.files import npy, npz, safetensors
+from convgrad.files import npy, npz, pt, safetensors
 from convgrad.files.member import BF16, Members
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.words import printable
 
 Array = NDArray[Any]
 
-OUTPUT = "output"  # the key of an array that is given none
+OUTPUT = pt.ALONE  # the key of an array that is given none
 LONGEST_KEY = 255
 LONGEST_LIST = 500
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: how its arrays are found and written, whether keys tell them apart, whether it can hold bf16."""
+    """A kind of file: how its arrays are found and written, whether it has keys, can hold bf16, needs a package."""
 
     members: Callable[[IO[bytes], Path], AbstractContextManager[Members]]
     write: Callable[[IO[bytes], Mapping[str, Array]], None]
     keyed: bool
     bf16: bool = False
+    package: Callable[[], object] = lambda: None  # an extra that it needs, or an error that names it
 
 
 KINDS: Mapping[str, Kind] = {
     ".npy": Kind(npy.members, npy.write, keyed=False),
     ".npz": Kind(npz.members, npz.write, keyed=True),
-    ".safetensors": Kind(safetensors.members, safetensors.write, keyed=True, bf16=True),
+    ".safetensors": Kind(safetensors.members, safetensors.write, keyed=True, bf16=True, package=safetensors.package),
+    ".pt": Kind(pt.members, pt.write, keyed=True, bf16=True, package=pt.package),
 }
 _KEYED = " or ".join(ending for ending, kind in KINDS.items() if kind.keyed)
 
@@ -78,6 +81,12 @@ def read_all(path: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> dict
         return _arrays(Path(path), members, memory_bytes)
 
 
+def keys(path: Path) -> tuple[str, ...]:
+    """Return the keys of a file that has some."""
+    with _members(path) as members:
+        return tuple(members)
+
+
 def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
     """Refuse, before any work, a place that cannot be written: unknown kind, existing file, bf16 as .npy or .npz."""
     path, key = split_place(place)
@@ -86,8 +95,7 @@ def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
         raise FileError(f"{place}: bf16 cannot be kept in {path.suffix} files, which lose the type; write .safetensors")
     _check_new_key(path, key or OUTPUT)
     check_new(path, force, place)
-    if path.suffix.lower() == ".safetensors":
-        safetensors.package()
+    _kind(path).package()
 
 
 def write(place: str, array: Array, force: bool = False) -> None:

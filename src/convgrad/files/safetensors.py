@@ -51,6 +51,17 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
         yield found
 
 
+def metadata(path: Path) -> Mapping[str, str]:
+    """Return what a file says beside its tensors, by key."""
+    try:
+        with package().safe_open(path, framework="np") as tensors:
+            return tensors.metadata() or {}
+    except FileError:
+        raise
+    except Exception as error:  # the package has an exception of its own
+        raise FileError(f"{path}: cannot be read as .safetensors: {error}") from error
+
+
 def _size_bytes(dtype: str, shape: list[int]) -> int:
     """Return the bytes of a tensor; the name of a type says its bits, that of a boolean aside.
 

@@ -1,0 +1,182 @@
+"""benchdnn's lists and option files: descriptors, each under every combination of the knobs that stand before it.
+
+A knob stays in force until it is given again or ``--reset``; ``--batch=FILE`` reads another file in its place, which
+is searched for beside the file that names it. Words are parted by white space; where a backslash ends a line, the next
+line's first word goes on with its last, unless it begins a knob or a descriptor itself. Until a ``--dir`` or a
+``--reset`` says otherwise, descriptors are taken for their gradients, BWD_D and BWD_WB, where benchdnn runs FWD_B: a
+bare list has no direction of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from convgrad.cases.case import Case
+from convgrad.cases.descriptors import cases_of, name_of
+from convgrad.cases.knobs import ATTRIBUTES, DEFAULTS, HARMLESS, UNDEF, Values, values_of
+from convgrad.cases.place import Line as TextLine
+from convgrad.cases.place import Place, Word, lines_of, text_of
+from convgrad.cases.tags import ANY, data_format, weights_format
+from convgrad.descriptor import Descriptor, read_descriptor
+from convgrad.errors import NotationError
+from convgrad.formats import F32, F64, FORMATS, Format
+from convgrad.graph.limits import Limits
+from convgrad.notation import Line
+from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
+
+GRADIENTS = ("BWD_D", "BWD_WB")  # of a bare list
+# What of src:wei:dst a direction reads, and what it makes.
+_READS = {"FWD": (0, 1), "BWD_D": (2, 1), "BWD_W": (0, 2)}
+_MAKES = {"FWD": 2, "BWD_D": 0, "BWD_W": 1}
+_DESCRIPTOR = re.compile(r"_*(g|mb|[io][cdhw]|[ksdp][dhw])\d")
+
+
+def is_descriptor(word: str) -> bool:
+    """Tell whether a word begins as a descriptor does.
+
+    >>> is_descriptor("mb1ic3ih8oc4kh3"), is_descriptor("cases.txt")
+    (True, False)
+    """
+    return _DESCRIPTOR.match(word) is not None
+
+
+def glued(pieces: Sequence[Sequence[Word]]) -> list[Word]:
+    """Return the words of a line that goes over several: where it is broken within a word, that word whole."""
+    found: list[Word] = []
+    for piece in pieces:
+        first, *rest = piece
+        begins = first.text.startswith("-") or is_descriptor(first.text)
+        if found and not begins:
+            found[-1] = replace(found[-1], text=found[-1].text + first.text)
+        else:
+            found.append(first)
+        found += rest
+    return found
+
+
+@dataclass
+class Reader:
+    """What a reading of lines has come to: the driver, the knobs in force, the files that are being read."""
+
+    limits: Limits
+    folder: Path  # where files to include are searched for
+    within: tuple[Path, ...] = ()
+    transposed: bool = False
+    knobs: dict[str, Values] = field(default_factory=lambda: {**DEFAULTS, "dir": GRADIENTS})
+
+    def read_file(self, path: Path) -> Iterator[Case]:
+        """Give the cases of a file that is included; knobs it sets stay in force behind it."""
+        outside = self.folder, self.within
+        self.folder, self.within = path.parent, (*self.within, path.resolve())
+        for line in lines_of(text_of(path, self.limits), Place(str(path))):
+            yield from self.read_line(line)
+        self.folder, self.within = outside
+
+    def read_line(self, line: TextLine) -> Iterator[Case]:
+        """Give the cases of a line, word by word; raise where a word is neither a knob nor a descriptor."""
+        for word in glued(line.pieces):
+            if word.text.startswith("--batch="):
+                yield from self.read_file(self._included(word))
+                continue
+            with word.place.named():
+                if word.text.startswith("-"):
+                    self._set(word.text)
+                else:
+                    yield from self._cases(word)
+
+    def _set(self, word: str) -> None:
+        name, equals, text = word.removeprefix("--").partition("=")
+        if re.fullmatch(r"-v\d+", word) or name in HARMLESS:
+            return
+        if not word.startswith("--"):
+            raise NotationError(f"a knob begins with --; got {word!r:.80}")
+        if name in ("conv", "deconv") and not equals:
+            self.transposed = name == "deconv"
+        elif name == "reset" and not equals:
+            self.knobs = dict(DEFAULTS)
+        else:
+            key, values = values_of(name, text)
+            self.knobs[key] = values
+
+    def _included(self, word: Word) -> Path:
+        path = self.folder / word.text.partition("=")[2]
+        if path.resolve() in self.within:
+            raise word.place.refuse(f"a file must not include itself, by whatever way; got {path}")
+        if len(self.within) >= self.limits.nesting:
+            raise word.place.refuse(f"files must be nested at most {self.limits.nesting} deep (nesting)")
+        if not path.is_file():
+            raise word.place.refuse(f"--batch must name a file beside the one that names it; there is no {path}")
+        return path
+
+    def _cases(self, word: Word) -> Iterator[Case]:
+        descriptor = read_descriptor(word.text, self.transposed)
+        given: set[tuple[object, ...]] = set()  # any and what it stands for come to the same problem
+        for values in product(*self.knobs.values()):
+            chosen = dict(zip(self.knobs, values, strict=True))
+            of_batch = replace(descriptor, batch=chosen["mb"] or descriptor.batch)
+            for case in _chosen(of_batch, self.transposed, chosen, word.place):
+                alike = case.name, case.operand_format, case.output_format, case.unsupported
+                if alike not in given:
+                    given.add(alike)
+                    yield case
+
+
+def _chosen(d: Descriptor, transposed: bool, knobs: dict[str, Any], place: Place) -> list[Case]:
+    """Return the cases of a descriptor under one value of each knob; one that says why not, where it is not served."""
+    direction = knobs["dir"]
+    role = direction[:5] if direction.startswith("BWD") else "FWD"
+    if knobs["bia-dt"] != UNDEF and direction in ("FWD_D", "FWD_I", "BWD_W"):
+        direction = {"BWD_W": "BWD_WB"}.get(direction, "FWD_B")
+    types = knobs["dt"]
+    said = types[0] if len(set(types)) == 1 else "-".join(types)
+    reads, makes = [types[at] for at in _READS[role]], types[_MAKES[role]]
+    why = _why_types(reads, makes) or _why_attributes(knobs)
+    data, weights = _layouts(d, transposed, knobs)
+    if not why and not (data and weights):
+        why = f"layouts {knobs['stag']}, {knobs['wtag']}, {knobs['dtag']} of src, weights and dst are not supported"
+    operands = FORMATS.get(reads[0], F32)
+    line = Line(transposed, direction, operands, data or "NCX", weights or "OIX", d)
+    if why:
+        return [Case(f"{name_of(line, said)}_unsupported", str(place), "", (), {}, operands, operands, unsupported=why)]
+    return cases_of(line, place, FORMATS[makes], _of_bias(knobs["bia-dt"], operands), said)
+
+
+def _why_types(reads: Sequence[str], makes: str) -> str:
+    foreign = [name for name in (*reads, makes) if name not in FORMATS]
+    if foreign:
+        return f"type {foreign[0]} is not supported; {', '.join(FORMATS)} are"
+    if len(set(reads)) > 1:
+        return f"operands of two types, {' and '.join(reads)}, are not supported"
+    if (reads[0] == "f64") != (makes == "f64"):
+        return f"a result in {makes} of operands in {reads[0]} is not supported"
+    return ""
+
+
+def _why_attributes(knobs: dict[str, Any]) -> str:
+    for name, values in ATTRIBUTES.items():
+        if knobs.get(name, "") not in values:
+            return f"--{name}={knobs[name]} is not supported"
+    if knobs["strides"].strip(":"):
+        return f"--strides={knobs['strides']} is not supported"
+    return ""
+
+
+def _layouts(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the formats that tags mean: what is left to the library follows from the rest, and is NCX at last."""
+    axes = len(d.axes)
+    tags = [tag for tag in (knobs["stag"], knobs["dtag"]) if tag not in (ANY, UNDEF)]
+    found = {data_format(tag, axes) for tag in tags} or {"NCX"}
+    data = found.pop() if len(found) == 1 else None
+    if knobs["wtag"] in (ANY, UNDEF):
+        return data, (TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS)[data == "NCX"]
+    return data, weights_format(knobs["wtag"], axes, d.groups, transposed)
+
+
+def _of_bias(name: str, operands: Format) -> Format:
+    """Return the format of a bias gradient: as given, else f32, of f64 operands f64."""
+    return FORMATS.get(name, F64 if operands is F64 else F32)

@@ -1,0 +1,37 @@
+"""Descriptors as cases: what each operator of a problem line reads and makes, in which formats, under which name."""
+
+from __future__ import annotations
+
+from convgrad import notation
+from convgrad.cases.case import Case
+from convgrad.cases.place import Place
+from convgrad.descriptor import write_descriptor
+from convgrad.errors import NotationError
+from convgrad.formats import Format
+from convgrad.notation import Line
+
+
+def cases_of(line: Line, place: Place, output: Format, bias: Format, types: str) -> list[Case]:
+    """Return the cases of a problem line: one, or two of BWD_WB, whose second makes the bias gradient as ``bias``.
+
+    ``output`` is the format of the first one's result; ``types`` says the formats in the name.
+    """
+    found = []
+    for call in notation.calls(line):
+        of_bias = call.operator == "BiasAddBackward"
+        attributes = {name: value for name, value in call.attributes.items() if value is not None}
+        to = bias if of_bias else output
+        name = f"{name_of(line, types)}{'_bias' * of_bias}"
+        found.append(Case(name, str(place), call.operator, call.shapes, attributes, call.format, to))
+    return found
+
+
+def name_of(line: Line, types: str) -> str:
+    """Return the name of a problem: the descriptor's own or the descriptor, then direction, formats and layouts."""
+    d = line.descriptor
+    try:
+        what = d.name or write_descriptor(d, line.transposed)
+    except NotationError:  # a right pad that the notation deduces otherwise once an axis repeats the outer one
+        what = f"mb{d.batch}ic{d.in_channels}oc{d.out_channels}"
+    layouts = f"{line.data_format}_{line.weights_format}"
+    return "_".join(["deconv"] * line.transposed + [what, line.direction, types, layouts])

@@ -1,0 +1,88 @@
+"""Files of lines: each line is asked for by its first word, in whichever notation of lines it is written.
+
+What no other notation begins is benchdnn's, whose knobs stay in force from line to line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from convgrad import notation
+from convgrad.cases.benchdnn import Reader, is_descriptor
+from convgrad.cases.case import Case
+from convgrad.cases.descriptors import cases_of
+from convgrad.cases.place import TYPED, Line, Place, Word, lines_of, text_of
+from convgrad.errors import NotationError
+from convgrad.formats import F32, F64
+from convgrad.graph.limits import Limits
+
+
+@dataclass(frozen=True)
+class LineDialect:
+    """A notation of one problem a line, told by its first word.
+
+    ``read_line`` takes the line without its comment, and the place of its first word. What it raises by
+    ``place.refuse`` is left as it is; a NotationError without a place is given that of the word it quotes.
+    """
+
+    name: str
+    begins: Callable[[str], bool]
+    read_line: Callable[[str, Place], list[Case]]
+
+
+def _is_problem(word: str) -> bool:
+    return word == "deconv" or word in notation.DIRECTIONS
+
+
+def _read_problem(text: str, place: Place) -> list[Case]:
+    """Read a line [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor."""
+    line = notation.read(text)
+    return cases_of(line, place, line.format, F64 if line.format is F64 else F32, line.format.name)
+
+
+LINE_DIALECTS: tuple[LineDialect, ...] = (LineDialect("a problem line", _is_problem, _read_problem),)
+
+
+def read(path: Path, limits: Limits) -> Iterator[Case]:
+    """Give the cases of a file of lines, or raise FileError with the place of the word that is wrong."""
+    place = Place(str(path))
+    reader = Reader(limits, path.parent, (path.resolve(),))
+    yield from _cases(text_of(path, limits), place, reader)
+
+
+def read_typed(text: str, limits: Limits) -> Iterator[Case]:
+    """Give the cases of a problem that was typed, or raise NotationError."""
+    yield from _cases(text, Place(TYPED, typed=True), Reader(limits, Path()))
+
+
+def is_typed(text: str) -> bool:
+    """Tell whether a text that names no file is a problem.
+
+    >>> is_typed("--dir=BWD_W --batch=cases.txt"), is_typed("mb1ic3ih8oc4kh3"), is_typed("cases.txt")
+    (True, True, False)
+    """
+    words = text.split()
+    return len(words) > 1 or text.startswith("--") or is_descriptor(text)
+
+
+def _cases(text: str, place: Place, reader: Reader) -> Iterator[Case]:
+    for line in lines_of(text, place):
+        first = line.words[0]
+        dialect = next((d for d in LINE_DIALECTS if d.begins(first.text)), None)
+        if dialect is None:
+            yield from reader.read_line(line)
+            continue
+        try:
+            found = dialect.read_line(line.text[first.place.column - 1 :], first.place)
+        except NotationError as error:
+            if str(error).startswith(f"{place.file}:"):
+                raise
+            raise _quoted(line, str(error)).place.refuse(str(error)) from error
+        yield from found
+
+
+def _quoted(line: Line, sentence: str) -> Word:
+    """Return the word that an error quotes, its last one if there are several; else the first word."""
+    return next((word for word in reversed(line.words) if repr(word.text) in sentence), line.words[0])

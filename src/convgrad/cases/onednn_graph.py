@@ -1,0 +1,56 @@
+"""oneDNN Graph JSON as cases: each op of the family with the shapes that the graph settles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from convgrad.cases.case import Case
+from convgrad.disk import read_bytes
+from convgrad.errors import FileError, GraphError
+from convgrad.formats import F32
+from convgrad.graph import reader
+from convgrad.graph.infer import Inference
+from convgrad.graph.limits import Limits
+from convgrad.graph.model import Op, operator_of
+
+START_BYTES = 1 << 20  # of a file, within which a graph's key stands
+
+
+def matches(path: Path) -> bool:
+    """Tell whether a file is a graph: JSON with the key "graph" among the first ones."""
+    return path.suffix.lower() == ".json" and path.is_file() and b'"graph"' in read_bytes(path, START_BYTES)
+
+
+def read(path: Path, limits: Limits) -> Iterator[Case]:
+    """Give the ops of the family in running order, or raise FileError with the JSON path of what is wrong.
+
+    An op that a graph alone does not settle, or on tensors nobody serves, is a case that says so; ops outside the
+    family are none, but a graph of nothing else is refused.
+    """
+    try:
+        inference = reader.read(path, limits).inference
+    except GraphError as error:
+        raise FileError(str(error)) from error
+    ops = [op for op in inference.order if operator_of(op) is not None]
+    if not ops:
+        kinds = ", ".join(dict.fromkeys(op.kind for op in inference.order))
+        raise FileError(f"{path}: must have an op of the convolution family; it has {kinds:.200}")
+    for op in ops:
+        yield _case(op, inference, path)
+
+
+def _case(op: Op, inference: Inference, path: Path) -> Case:
+    name, place = f"{path.stem}_{op.name or f'{op.kind}_{op.id}'}", f"{path}:{op.where}"
+    row, resolved = operator_of(op), inference.resolved.get(op.id)
+    assert row is not None
+    if resolved is None:
+        unknown = f"extents, types or shape inputs of {op.label} are unknown: the graph alone does not settle them"
+        why = inference.reasons.get(op.id) or unknown
+        return Case(name, place, row.name, (), {}, F32, F32, unsupported=why)
+    problem = resolved.problem
+    shapes = tuple(
+        problem.output_shape if port.is_shape else inference.tensors[tensor.id].shape or ()
+        for port, tensor in zip(row.operands, op.inputs, strict=False)
+    )
+    return Case(name, place, row.name, shapes, resolved.attributes, problem.operand_format, problem.output_format)

@@ -1,0 +1,125 @@
+"""Where something was read: a file, a line, a column; and the error that names the place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from convgrad.disk import read_bytes
+from convgrad.errors import ConvgradError, FileError, NotationError
+from convgrad.graph.limits import Limits
+from convgrad.words import printable
+
+COMMENT = "#"
+CONTINUED = "\\"
+TYPED = "the problem"  # what stands for a file's name where a problem was typed
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a text; lines and columns count from 1. ``typed``: on the command line, not in a file."""
+
+    file: str
+    line: int = 1
+    column: int = 1
+    typed: bool = False
+
+    def refuse(self, sentence: str) -> ConvgradError:
+        """Return the error that begins with the place: a FileError, of a typed problem a NotationError.
+
+        >>> str(Place("cases.txt", 3, 7).refuse("must be so"))
+        'cases.txt:3:7: must be so'
+        """
+        return (NotationError if self.typed else FileError)(f"{self}: {sentence}")
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the place in what a notation that knows none says of its text."""
+        try:
+            yield
+        except NotationError as error:
+            raise self.refuse(str(error)) from error
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a text, with its place."""
+
+    text: str
+    place: Place
+
+    def __str__(self) -> str:
+        """Return the word as it may be quoted."""
+        return repr(printable(self.text))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line without its comment, those that a backslash continues joined by a blank: its text, and its words.
+
+    ``pieces`` are the words of each physical line, for benchdnn, which joins them without one.
+    """
+
+    text: str
+    pieces: tuple[tuple[Word, ...], ...]
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """Every word."""
+        return tuple(word for piece in self.pieces for word in piece)
+
+
+def lines_of(text: str, place: Place) -> Iterator[Line]:
+    r"""Give the lines of a text that have a word: what follows a word that begins with # is a comment.
+
+    >>> [line.text for line in lines_of("a b # c\n\nMIOpenDriver conv \\\n  -n 8", Place("x"))]
+    ['a b', 'MIOpenDriver conv   -n 8']
+    """
+    texts: list[str] = []
+    pieces: list[tuple[Word, ...]] = []
+    for number, physical in enumerate(text.split("\n"), place.line):
+        words = _words(physical, replace(place, line=number))
+        end = words[-1].place.column - 1 + len(words[-1].text) if words else 0
+        continued = bool(words) and words[-1].text.endswith(CONTINUED)
+        if continued:
+            last, end = words.pop(), end - 1
+            if last.text != CONTINUED:
+                words.append(replace(last, text=last.text[:-1]))
+        if words:
+            texts.append(physical[:end].rstrip())
+            pieces.append(tuple(words))
+        if not continued and pieces:
+            yield Line(" ".join(texts), tuple(pieces))
+            texts, pieces = [], []
+    if pieces:
+        yield Line(" ".join(texts), tuple(pieces))
+
+
+def _words(physical: str, place: Place) -> list[Word]:
+    found: list[Word] = []
+    at = 0
+    for text in physical.split():
+        at = physical.index(text, at)
+        if text.startswith(COMMENT):
+            break
+        found.append(Word(text, replace(place, column=at + 1)))
+        at += len(text)
+    return found
+
+
+def text_of(path: Path, limits: Limits) -> str:
+    """Return the text of a file of at most ``limits.file_bytes`` bytes, or raise FileError."""
+    data = read_bytes(path, limits.file_bytes + 1)
+    if len(data) > limits.file_bytes:
+        raise FileError(f"{path}: must have at most {limits.file_bytes} bytes (file_bytes); it has more")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise Place(str(path), line, column).refuse("must be text in UTF-8; here it is not") from None

@@ -1,0 +1,149 @@
+"""The naming scheme by which any program takes part: under which names a case's arrays lie in a folder.
+
+An array lies alone, in ``CASE.NAME.npy``, ``.pt`` or ``.bin``, or by its name in ``CASE.npz``, ``.safetensors`` or
+``.pt``. CASE is the case's name, NAME the operator's own for the operand or the output. ``CASE.json`` describes what
+is raw (``sidecar.py``). An array of 16-bit unsigned integers is taken for the bits of bf16 where the case is of bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convgrad import files
+from convgrad.cases import sidecar
+from convgrad.cases.case import Array, Case
+from convgrad.disk import why, written
+from convgrad.errors import FileError
+from convgrad.files import raw
+from convgrad.files.raw import Described
+from convgrad.formats import BF16, Format
+from convgrad.graph.limits import DEFAULT_LIMITS, Limits
+
+ALONE = (".npy", ".pt", ".bin")
+TOGETHER = (".npz", ".safetensors", ".pt")
+KINDS = (".npy", ".npz", ".safetensors", ".pt", ".bin")
+RAW = ".bin"
+
+
+def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Array:
+    """Return the result of a case, in whatever type and shape it was written, or raise FileError."""
+    tensors = sidecar.tensors_of(case)
+    name = list(tensors)[-1]
+    found = _found(directory, case, [name], tensors, limits)
+    if name not in found:
+        alone, together = (", ".join(endings) for endings in (ALONE, TOGETHER))
+        looked = f"{case.name}.{name} ({alone}), and {name} in {case.name} ({together})"
+        raise FileError(f"{directory}: the result of {case.name} must be there; looked for {looked}")
+    return found[name]
+
+
+def operands(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> tuple[Array, ...] | None:
+    """Return the operands of a case in its order; None where none lies there, a FileError where some are missing."""
+    tensors = sidecar.tensors_of(case)
+    names = list(tensors)[:-1]
+    found = _found(directory, case, names, tensors, limits)
+    missing = [name for name in names if name not in found]
+    if not found:
+        return None
+    if missing:
+        raise FileError(f"{directory}: all operands of {case.name} must be there, or none; {missing[0]} is missing")
+    return tuple(found[name] for name in names)
+
+
+def export(
+    directory: Path,
+    case: Case,
+    operands: Iterable[Array],
+    result: Array | None = None,
+    kind: str = ".npy",
+    force: bool = False,
+) -> list[Path]:
+    """Write the operands of a case, its result if one is given, and its sidecar; return the files.
+
+    The sidecar says what is to be computed: operator, attributes, types, shapes. bf16 goes to .npy and .npz as the
+    16-bit unsigned integers of its bits.
+    """
+    if kind not in KINDS:
+        raise FileError(f"{directory}: arrays are written as {', '.join(KINDS)}; got {kind}")
+    tensors = sidecar.tensors_of(case)
+    given = [*operands] + ([] if result is None else [result])
+    names = list(tensors)[: len(tensors) - (result is None)]
+    arrays = dict(zip(names, given, strict=True))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{directory}: cannot be written: {why(error)}") from error
+    about = directory / f"{case.name}.json"
+    with written(about, force) as file:
+        file.write(sidecar.text_of(case).encode())
+    return [about, *_write(directory, case, arrays, kind, force)]
+
+
+def _write(directory: Path, case: Case, arrays: Mapping[str, Array], kind: str, force: bool) -> list[Path]:
+    if kind == RAW:
+        paths = [directory / f"{case.name}.{name}{kind}" for name in arrays]
+        for path, array in zip(paths, arrays.values(), strict=True):
+            with written(path, force) as file:
+                file.write(_little(array).tobytes())
+        return paths
+    held = arrays if files.KINDS[kind].bf16 else {name: _as_bits(array) for name, array in arrays.items()}
+    if kind in TOGETHER:
+        path = directory / f"{case.name}{kind}"
+        files.write_all(str(path), held, force)
+        return [path]
+    paths = [directory / f"{case.name}.{name}{kind}" for name in held]
+    for path, array in zip(paths, held.values(), strict=True):
+        files.write(str(path), array, force)
+    return paths
+
+
+def _found(
+    directory: Path, case: Case, names: Sequence[str], tensors: Mapping[str, Described], limits: Limits
+) -> dict[str, Array]:
+    """Return those of the named arrays that are there, or refuse one that is there twice."""
+    places: dict[str, list[Path]] = {name: [] for name in names}
+    for ending in TOGETHER:
+        path = directory / f"{case.name}{ending}"
+        if path.exists():
+            for name in set(names) & set(files.keys(path)):
+                places[name].append(path)
+    for name in names:
+        alone = (directory / f"{case.name}.{name}{ending}" for ending in ALONE)
+        places[name] += [path for path in alone if path.exists()]
+        if len(places[name]) > 1:
+            both = ", ".join(path.name for path in places[name])
+            raise FileError(f"{directory}: {name} of {case.name} must be there once; got it in {both}")
+    if any(path.suffix == RAW for paths in places.values() for path in paths):
+        about = directory / f"{case.name}.json"
+        tensors = sidecar.read(about, tensors, limits) if about.exists() else tensors
+    left = limits.memory_bytes
+    found = {}
+    for name, paths in places.items():
+        if paths:
+            found[name] = _read(paths[0], case, name, tensors[name], left)
+            left -= found[name].nbytes
+    return found
+
+
+def _read(path: Path, case: Case, name: str, described: Described, memory_bytes: int) -> Array:
+    if path.suffix == RAW:
+        return raw.read(path, described, memory_bytes)
+    alone = path.name != f"{case.name}{path.suffix}"
+    array = files.read(str(path) if alone else f"{path}:{name}", memory_bytes)
+    return as_format(array, described.format)
+
+
+def as_format(array: Array, fmt: Format) -> Array:
+    """Return an array of bits of bf16 as bf16, where that is its format; any other as it is."""
+    return array.view(BF16.dtype) if fmt is BF16 and array.dtype == np.uint16 else array
+
+
+def _as_bits(array: Array) -> Array:
+    return array.view(np.uint16) if array.dtype == BF16.dtype else array
+
+
+def _little(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)

@@ -1,0 +1,72 @@
+"""oneDNN's memory tags: which of the operators' layouts a plain one means, on its axes.
+
+A tag lists axes as they lie in memory, outermost first: by letters a, b, c, ... of the logical axes, by oneDNN's names
+(n c d h w; g o i d h w), or with x for all axes that are not named. Logical axes are n, c, x... of data, and [g,] o, i,
+x... of weights; a deconvolution's weights too.
+"""
+
+from __future__ import annotations
+
+import re
+
+from convgrad.errors import NotationError
+
+ANY = "any"
+_SPATIAL = "dhw"
+_TAG = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+
+Order = tuple[int, ...]
+
+
+def data_format(tag: str, axes: int) -> str | None:
+    """Return the data format that a tag means for so many spatial axes; None for any other layout.
+
+    >>> data_format("axb", 2), data_format("ncw", 1), data_format("nChw16c", 2)
+    ('NXC', 'NCX', None)
+    """
+    order = _order(tag, "nc", axes)
+    spatial = tuple(range(2, axes + 2))
+    return {(0, 1, *spatial): "NCX", (0, *spatial, 1): "NXC"}.get(order)
+
+
+def weights_format(tag: str, axes: int, groups: int, transposed: bool = False) -> str | None:
+    """Return the weights format that a tag means; None for any other layout.
+
+    Tags with an axis of groups mean one that is folded: into the outer channels of OIX and XIO, and in a deconvolution
+    into the inner ones of IOX and XOI.
+
+    >>> weights_format("hwio", 2, 1), weights_format("goihw", 2, 4), weights_format("iohw", 2, 1, transposed=True)
+    ('XIO', 'OIX', 'IOX')
+    """
+    grouped = tuple(range(3, axes + 3))
+    of_groups = {(0, 1, 2, *grouped): "OIX", (*grouped, 2, 0, 1): "XIO"}
+    spatial = tuple(range(2, axes + 2))
+    single = {(0, 1, *spatial): "OIX", (*spatial, 1, 0): "XIO"}
+    if transposed:
+        of_groups = {(0, 2, 1, *grouped): "IOX", (*grouped, 1, 0, 2): "XOI"}
+        single = {(1, 0, *spatial): "IOX", (*spatial, 0, 1): "XOI"}
+    found = of_groups.get(_order(tag, "goi", axes))
+    return found or (single.get(_order(tag, "oi", axes)) if groups == 1 else None)
+
+
+def check_tag(tag: str) -> None:
+    """Refuse what no tag looks like.
+
+    >>> check_tag("a-b")
+    Traceback (most recent call last):
+        ...
+    convgrad.errors.NotationError: a tag is letters and block sizes, such as axb, nhwc or aBx16b; got 'a-b'
+    """
+    if _TAG.fullmatch(tag) is None:
+        raise NotationError(f"a tag is letters and block sizes, such as axb, nhwc or aBx16b; got {tag!r:.80}")
+
+
+def _order(tag: str, names: str, axes: int) -> Order:
+    """Return the logical axes in the order in which they lie, or nothing where the tag does not list each once."""
+    rank = len(names) + axes
+    letters = "abcdefghijkl"[:rank]
+    if not set(tag) <= {*letters, "x"}:
+        letters = names + _SPATIAL[len(_SPATIAL) - axes :]
+    others = "".join(letter for letter in letters if letter not in tag)
+    spelled = tag.replace("x", others)
+    return tuple(map(letters.index, spelled)) if sorted(spelled) == sorted(letters) else ()

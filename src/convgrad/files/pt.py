@@ -1,0 +1,66 @@
+"""The .pt format of torch.save: one tensor, or tensors by key; read without running what a pickle may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.errors import FileError
+from convgrad.files.member import BF16, Member, Members
+
+Array = NDArray[Any]
+
+ALONE = "output"  # the key under which an array that is given none comes: such a file is one tensor
+
+
+@contextmanager
+def members(file: IO[bytes], path: Path) -> Iterator[Members]:
+    """Give the tensors of a file; their data stays on disk until it is read."""
+    torch = package()
+    loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    tensors = {"": loaded} if isinstance(loaded, torch.Tensor) else loaded
+    if not isinstance(tensors, dict):
+        raise FileError(f"{path}: must hold a tensor, or tensors by key; got {type(tensors).__name__}")
+    found = {}
+    for key, tensor in tensors.items():
+        if not isinstance(key, str) or not isinstance(tensor, torch.Tensor):
+            raise FileError(f"{path}: must hold tensors by key; got {key!r:.80} with {type(tensor).__name__}")
+        found[key] = Member(tensor.numel() * tensor.element_size(), partial(_array, tensor, torch))
+    yield found
+
+
+def _array(tensor: Any, torch: Any) -> Array:
+    plain = tensor.detach().contiguous()
+    if plain.dtype is torch.bfloat16:
+        bits: Array = plain.view(torch.int16).numpy()
+        return np.array(bits.view(BF16))
+    return np.array(plain.numpy())
+
+
+def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    """Write arrays by key; one that was given no key as a tensor."""
+    torch = package()
+
+    def tensor(array: Array) -> Any:
+        dense = np.array(array, order="C")
+        if dense.dtype == BF16:
+            return torch.from_numpy(dense.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(dense)
+
+    tensors = {key: tensor(array) for key, array in arrays.items()}
+    torch.save(tensors[ALONE] if tensors.keys() == {ALONE} else tensors, file)
+
+
+def package() -> Any:
+    """Return torch, or say what to install."""
+    try:
+        import torch  # noqa: PLC0415 - an extra, needed for these files only
+    except ImportError as error:
+        raise FileError(".pt files need torch: pip install 'convgrad[torch]'") from error
+    return torch

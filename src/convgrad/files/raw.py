@@ -1,0 +1,90 @@
+"""Raw files: the numbers of an array and nothing else, little-endian, as a type, shape and strides describe them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from convgrad.disk import opened
+from convgrad.errors import FileError
+from convgrad.formats import Format
+from convgrad.graph.limits import DEFAULT_LIMITS
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a raw file does not say of itself: a format, extents; element strides and the first element's place.
+
+    Without strides elements lie densely, the last axis innermost.
+    """
+
+    format: Format
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+
+    @property
+    def elements(self) -> int:
+        """How many elements a file must have for all of them to lie in it."""
+        if 0 in self.shape:
+            return 0
+        return self.offset + 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self._steps, strict=True))
+
+    @property
+    def is_part(self) -> bool:
+        """Whether elements lie otherwise than densely from the start, so that there may be others beside them."""
+        return self.offset > 0 or self._steps != Described(self.format, self.shape)._steps
+
+    @property
+    def _steps(self) -> tuple[int, ...]:
+        steps = dense(self.shape) if self.strides is None else self.strides
+        return tuple(step if extent > 1 else 0 for extent, step in zip(self.shape, steps, strict=True))
+
+    def view(self, flat: Array) -> Array:
+        """Return the array that lies in a flat one."""
+        if 0 in self.shape:
+            return np.empty(self.shape, flat.dtype)
+        steps = [step * flat.itemsize for step in self._steps]
+        return as_strided(flat[self.offset :], self.shape, steps, writeable=False)
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the element strides of an array without gaps, the last axis innermost.
+
+    >>> dense((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def read(path: Path, described: Described, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:
+    """Return the array of a raw file, or raise FileError where the file has not the bytes that are described.
+
+    A file that is all the array has exactly its bytes; one of which the array is a part may go on behind it.
+    """
+    item = described.format.dtype.itemsize
+    wanted, dense_bytes = described.elements * item, prod(described.shape) * item
+    with opened(path) as file:
+        present = os.fstat(file.fileno()).st_size
+        what = f"{described.format} of shape {list(described.shape)}"
+        if described.strides is not None:
+            what = f"{what} with strides {list(described.strides)}"
+        part = described.is_part
+        if present < wanted or (present > wanted and not part) or present % item:
+            least = "at least " * part
+            raise FileError(f"{path}: {what} takes {least}{wanted} bytes; the file has {present}")
+        if max(present, dense_bytes) > memory_bytes:
+            wanted = max(present, dense_bytes)
+            raise FileError(f"{path}: the array must fit {memory_bytes} bytes (memory_bytes); it takes {wanted}")
+        flat = np.fromfile(file, described.format.dtype.newbyteorder("<"), present // item)
+    return described.view(flat)
