@@ -77,6 +77,8 @@ ORDERS = {
         "reference",
         "compare",
         "exact",
+        "truncation",
+        "adversarial",
         "fill",
         "fill_graph",
         "judge",

@@ -1,19 +1,21 @@
-"""Operands made up for a problem: integers on which every partial sum is exact, or normal numbers."""
+"""Operands made up for a problem: integers that any order adds exactly, normal numbers, and two harder kinds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.spec.geometry import Channels
-from convgrad.spec.layouts import axis_order
+from convgrad.spec.layouts import axis_order, to_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
+from convgrad.verify.adversarial import adversarial
+from convgrad.verify.truncation import truncation
 
 Array = NDArray[Any]
 
@@ -27,43 +29,49 @@ _RANGES: Mapping[str, Mapping[Tensor, int]] = {
 _F32_BITS = 24
 
 
-Kind = Literal["integers", "normal"]
+Kind = Literal["integers", "normal", "truncation", "adversarial"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Shape = tuple[int, ...]
 
 
-def fill(
-    problem: Problem, shapes: Sequence[tuple[int, ...]], kind: Kind, seed: int | Sequence[int]
-) -> tuple[Array, ...]:
+def fill(problem: Problem, shapes: Sequence[Shape], kind: Kind, seed: int | Sequence[int]) -> tuple[Array, ...]:
     """Return operands of these shapes, in the problem's layouts; the same for the same problem, kind and seed.
 
-    Integers are small, and one operand is thinned so far that f32 adds them exactly in any order. For a weight
-    gradient, the destination's gradient keeps at most 2^b / (src range x weights range) values a channel, where b is
-    the smaller number of significand bits of output and accumulator; for the others, at most 2^23 / (product of the
-    ranges) values enter one sum.
+    | kind        | operands                                                                                         |
+    |-------------|--------------------------------------------------------------------------------------------------|
+    | integers    | small, and one operand is thinned so far that f32 adds them exactly in any order                 |
+    | normal      | normal numbers                                                                                   |
+    | truncation  | of sums whose last bits, cut off and not rounded, make another result; any order may be right    |
+    | adversarial | terms that cancel, sizes from end to end of the format, subnormals, zeros of both signs, ties    |
+
+    Of integers and a weight gradient, the destination's gradient keeps at most 2^b / (src range x weights range) values
+    a channel, where b is the smaller number of significand bits of output and accumulator; for the others, at most
+    2^23 / (product of the ranges) values enter one sum.
     """
     rng = np.random.default_rng(seed)
-    made = []
-    for tensor, shape, layout in zip(problem.operands, shapes, problem.layouts, strict=False):
-        operand = arrays.empty(shape, problem.operand_format.dtype)
-        canonical = operand.transpose(axis_order(layout, operand.ndim))
-        canonical[...] = (
-            _integers(problem, tensor, canonical.shape, rng) if kind == "integers" else _normal(canonical, rng)
-        )
-        made.append(operand)
+    made: list[Array] = []
+    layouts = problem.layouts[: len(shapes)]
+    canonical = [to_canonical(shape, layout) for shape, layout in zip(shapes, layouts, strict=True)]
+    for shape, layout, values in zip(shapes, layouts, _MAKERS[kind](problem, canonical, rng), strict=True):
+        made.append(arrays.empty(shape, problem.operand_format.dtype))
+        made[-1].transpose(axis_order(layout, len(shape)))[...] = values
     return tuple(made)
 
 
-def _normal(canonical: Array, rng: np.random.Generator) -> Array:
-    wide = canonical.dtype == np.float64
-    return rng.standard_normal(canonical.shape, np.float64 if wide else np.float32).astype(canonical.dtype)
+def _normal(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
+    dtype = problem.operand_format.dtype
+    for shape in shapes:
+        yield rng.standard_normal(shape, np.float64 if dtype == np.float64 else np.float32).astype(dtype)
 
 
-def _integers(problem: Problem, tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
     ranges = _RANGES[problem.operand_format.name]
-    values = rng.integers(-ranges[tensor], ranges[tensor] + 1, shape, np.int8)
     thinned, keep, axis = _thinning(problem, ranges)
-    if tensor == thinned:
-        _thin(values, axis, keep, rng)
-    return values.astype(problem.operand_format.dtype)
+    for tensor, shape in zip(problem.operands, shapes, strict=True):
+        values = rng.integers(-ranges[tensor], ranges[tensor] + 1, shape, np.int8)
+        if tensor == thinned:
+            _thin(values, axis, keep, rng)
+        yield values.astype(problem.operand_format.dtype)
 
 
 def _thinning(problem: Problem, ranges: Mapping[Tensor, int]) -> tuple[Tensor, int, int]:
@@ -90,3 +98,11 @@ def _thin(values: Array, axis: int, keep: int, rng: np.random.Generator) -> None
     chosen = np.arange(stretches) * step + rng.integers(0, step, (rows.shape[0], stretches))
     np.put_along_axis(kept, chosen, True, 1)
     rows *= kept[:, :length].reshape(rows.shape)
+
+
+_MAKERS: Mapping[Kind, Callable[[Problem, Sequence[Shape], np.random.Generator], Iterator[Array]]] = {
+    "integers": _integers,
+    "normal": _normal,
+    "truncation": truncation,
+    "adversarial": adversarial,
+}

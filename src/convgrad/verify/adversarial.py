@@ -1,0 +1,82 @@
+"""Operands that sums find hard: terms that cancel, sizes from end to end of the format, zeros of both signs.
+
+What two operands share, channels or images, has factors 2^k in one of them and 2^-k in the other, with k up to where
+the format ends: numbers are as large and as small as it holds, while their products are not, so that results are
+finite. Every second one of some pairs of these meets nearly the opposite of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import F16, store
+from convgrad.spec.geometry import Channels
+from convgrad.spec.operators import Tensor
+from convgrad.spec.problem import Problem
+
+Array = NDArray[Any]
+F64Array = NDArray[np.float64]
+Shape = tuple[int, ...]
+
+# Shares of values by kind: normal numbers, those scaled by a random power of 2, few bits, zeros of either sign.
+KINDS: Mapping[str, float] = {"normal": 0.4, "scaled": 0.2, "few bits": 0.3, "zeros": 0.1}
+SCALES, F16_SCALES = (-30, 12), (-12, 2)  # exponents of "scaled": f16's results end at 2^16
+NORMAL_BITS = 3  # a normal number is less than 2^3 in size, once in 10^15 more
+
+
+class Shared(NamedTuple):
+    """What a role's two operands share: the axis of each, and its period, the channels of a group."""
+
+    axes: Mapping[Tensor, int]
+    period: int
+
+
+def adversarial(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
+    """Yield canonical operands of canonical shapes."""
+    fmt, shared = problem.operand_format, _shared(problem, shapes)
+    least = F16 if F16 in (fmt, problem.output_format) else fmt
+    exponents = F16_SCALES if least is F16 else SCALES
+    reach = max(0, fmt.max_exponent - exponents[1] - NORMAL_BITS - 2)
+    powers = np.resize((reach, -reach, 0, 0, reach // 2), shared.period)
+    opposite = rng.random(shared.period) < 0.5  # second ones of pairs that meet the opposite of the first
+    opposite[::2] = False
+    last_bits = 1 + 4 * fmt.unit
+    for at, (tensor, shape) in enumerate(zip(problem.operands, shapes, strict=True)):
+        values = _mixed(shape, exponents, problem, rng)
+        if tensor in shared.axes:
+            rows = np.moveaxis(values, shared.axes[tensor], 0)  # a view
+            of = np.arange(len(rows)) % shared.period
+            second = np.flatnonzero(opposite[of])
+            rows[second] = rows[second - 1] * (-last_bits if at == 0 else 1.0)
+            k = np.where(opposite[of], powers[of - 1], powers[of])
+            rows *= np.ldexp(1.0, k if at == 0 else -k).reshape(-1, *[1] * (rows.ndim - 1))
+        yield store(values, fmt)
+
+
+def _shared(problem: Problem, shapes: Sequence[Shape]) -> Shared:
+    conv = problem.geometry
+    if isinstance(conv, Channels):
+        return Shared({}, 1)
+    if problem.solves_for == "weights":
+        return Shared({"src": 0, "dst": 0}, max(conv.batch, 1))
+    if problem.solves_for == "dst":
+        return Shared({"src": 1, "weights": 1}, conv.src_channels // conv.groups)
+    return Shared({"dst": 1, "weights": 0}, conv.dst_channels // conv.groups)
+
+
+def _mixed(shape: Shape, exponents: tuple[int, int], problem: Problem, rng: np.random.Generator) -> F64Array:
+    """Return numbers of all kinds; those of few bits, 1 and 1.5 and u of the result, have sums that are exact ties."""
+    normal = np.clip(rng.standard_normal(shape), -(2.0**NORMAL_BITS), 2.0**NORMAL_BITS)
+    signs = rng.choice((-1.0, 1.0), shape)
+    kinds = rng.choice(len(KINDS), shape, p=list(KINDS.values()))
+    made = (
+        normal,
+        np.ldexp(normal, rng.integers(exponents[0], exponents[1] + 1, shape)),
+        rng.choice((1.0, 1.5, problem.output_format.unit), shape) * signs,
+        np.zeros(shape) * signs,
+    )
+    return np.choose(kinds, made)
