@@ -44,8 +44,8 @@ def report(
         "engine": str(engines.choose(problem)),
         "height": engines.height(problem),
         "time_ms": round(time_ms, 3),
-        "largest": _json_number(largest),
-        "mean": _json_number(mean),
+        "largest": json_number(largest),
+        "mean": json_number(mean),
         "checks": {source: judged(verdict) for source, verdict in verdicts.items()},
     }
 
@@ -54,18 +54,33 @@ def judged(verdict: Verdict) -> dict[str, Any]:
     """Return all that a verdict says, ready for JSON."""
     return {
         "ok": verdict.ok,
+        "outcome": verdict.outcome,
+        "reason": verdict.reason,
+        "where": verdict.where,
+        "defects": [{"name": one.name, "detail": one.detail} for one in verdict.found],
+        "evidence": [
+            {
+                "statistic": one.statistic,
+                "value": json_number(one.value),
+                "threshold": json_number(one.threshold),
+                "where": one.where,
+            }
+            for one in verdict.evidence
+        ],
+        "statistics": {name: json_number(value) for name, value in verdict.statistics.items()},
+        "limits": {name: json_number(value) for name, value in verdict.limits.items()},
         "elements": verdict.elements,
         "equal": verdict.equal,
         "beyond": verdict.beyond,
         "undecided": verdict.undecided,
         "blind": verdict.blind,
         "nonfinite": verdict.nonfinite,
-        "share_of_bound": _json_number(verdict.share),
+        "share_of_bound": json_number(verdict.share),
         "worst": {
             "at": list(verdict.worst),
-            "got": _json_number(verdict.got),
-            "expected": _json_number(verdict.expected),
-            "bound": _json_number(verdict.bound),
+            "got": json_number(verdict.got),
+            "expected": json_number(verdict.expected),
+            "bound": json_number(verdict.bound),
         },
         "text": str(verdict),
     }
@@ -91,7 +106,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     return "\n".join(printable(line, None) for line in lines)  # a file's name may have the form of a verdict's line
 
 
-def _json_number(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     """Return nine digits of a number; JSON has no NaN and no infinity, which become words."""
     return float(f"{value:.9g}") if np.isfinite(value) else str(value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -78,6 +78,7 @@ def verdict_on(
     how: Declared,
     old: Array | None = None,
     reference: Reference | None = None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> Verdict:
     """Return the verdict on what is said to be the result of a prepared call, in the caller's layout.
 
@@ -92,7 +93,7 @@ def verdict_on(
         return Verdict(outcome=WRONG, reason=str(error), found=(Defect(WRONG_KIND),))
     problem, operands = replace(prepared.problem, output_format=fmt), prepared.operands
     got = array.transpose(problem.output_order)
-    reference = reference or certify(problem, operands, old)
+    reference = reference or certify(problem, operands, old, progress)
     bounded = bounded_by(got, reference, problem, how)
     if bounded.outcome == WRONG and bounded.mask is not None:
         beyond = bounded.mask.transpose(problem.output_order)
