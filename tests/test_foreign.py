@@ -39,7 +39,7 @@ def call(**changed: Any) -> Prepared:
 # -- arguments ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", OPERATORS, ids=str)
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
 def test_run_takes_the_arguments_of_any_call_and_returns_the_same_bits(op: Operator) -> None:
     rng = np.random.default_rng(len(op.name))
     for _ in range(6):
@@ -133,6 +133,7 @@ CRASHES = {
 
 @pytest.fixture(autouse=True)
 def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")  # no kernel is compiled for a handful of numbers
     monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
@@ -149,12 +150,11 @@ def test_what_is_no_answer_is_a_verdict(name: str) -> None:
 def test_a_child_gives_the_answers_and_the_verdicts_that_are_given_here() -> None:
     inputs, attributes = arguments(call())
     expected = convgrad.run(OPERATOR, *inputs, **attributes)
-    with isolated("right") as ask:
+    with isolated("prints_or_raises") as ask:
         assert_same_bits(ask(OPERATOR, inputs, attributes), expected, "right")
-    with isolated("raises") as ask:
-        assert "no kernel" in ask(OPERATOR, inputs, attributes).reason
-    with isolated("writes_to_descriptor") as ask:
-        assert_same_bits(ask(OPERATOR, inputs, attributes), expected, "after a print")
+        refused = ask("BiasAddBackward", inputs[1:2], {"data_format": "NXC"})
+        assert_same_bits(ask(OPERATOR, inputs, attributes), expected, "right again")
+    assert "no kernel" in refused.reason
 
 
 @pytest.mark.parametrize("name", CRASHES)
@@ -174,7 +174,7 @@ def test_a_module_that_crashes_when_it_is_imported_is_refused(tmp_path: Path, mo
         pass
 
 
-def test_operands_reach_a_function_as_they_lie_with_nan_between(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operands_reach_a_function_as_they_lie_with_nan_between() -> None:
     inputs, attributes = arguments(call())
     copy = copied(inputs[0])
     assert copy.strides == inputs[0].strides

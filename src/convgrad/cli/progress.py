@@ -37,8 +37,7 @@ class Progress:
     def say(self, text: str) -> None:
         """Print lines on standard output in place of the line of progress, which comes back beneath them."""
         with self._line:
-            if self._shown:
-                print("\r\x1b[K", end="", flush=True)
+            self._clear()
             say(text)
 
     def __enter__(self) -> Progress:
@@ -49,12 +48,19 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Take the line away, for good."""
         self._done.set()
         if self._active:
             self._thread.join()
-            if self._shown:
-                with suppress(OSError):
-                    print("\r\x1b[K", end="", flush=True)
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._shown:
+            with suppress(OSError):
+                print("\r\x1b[K", end="", flush=True)
 
     def _show(self) -> None:
         wait = FIRST_AFTER_S

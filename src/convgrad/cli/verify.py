@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -21,12 +21,13 @@ from convgrad.cli.verify_candidates import Candidate, candidate_of, is_ours, nam
 from convgrad.cli.verify_cases import cases_of, pose
 from convgrad.cli.verify_options import check_for, check_options, declared_by
 from convgrad.cli.verify_others import OTHERS
-from convgrad.cli.verify_report import Judged, counts, exit_code, in_words, junit, summary
+from convgrad.cli.verify_report import SKIPPED, Judged, counts, exit_code, in_words, junit, summary
 from convgrad.disk import written
 from convgrad.engines.settings import threads
 from convgrad.errors import ConvgradError
 from convgrad.graph.limits import Limits
 from convgrad.verify.check import verdict_on
+from convgrad.verify.verdict import OK
 
 
 def main(options: argparse.Namespace) -> int:
@@ -42,26 +43,35 @@ def main(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
     """Judge case after case, say what is not ok as it goes, and the counts at the end."""
-    started, done, outcomes = time.perf_counter(), list[Judged](), Counter[str]()
-    loud = options.verbose or len(cases) == 1
-    if not options.json:
-        say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}")
-    try:
-        with candidate_of(options, limits) as candidate, Progress("", options.json) as progress:
-            for number, case in enumerate(cases):
-                progress.relabel(f"{number}/{len(cases)} {in_words(outcomes)}")
-                progress(number / len(cases))
-                done.append(_judge(case, candidate, options, limits, _part(progress, number, len(cases))))
-                outcomes[done[-1].outcome] += 1
+    done: list[Judged] = []
+    with candidate_of(options, limits) as candidate, Progress("", options.json) as progress:
+        started = time.perf_counter()
+        if not options.json:
+            say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}")
+        try:
+            for one in _each(options, cases, limits, candidate, progress):
+                done.append(one)
                 if options.json:
-                    progress.say(json.dumps(done[-1].values()))
-                elif loud or done[-1].outcome != "ok":
-                    progress.say(done[-1].lines())
-    except BaseException:
-        _close(options, done, len(cases), time.perf_counter() - started)
-        raise
-    _close(options, done, len(cases), time.perf_counter() - started)
+                    progress.say(json.dumps(one.values()))
+                elif options.verbose or len(cases) == 1 or one.outcome not in (OK, SKIPPED):
+                    progress.say(one.lines())
+        finally:  # of a run that was interrupted, too
+            progress.end()
+            _close(options, done, len(cases), time.perf_counter() - started)
     return exit_code(done)
+
+
+def _each(
+    options: argparse.Namespace, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: Progress
+) -> Iterator[Judged]:
+    """Give what came of each case, and show how far it is and how many came out how."""
+    outcomes = Counter[str]()
+    for number, case in enumerate(cases):
+        progress.relabel(f"{number}/{len(cases)} {in_words(outcomes)}")
+        progress(number / len(cases))
+        one = _judge(case, candidate, options, limits, _part(progress, number, len(cases)))
+        outcomes[one.outcome] += 1
+        yield one
 
 
 def _judge(

@@ -1,0 +1,371 @@
+"""``convgrad verify``: whose results are judged, what is said of them, the lines that reproduce, exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from convgrad import cases as readers
+from convgrad import files
+from convgrad.cases.case import Arrays, Case
+from convgrad.cli import main, verify_parser
+from convgrad.cli.verify_again import reproducer
+from convgrad.cli.verify_cases import cases_of, pose
+from convgrad.formats import FORMATS
+from convgrad.graph.limits import DEFAULT_LIMITS
+from convgrad.spec.operators import OPERATORS
+from convgrad.verify import check
+from convgrad.verify.declared import declared
+from convgrad.verify.foreign import arguments
+from convgrad.verify.judge import Judgement
+from convgrad.verify.tolerance import tolerance
+from convgrad.verify.verdict import Evidence
+from helpers import assert_same_bits, random_case
+
+TESTS = Path(__file__).parent
+checking = importlib.import_module("convgrad.verify.check")  # the module: the function has its name
+# A weight and a bias gradient, a data gradient, a forward, one transposed: every type, both layouts.
+LINES = (
+    "BWD_WB f32 NXC mb2ic3ih6oc4oh6kh3ph1",
+    "BWD_D bf16 NCX g2mb1ic4iw7oc6ow4kw3sw2pw1",
+    "FWD_B f16 NXC mb2ic3iw5oc4ow5kw3pw1",
+    "deconv BWD_W f64 NXC mb1ic3iw5oc4ow9kw3sw2pw1",
+)
+Said = tuple[int, str, str]
+Run = Callable[..., Said]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty directory beside which foreign functions are found; no kernel is compiled for a handful of numbers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(TESTS)
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
+    (tmp_path / "cases.txt").write_text("\n".join(LINES))
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``convgrad verify``; return its exit code and what it printed."""
+
+    def run(*arguments: object) -> Said:
+        code = main(["verify", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def call(name: str) -> tuple[str, str]:
+    return "--call", f"foreign_functions:{name}"
+
+
+def values(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def options(*arguments: str) -> Any:
+    return verify_parser().parse_intermixed_args(list(arguments))
+
+
+# -- whose results -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("whose", "words"),
+    [
+        ((), "the cases' own results, else convgrad's own engine"),
+        (("--fill", "integers"), "the cases' own results, else convgrad's own engine"),
+        (call("right"), "foreign_functions:right"),
+        ((*call("right"), "--isolate", "--timeout", "60"), "foreign_functions:right in a process of its own"),
+    ],
+)
+def test_right_results_of_every_role_and_type_are_ok(said: Run, whose: tuple[str, ...], words: str) -> None:
+    code, out, err = said("cases.txt", *whose)
+    assert (code, err) == (0, "")
+    head, last = out.splitlines()
+    assert head == f"5 cases; judged: {words}"
+    assert last.startswith("5 cases: 5 ok in ")
+
+
+def test_our_own_engine_is_judged_by_its_own_height(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONVGRAD_MAX_ISA")
+    line = "BWD_W f32 NXC mb1ic1iw2000oc1ow2000kw1"
+    ours, right, any_order = (
+        values(said(line, "--json", *more)[1])[0] for more in ((), ("--height", "263"), call("right"))
+    )
+    assert (ours["judged"], right["judged"]) == ("convgrad's own engine",) * 2
+    assert 5 * ours["worst"]["bound"] == pytest.approx(5 * right["worst"]["bound"], rel=0.01)
+    assert 5 * ours["worst"]["bound"] < any_order["worst"]["bound"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["hard", "edges"])
+@pytest.mark.parametrize("fill", ["normal", "integers", "truncation", "adversarial"])
+def test_our_own_engine_over_a_collection(said: Run, monkeypatch: pytest.MonkeyPatch, name: str, fill: str) -> None:
+    monkeypatch.delenv("CONVGRAD_MAX_ISA")
+    code, out, err = said("--collection", name, "--fill", fill)
+    assert code == 0, out + err
+
+
+def test_a_result_that_a_case_brings_is_judged(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(readers.read(LINES[1]))
+    posed = pose(case, options(LINES[1]), DEFAULT_LIMITS)
+    operands, right = tuple(posed.call.taken.values()), posed.call.execute()
+    for scale, expected in ((1, 0), (2, 1)):
+        arrays = Arrays(operands, right * np.asarray(scale, right.dtype))
+        brings = replace(case, place="theirs.onnx", arrays=lambda arrays=arrays: arrays)
+        monkeypatch.setattr(readers, "read", lambda source, limits, brings=brings: iter([brings]))
+        code, out, _ = said("theirs.onnx", "--json")
+        one = values(out)[0]
+        assert (code, one["judged"], one["operands"]) == (expected, "the result in theirs.onnx", "theirs.onnx")
+    assert one["reproduce"] == f"convgrad verify theirs.onnx --only {case.name}"
+
+
+# -- by files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [".npy", ".npz", ".bin"])
+def test_what_is_exported_and_computed_elsewhere_is_judged(said: Run, kind: str) -> None:
+    assert said("cases.txt", "--export", "out", "--with-references", "--kind", kind, "--seed", 3)[0] == 0
+    code, out, err = said("cases.txt", "--got", "out")  # its operands are those of seed 3
+    assert (code, err) == (0, ""), out
+    assert said("cases.txt", "--got", "out", "--json")[1].count('"operands": "out"') == 5
+    assert said("cases.txt", "--export", "out")[0] == 3  # the files exist
+
+
+def test_results_lie_elsewhere_than_operands(said: Run) -> None:
+    said("cases.txt", "--export", "given", "--seed", 3)
+    said("cases.txt", "--export", "both", "--seed", 3, "--with-references")
+    Path("got").mkdir()
+    for path in Path("both").iterdir():
+        if path.name.split(".")[1].startswith(("diff_weights", "diff_bias", "diff_src", "dst")):
+            path.rename(Path("got") / path.name)
+    assert said("cases.txt", "--got", "got", "--operands", "given")[0] == 0
+    code, out, _ = said("cases.txt", "--got", "got")  # of operands made up otherwise
+    assert (code, "5 wrong" in out) == (1, True)
+
+
+def test_a_result_that_is_missing_leaves_the_others_judged(said: Run) -> None:
+    said("cases.txt", "--export", "out", "--with-references")
+    gone, *others = sorted(Path("out").glob("*diff_weights.npy"))
+    gone.unlink()
+    code, out, _ = said("cases.txt", "--got", "out", "--junit", "report.xml")
+    assert (code, "4 ok, 1 not judged" in out, "looked for" in out) == (3, True, True)
+    assert junit("report.xml") == {"tests": 5, "failures": 0, "errors": 1, "skipped": 0}
+    files.write(str(others[0]), np.full_like(files.read(str(others[0])), 7), force=True)
+    assert said("cases.txt", "--got", "out")[0] == 1  # what is wrong counts first
+
+
+def test_one_result_may_be_a_file(said: Run) -> None:
+    said(LINES[2], "--export", "out", "--with-references")
+    (path,) = Path("out").glob("*.dst.npy")
+    assert said(LINES[2], "--got", path)[0] == 0
+    assert said("cases.txt", "--got", path)[0] == 2
+
+
+def test_f32_files_may_hold_results_of_narrower_types(said: Run) -> None:
+    said(LINES[1], "--export", "out", "--with-references", "--kind", ".bin")
+    (bits,) = Path("out").glob("*.diff_src.bin")
+    right = np.fromfile(bits, FORMATS["bf16"].dtype).reshape(1, 4, 7)
+    files.write("kept.npy", right.astype(np.float32))
+    assert said(LINES[1], "--got", "kept.npy")[0] == 0
+    files.write("unrounded.npy", right.astype(np.float32) * np.float32(1.001))
+    code, out, _ = said(LINES[1], "--got", "unrounded.npy")
+    assert (code, "must be bf16 1x4x7" in out, "--dtype f32" in out) == (1, True, True)
+    assert "of 28" in said(LINES[1], "--got", "unrounded.npy", "--dtype", "f32")[1]
+
+
+# -- what is said --------------------------------------------------------------------------------------------
+
+
+def junit(path: str) -> dict[str, int]:
+    root = ElementTree.parse(path).getroot()
+    assert dict(root.items()) == dict(root[0].items())
+    counted = {name: int(str(root.get(name))) for name in ("tests", "failures", "errors", "skipped")}
+    assert counted["tests"] == len(root[0])
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        assert counted[name] == len(root.findall(f".//testcase/{tag}"))
+    return counted
+
+
+def test_failures_are_told_with_a_line_that_reproduces_them(said: Run) -> None:
+    code, out, _ = said("cases.txt", *call("wrong_weights"), "--junit", "report.xml", "--seed", 2)
+    assert (code, "3 ok, 2 wrong" in out) == (1, True)
+    lines = [line.split("reproduce: ")[1] for line in out.splitlines() if "reproduce: " in line]
+    assert lines == [
+        f"convgrad verify '{line}' --fill normal --seed 2 --call foreign_functions:wrong_weights"
+        for line in (LINES[0].replace("BWD_WB", "BWD_W"), LINES[3])
+    ]
+    assert junit("report.xml") == {"tests": 5, "failures": 2, "errors": 0, "skipped": 0}
+    failures = ElementTree.parse("report.xml").getroot().findall(".//failure")
+    assert [one.get("type") for one in failures] == ["wrong"] * 2
+    assert all(line in str(one.text) for line, one in zip(lines, failures, strict=True))
+    for line in lines:
+        code, again, _ = said(*shlex.split(line)[2:])
+        assert code == 1
+        verdicts = [text.partition("WRONG: ")[2] for text in again.splitlines() if "WRONG: " in text]
+        assert len(verdicts) == 1
+        assert verdicts[0] in out
+
+
+def test_json_has_all_of_a_verdict(said: Run) -> None:
+    code, out, _ = said("cases.txt", *call("wrong_weights"), "--json")
+    *each, last = values(out)
+    assert (code, last["summary"], last["cases"], last["judged"]) == (1, {"ok": 3, "wrong": 2}, 5, 5)
+    assert [one["outcome"] for one in each] == ["wrong", "ok", "ok", "ok", "wrong"]
+    posed = pose(cases_of(options("cases.txt"), DEFAULT_LIMITS)[0], options("cases.txt"), DEFAULT_LIMITS)
+    inputs, attributes = arguments(posed.call)
+    verdict = check(posed.case.operator, np.zeros(posed.call.problem.output_shape, np.float32), *inputs, **attributes)
+    one = each[0]
+    assert (one["text"], one["beyond"], one["types"]) == (str(verdict), verdict.beyond, ["f32", "f32"])
+    assert [defect["name"] for defect in one["defects"]] == list(verdict.defects)
+    assert (one["place"], one["ok"]) == ("cases.txt:1:1", False)
+
+
+def test_every_outcome_but_ok_is_a_failure(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    judgements = {
+        "ok": Judgement(),
+        "degraded": Judgement(evidence=(Evidence("spread", 3.0, 2.0, "channel 1"),), statistics={"spread": 3.0}),
+        "undecided": Judgement(reason="no model"),
+    }
+    for outcome, judgement in judgements.items():
+        monkeypatch.setattr(checking, "judge", lambda *given, judgement=judgement: judgement)
+        code, out, _ = said(LINES[1], *call("right"), "--json", "--junit", "report.xml", "--force")
+        one = values(out)[0]
+        assert (code, one["outcome"], one["ok"]) == (int(outcome != "ok"), outcome, outcome == "ok")
+        assert junit("report.xml")["failures"] == code
+        assert [e["statistic"] for e in one["evidence"]] == [e.statistic for e in judgement.evidence]
+        assert one["statistics"] == judgement.statistics
+
+
+def test_verbose_has_a_line_for_every_case(said: Run) -> None:
+    assert len(said("cases.txt")[1].splitlines()) == 2
+    assert len(said("cases.txt", "--verbose")[1].splitlines()) == 7
+
+
+def test_an_interrupted_run_says_so(said: Run) -> None:
+    code, out, err = said("cases.txt", *call("interrupted"), "--junit", "report.xml")
+    assert (code, err) == (130, "convgrad: interrupted\n")
+    assert out.splitlines()[-1].startswith("interrupted after 1 of 5 cases: 1 ok in ")
+    assert junit("report.xml") == {"tests": 2, "failures": 0, "errors": 1, "skipped": 0}
+    last = ElementTree.parse("report.xml").getroot().find(".//error")
+    assert last is not None
+    assert last.get("message") == "interrupted after 1 of 5 cases"
+    assert values(said("cases.txt", *call("interrupted"), "--json")[1])[-1]["judged"] == 1
+
+
+def test_a_crash_is_a_verdict_and_the_others_are_judged(said: Run) -> None:
+    code, out, _ = said("cases.txt", *call("segfault_once"), "--isolate")
+    assert (code, "3 ok, 2 wrong" in out, out.count("it crashed with SIGSEGV")) == (1, True, 2)
+    assert "segfault_once --isolate" in out
+
+
+def test_what_nobody_serves_is_told_apart(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = replace(next(readers.read(LINES[1])), unsupported="int8 is not served")
+    found = [left, *readers.read(LINES[2])]
+    monkeypatch.setattr(readers, "read", lambda source, limits: iter(found))
+    code, out, _ = said("cases.txt", "--junit", "report.xml")
+    assert (code, "1 ok, 1 not served" in out) == (0, True)
+    assert junit("report.xml") == {"tests": 2, "failures": 0, "errors": 0, "skipped": 1}
+    found.pop()
+    assert said("cases.txt")[0] == 1  # nothing was judged, which is no success
+
+
+def test_a_case_that_takes_too_much_leaves_the_others_judged(said: Run) -> None:
+    code, out, _ = said("cases.txt", "--limit", "memory_bytes=4000")
+    assert (code, "memory_bytes" in out, " not judged" in out, " ok" in out) == (2, True, True, True)
+
+
+def test_only_picks_cases_by_name(said: Run) -> None:
+    names = [one["case"] for one in values(said("cases.txt", "--json")[1])[:-1]]
+    assert len(set(names)) == 5
+    for name in names:
+        assert [one.get("case") for one in values(said("cases.txt", "--only", name, "--json")[1])] == [name, None]
+    assert len(values(said("cases.txt", "--only", "*BWD_W*", "--json")[1])) == 4
+
+
+# -- reproducers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.name)
+def test_any_case_is_named_again_with_the_same_operands(op: Any) -> None:
+    rng = np.random.default_rng(len(op.name))
+    for seed in range(4):
+        made = random_case(rng, op)
+        to = FORMATS[made.dtype] if made.dtype else made.format
+        case = Case("one", "here", op.name, made.shapes, made.attributes, made.format, to)
+        given = options("cases.txt", "--seed", str(seed), "--height", "3,4", "--accumulation", "bf16")
+        program, command, *words = shlex.split(reproducer(case, given))
+        assert (program, command) == ("convgrad", "verify")
+        again = options(*words)
+        assert (again.height, again.accumulation, again.seed) == ([3, 4], "bf16", seed)
+        (same,) = cases_of(again, DEFAULT_LIMITS)
+        first, second = (pose(c, o, DEFAULT_LIMITS).call for c, o in ((case, given), (same, again)))
+        assert first.problem == second.problem
+        for name, array in first.taken.items():
+            assert_same_bits(array, second.taken[name], (made, name))
+
+
+# -- instead of verdicts ---------------------------------------------------------------------------------------
+
+
+def test_a_tolerance_is_printed_for_every_case(said: Run) -> None:
+    code, out, _ = said("cases.txt", "--print-tolerance", "--json", "--height", 9)
+    given = options("cases.txt")
+    expected = []
+    for case in cases_of(given, DEFAULT_LIMITS):
+        posed = pose(case, given, DEFAULT_LIMITS).call
+        expected.append(tolerance(posed, declared(case.operator, case.operand_format, height=9)))
+    found = [(one["atol"], one["rtol"]) for one in values(out)]
+    assert (code, found) == (0, [(one.atol, one.rtol) for one in expected])
+    text = said("cases.txt", "--print-tolerance", "--height", 9)[1].splitlines()
+    assert all(line.endswith(str(one)) for line, one in zip(text, expected, strict=True))
+
+
+REFUSED = {
+    (): "give cases",
+    ("cases.txt", "--got", ".", *call("right")): "--got and --call",
+    ("cases.txt", "--isolate"): "--isolate goes with --call",
+    ("cases.txt", *call("right"), "--timeout", "3"): "--timeout goes with --isolate",
+    ("cases.txt", *call("right"), "--isolate", "--timeout", "0"): "a positive number of seconds",
+    ("cases.txt", "--export", "out", "--junit", "a.xml"): "--export and --junit",
+    ("cases.txt", "--with-references"): "--with-references goes with --export",
+    ("cases.txt", "--element", "0,0"): "--element tells of one case; there are 5",
+    ("cases.txt", "--element", "0,-1"): "an index is non-negative integers",
+    ("cases.txt", "-o", "a.json"): "--output goes with --element",
+    ("cases.txt", "--height", "3,0"): "a positive integer is wanted",
+    ("cases.txt", "--accumulation", "f31"): "accumulation must be one of",
+    ("cases.txt", "--only", "none"): "no case has a name like none",
+    ("cases.txt", "--type", "f32"): "--type goes with --shapes",
+    ("cases.txt", "--threads", "0"): "positive integer",
+    ("cases.txt", "--call", "nowhere"): "module:function",
+    ("cases.txt", "--call", "no_such_module:f"): "ModuleNotFoundError",
+    ("cases.txt", "--call", "no_such_module:f", "--isolate"): "ModuleNotFoundError",
+    ("BWD_W f32 NXC mb1ic3",): "the problem:1:15: a problem has at least one spatial axis",
+    ("BiasAddBackward", "--shapes", "2x3", "--attr", "x=1"): "",
+    ("--collection", "nope"): "the collections are",
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+def test_a_command_line_that_contradicts_itself_is_refused(said: Run, arguments: tuple[str, ...]) -> None:
+    code, out, err = said(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("convgrad: ")
+    assert REFUSED[arguments] in err
+
+
+@pytest.mark.parametrize("words", [("none.txt",), ("cases.txt", "--got", "none"), ("cases.txt", "--junit", "no/a.xml")])
+def test_files_that_are_missing_are_told(said: Run, words: tuple[str, ...]) -> None:
+    code, out, err = said(*words)
+    assert (code, out) == (3, "")
+    assert "no such" in err
