@@ -69,6 +69,8 @@ ORDERS = {
         "sidecar",
         "scheme",
         "aten",
+        "strange",
+        "collection",
     ),
     "verify": (
         "verdict",

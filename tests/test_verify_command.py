@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -369,3 +370,15 @@ def test_files_that_are_missing_are_told(said: Run, words: tuple[str, ...]) -> N
     code, out, err = said(*words)
     assert (code, out) == (3, "")
     assert "no such" in err
+
+
+def test_the_commands_of_the_page_run(said: Run) -> None:
+    page = (TESTS.parent / "docs" / "verify.md").read_text(encoding="utf-8")
+    commands = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+    assert len(commands) > 6
+    for command in commands:
+        code, out, err = said(*shlex.split(command)[2:])
+        assert (code, err) == (0, ""), command
+        if "--print-tolerance" in command and "--height" not in command:
+            assert "atol=1.56, rtol=0" in out
+            assert "a 0 would pass at 30 of 2304" in out

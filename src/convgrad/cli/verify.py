@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from convgrad import engines
 from convgrad.cases.case import Case
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.console import say
 from convgrad.cli.exits import meaning
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
-from convgrad.cli.verify_candidates import Candidate, candidate_of, is_ours, name_of, of_type
+from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
 from convgrad.cli.verify_cases import cases_of, pose
-from convgrad.cli.verify_options import check_for, check_options, declared_by
+from convgrad.cli.verify_options import check_for, check_options
 from convgrad.cli.verify_others import OTHERS
 from convgrad.cli.verify_report import SKIPPED, Judged, counts, exit_code, in_words, junit, summary
 from convgrad.disk import written
@@ -83,10 +82,8 @@ def _judge(
         return Judged(case, error=case.unsupported)
     try:
         posed = pose(case, options, limits)
-        problem = posed.call.problem
-        how = declared_by(options, problem, engines.height(problem) if is_ours(options, posed) else None)
         result, call_s = candidate(posed)
-        verdict = verdict_on(of_type(result, posed), posed.call, how, progress=progress)
+        verdict = verdict_on(of_type(result, posed), posed.call, declared_of(options, posed), progress=progress)
     except (ConvgradError, OSError, MemoryError) as error:
         code, words = meaning(error) or (0, "")
         took_s = time.perf_counter() - started

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import files
+from convgrad import engines, files
 from convgrad.cases import scheme
 from convgrad.cli.verify_cases import Posed
+from convgrad.cli.verify_options import declared_by
 from convgrad.formats import Format, of_dtype, store
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import shape_words
+from convgrad.verify.declared import Declared
 from convgrad.verify.foreign import WRONG_KIND, answer, arguments, load
 from convgrad.verify.isolate import Isolated
 from convgrad.verify.verdict import WRONG, Defect, Verdict
@@ -56,6 +58,14 @@ def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
 def is_ours(options: argparse.Namespace, posed: Posed) -> bool:
     """Tell whether our own engine is judged, whose sums have a height that is known."""
     return options.call is None and options.got is None and (posed.brought is None or posed.brought.result is None)
+
+
+def declared_of(options: argparse.Namespace, posed: Posed) -> Declared:
+    """Return what is declared of the sums behind a result; of our own engine's, where nothing is, what is known."""
+    height = options.height
+    if height is None and is_ours(options, posed):
+        height = engines.height(posed.call.problem)
+    return declared_by(options, posed.call.problem, height)
 
 
 def _call(posed: Posed) -> tuple[str, tuple[object, ...], dict[str, Any]]:

@@ -63,10 +63,10 @@ def check_for(options: argparse.Namespace, cases: int) -> None:
             check_new(Path(place), options.force)
 
 
-def declared_by(options: argparse.Namespace, problem: Problem, height: int | None = None) -> Declared:
-    """Return what the options declare of a problem's sums; ``height`` is a known one, where none is declared."""
-    known = height if options.height is None else options.height
-    return declared(problem.operator, problem.operand_format, options.accumulation, known, options.algorithm or SUM)
+def declared_by(options: argparse.Namespace, problem: Problem, height: int | list[int] | None) -> Declared:
+    """Return what the options declare of a problem's sums, of this height."""
+    operator, fmt = problem.operator, problem.operand_format
+    return declared(operator, fmt, options.accumulation, height, options.algorithm or SUM)
 
 
 def _given(options: argparse.Namespace, name: str) -> bool:

@@ -14,7 +14,7 @@ from convgrad.cases.case import Case
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.progress import Progress
-from convgrad.cli.verify_candidates import candidate_of, of_type
+from convgrad.cli.verify_candidates import candidate_of, declared_of, of_type
 from convgrad.cli.verify_cases import Posed, pose
 from convgrad.cli.verify_options import declared_by
 from convgrad.disk import written
@@ -61,7 +61,7 @@ def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits:
                 complain(f"convgrad: {case.name} is left out: {case.unsupported}")
                 continue
             posed = pose(case, options, limits)
-            found = tolerance(posed.call, declared_by(options, posed.call.problem))
+            found = tolerance(posed.call, declared_by(options, posed.call.problem, options.height))
             progress.say(json.dumps(_values(case, posed, found)) if options.json else f"{case.name}  {found}")
     return DONE
 
@@ -90,14 +90,15 @@ def _element(options: argparse.Namespace, cases: Sequence[Case], limits: Limits)
     if isinstance(result, Verdict):
         say(str(result))
         return WRONG
-    found = certificate(posed.call, options.element, result, declared_by(options, posed.call.problem))
+    found = certificate(posed.call, options.element, result, declared_of(options, posed))
     text = json.dumps(found, indent=2)
     if options.output is None:
         say(text)
-        return DONE
-    with written(Path(options.output), options.force) as file:
-        file.write(text.encode() + b"\n")
-    return DONE
+    else:
+        with written(Path(options.output), options.force) as file:
+            file.write(text.encode() + b"\n")
+        say(f"the certificate of {options.element} is written to {options.output}")
+    return DONE if found["conclusions"]["verdict"] == "inside" else WRONG
 
 
 OTHERS: Mapping[str, Other] = {"export": _export, "print_tolerance": _print_tolerance, "element": _element}
