@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from safetensors.numpy import save_file
 
 from case_helpers import inputs
 from convgrad import FileError, cases
+from convgrad.cases import aten
 from convgrad.verify.check import check
 
 ARGUMENTS = {"stride": [2, 1], "padding": [1], "dilation": [1, 2], "groups": 2}
@@ -145,3 +147,15 @@ def test_argument_lists_that_lack_something(tmp_path: Path) -> None:
     (tmp_path / "b.safetensors").write_bytes(b"no tensors")
     with pytest.raises(FileError, match=r"cannot be read as \.safetensors"):
         list(cases.read(tmp_path / "b.safetensors"))
+
+
+def test_the_header_of_the_page_is_one() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "cases.md").read_text(encoding="utf-8")
+    (header,) = re.findall(r"```json\n(\{\"op\".*?)```", page, re.DOTALL)
+    assert aten.read_header(header, "").output_mask == (True, True, True)
+    assert json.loads(header).keys() == set(
+        re.findall(
+            r"\w+",
+            " ".join(line.split("|")[1] for line in page.split("| key | value")[1].split("\n\n")[0].splitlines()[2:]),
+        )
+    )

@@ -14,7 +14,7 @@ import pytest
 from convgrad import FileError, NotationError, cases
 from convgrad.cases import lines
 from convgrad.cases.case import Case
-from convgrad.cases.knobs import ATTRIBUTES, HARMLESS, PROBLEM
+from convgrad.cases.knobs import ATTRIBUTES, HARMLESS, PROBLEM, REFUSED
 from convgrad.cases.naming import LONGEST, named_apart, safe
 from convgrad.cases.tags import data_format, weights_format
 from convgrad.formats import F32
@@ -128,6 +128,11 @@ def test_every_descriptor_meets_every_combination_of_the_knobs_before_it(tmp_pat
     assert [(c.operator, c.shapes) for c in third] == [("Convolution", ((1, 4, 6, 6), (6, 4, 3, 3), (6,)))]
 
 
+def test_what_comes_to_the_same_problem_is_one_case() -> None:
+    knobs = "--reset --dt=f32,f32:f32:f32 --stag=any,abx,nchw --dtag=any,abcd --wtag=any,oihw --mb=0,1"
+    assert [called(c) for c in cases.read(f"{knobs} {SMALL}")] == [called(c) for c in cases.read(f"--reset {SMALL}")]
+
+
 def test_a_bare_list_is_of_gradients() -> None:
     operators = ["ConvolutionBackwardData", "ConvolutionBackwardWeights", "BiasAddBackward"]
     assert [c.operator for c in cases.read(SMALL)] == operators
@@ -180,12 +185,15 @@ def test_an_included_file_is_read_in_place_and_its_knobs_stay(tmp_path: Path) ->
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_text(f"--dir=BWD_W --batch=b\n{SMALL}")
     (tmp_path / "in" / "b").write_text(f"{SMALL} --dt=f16")
-    found = read(tmp_path / "list", f"--batch=in/a {SMALL}\nBWD_D bf16 NXC {SMALL}")
+    (tmp_path / "b").write_text(f"--dt=bf16 {SMALL}")
+    found = read(tmp_path / "list", f"--batch=in/a {SMALL} --batch=b --batch=b\nBWD_D bf16 NXC \\\n {SMALL}")
     said = [(Path(c.place).name, c.operand_format.name, c.operator[11:]) for c in found]
     assert said == [
         ("b:1:1", "f32", "BackwardWeights"),
         ("a:2:1", "f16", "BackwardWeights"),
         ("list:1:14", "f16", "BackwardWeights"),
+        ("b:1:11", "bf16", "BackwardWeights"),
+        ("b:1:11", "bf16", "BackwardWeights"),
         ("list:2:1", "bf16", "BackwardData"),
     ]
 
@@ -209,6 +217,7 @@ MISTAKES = {
     "hello": ("1:1", "a descriptor is keys with numbers"),
     f"--dt=f32, \\\n  f33 {SMALL}": ("1:1", "a type must be of"),
     f"BWD_W f33 NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64; got 'f33'"),
+    f"BWD_W BWD_W NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64; got 'BWD_W'"),
     f"\nBWD_W f32 NXC:OXI {SMALL}": ("2:1", "expected one of XIO, OIX"),
     "deconv BWD_W f32 NXC mb1ic3": ("1:22", "at least one spatial axis"),
     "BWD_W f32 NXC": ("1:1", r"a problem line is \[deconv\] DIRECTION"),
@@ -315,3 +324,9 @@ def test_lists_of_others_are_read_as_they_are(path: Path) -> None:
     found = list(cases.read(path))
     assert len(found) == 3 * len(listed)
     assert not any(case.unsupported for case in found)
+
+
+def test_the_page_names_every_knob() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "cases.md").read_text(encoding="utf-8")
+    for knob in (*PROBLEM, *ATTRIBUTES, *HARMLESS, *REFUSED, "batch", "reset", "conv", "deconv"):
+        assert f"`--{knob}`" in page, knob

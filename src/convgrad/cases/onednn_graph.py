@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from convgrad.graph.limits import Limits
 from convgrad.graph.model import Op, operator_of
 
 START_BYTES = 1 << 20  # of a file, within which a graph's key stands
+_KEY = re.compile(rb'"graph"\s*:')
 
 
 def matches(path: Path) -> bool:
     """Tell whether a file is a graph: JSON with the key "graph" among the first ones."""
-    return path.suffix.lower() == ".json" and path.is_file() and b'"graph"' in read_bytes(path, START_BYTES)
+    return path.suffix.lower() == ".json" and path.is_file() and bool(_KEY.search(read_bytes(path, START_BYTES)))
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
