@@ -13,7 +13,7 @@ from convgrad.cases.case import Case
 from judging import judged_in_full
 
 SPARED = {"hard": 29, "edges": 53}  # of so many cases the quick tier judges one
-# What is known to be wrong of PyTorch or cannot be said to it lies beyond these: see tests/judge_torch_all.py
+# What is known to be wrong of PyTorch or cannot be said to it lies beyond these: see tests/judge_all.py
 UNSAID = ("pytorch-147362",)
 
 

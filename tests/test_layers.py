@@ -90,6 +90,8 @@ ORDERS = {
         "isolate",
         "check",
         "tolerance",
+        "check_certificate",
+        "certificate",
     ),
     "plan": (
         "rates",

@@ -332,6 +332,16 @@ def test_a_tolerance_is_printed_for_every_case(said: Run) -> None:
     assert all(line.endswith(str(one)) for line, one in zip(text, expected, strict=True))
 
 
+def test_a_certificate_of_one_element_is_written_for_anybody_to_check(said: Run) -> None:
+    found = json.loads(said(LINES[1], "--element", "0,1,2")[1])
+    assert (found["index"], found["conclusions"]["verdict"]) == ([0, 1, 2], "inside")
+    code, out, _ = said(LINES[3], *call("wrong_weights"), "--element", "(0, 1, 2)", "-o", "one.json")
+    assert (code, "one.json" in out) == (1, True)
+    assert json.loads(Path("one.json").read_text())["conclusions"]["verdict"] == "beyond"
+    assert said(LINES[1], *call("raises"), "--element", "0,0,0")[0] == 1
+    assert said(LINES[1], "--element", "0,0")[0] == said(LINES[1], "--element", "9,0,0")[0] == 2
+
+
 REFUSED = {
     (): "give cases",
     ("cases.txt", "--got", ".", *call("right")): "--got and --call",
@@ -374,7 +384,8 @@ def test_files_that_are_missing_are_told(said: Run, words: tuple[str, ...]) -> N
 
 def test_the_commands_of_the_page_run(said: Run) -> None:
     page = (TESTS.parent / "docs" / "verify.md").read_text(encoding="utf-8")
-    commands = [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) > 6
     for command in commands:
         code, out, err = said(*shlex.split(command)[2:])

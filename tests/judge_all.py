@@ -1,12 +1,14 @@
-"""PyTorch's operators over the public cases and oneDNN's problem files: ``python tests/judge_torch_all.py``.
+"""Somebody's operators over the public cases and oneDNN's problem files: ``python tests/judge_all.py``.
 
-Prints a line for each verdict that is not ok, with what it was: 0 where all are. Collections, files of problem lines or
-of benchdnn's descriptors are named as arguments; without any, all collections are run.
+``--call judge_torch:run`` names whose, of ``examples``. Prints a line for each verdict that is not ok; the exit
+code is 0 where all are. Collections and files of benchdnn's descriptors are named as arguments; without any, all
+collections are run. Where a call ends the process, that is said, and a new one goes on behind it.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -19,7 +21,7 @@ from typing import NoReturn
 from convgrad.cases import collection
 from convgrad.cases.case import Case
 from convgrad.descriptor import read_descriptors, write_descriptor
-from convgrad.verify.fill import Kind
+from convgrad.verify.fill import KINDS, Kind
 from judging import judged_in_full
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -38,15 +40,15 @@ def cases_of(source: str, batch: int | None = None) -> Iterator[Case]:
         yield from collection.read(line, f"{source}, problem {number}")
 
 
-def judged(cases: Sequence[Case]) -> Iterator[tuple[Case, str, str, str]]:
-    """Yield each case, the kind of its operands, outcome and verdict; where PyTorch ends the process, that is said."""
-    todo = deque(product(cases, ("integers", "normal")))
+def judged(cases: Sequence[Case], kinds: Sequence[Kind], call: str) -> Iterator[tuple[Case, str, str, str]]:
+    """Yield each case, the kind of its operands, outcome and verdict; where the call ends the process, that is said."""
+    todo = deque(product(cases, kinds))
     while todo:
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
             os.close(reader)
-            _child(todo, writer)
+            _child(todo, call, writer)
         os.close(writer)
         with os.fdopen(reader) as lines:
             for line in lines:
@@ -57,9 +59,9 @@ def judged(cases: Sequence[Case]) -> Iterator[tuple[Case, str, str, str]]:
             yield *todo.popleft(), "crashed", f"CRASHED with exit code {status}, here or before"
 
 
-def _child(todo: Sequence[tuple[Case, Kind]], writer: int) -> NoReturn:
-    from judge_torch import run  # noqa: PLC0415 - in the child alone: threads do not go through a fork
-
+def _child(todo: Sequence[tuple[Case, Kind]], call: str, writer: int) -> NoReturn:
+    module, _, name = call.partition(":")
+    run = getattr(importlib.import_module(module), name)  # in the child alone: threads do not go through a fork
     with os.fdopen(writer, "w") as out:
         for case, kind in todo:
             verdict = judged_in_full(case, run, kind)
@@ -68,15 +70,18 @@ def _child(todo: Sequence[tuple[Case, Kind]], writer: int) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Judge PyTorch's CPU convolutions.")
+    parser = argparse.ArgumentParser(description="Judge somebody's convolutions.")
+    parser.add_argument("--call", default="judge_torch:run", help="MODULE:FUNCTION, of a module of examples/")
     parser.add_argument("sources", nargs="*", default=list(collection.NAMES))
     parser.add_argument("--every", type=int, default=1, help="judge one case of so many")
+    parser.add_argument("--fill", nargs="*", default=["integers", "normal"], choices=KINDS, help="kinds of operands")
     parser.add_argument("--batch", type=int, help="images of a file's problems, at most")
     options = parser.parse_args(arguments)
     tally: Counter[str] = Counter()
     for source in options.sources:
         started, found = time.monotonic(), Counter[str]()
-        for case, kind, outcome, words in judged(list(cases_of(source, options.batch))[:: options.every]):
+        cases = list(cases_of(source, options.batch))[:: options.every]
+        for case, kind, outcome, words in judged(cases, options.fill, options.call):
             found[outcome] += 1
             if outcome != "ok":
                 print(f"{case.name} {kind}: {words}", flush=True)

@@ -1,0 +1,99 @@
+"""One element's certificate: its terms, the exact value, the bound and a candidate's error, for anybody to check."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays
+from convgrad.errors import InvalidShapeError, UnsupportedError
+from convgrad.functional.call import Prepared
+from convgrad.verify.check import as_result
+from convgrad.verify.check_certificate import conclusions
+from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.terms import terms_of
+
+Array = NDArray[Any]
+
+
+def certificate(
+    prepared: Prepared, index: Sequence[int], got: object, declared: Declared, old: Array | None = None
+) -> dict[str, Any]:
+    """Return what JSON holds of an element of a result ``got``, at ``index`` in the caller's layout.
+
+    With products x y of the terms and what is added without one, the exact value is S = sum x y + sum added, A the sum
+    of their magnitudes, n the number of products and h the declared height:
+
+        bound = gamma_h A + n tiny/2 (1 + gamma_h),  gamma_h = h u / (1 - h u)
+
+    with u and tiny of the format that sums are kept in; 0 where all terms are integers and A is at most 1/u. Inside is
+    what lies from S - bound to S + bound, both rounded to the result's type. Numbers are hexadecimal floats, bits, or
+    fractions, so nothing is lost. ``old``, in the caller's layout, is what the result was added to. Such a file is
+    checked by ``check_certificate.py``, which imports nothing of convgrad.
+
+    | key                           | holds                                                                      |
+    |-------------------------------|----------------------------------------------------------------------------|
+    | operator, attributes, index   | the call, and which element of its result                                  |
+    | operands                      | by name: type, shape, SHA-256 of the bytes in C order                      |
+    | terms                         | x and y; what is added: bias, the old value                                |
+    | declared                      | the format of sums; height: a number, an order's blocks, null for any      |
+    | output_type, candidate        | the result's type, the bits of its element                                 |
+    | conclusions                   | exact, rounded, magnitude, bound, candidate, error, share (of the error in |
+    |                               | bound and last rounding), verdict: inside, beyond, undecided               |
+
+    Raises InvalidShapeError for an index of no element, UnsupportedError for declared arithmetic that is no sum.
+
+    >>> from convgrad.functional.call import prepare
+    >>> from convgrad.verify.declared import declared
+    >>> ones, attributes = np.ones((1, 3, 1), np.float32), {"strides": [1], "dilations": [1]}
+    >>> call = prepare("Convolution", (ones, np.full((2, 1, 1), 0.1, np.float32)), attributes)
+    >>> how = declared("Convolution", call.problem.operand_format)
+    >>> one = certificate(call, (0, 0, 0), np.full((1, 2, 1), 0.2, np.float32), how)
+    >>> one["terms"]["y"], one["conclusions"]["exact"], one["conclusions"]["verdict"]
+    (['0x1.99999a0000000p-4', '0x1.99999a0000000p-4'], '13421773/67108864', 'inside')
+    """
+    operator, problem = prepared.op.name, prepared.problem
+    if declared.algorithm != SUM:
+        wanted = "a certificate is of a sum of products, one term after the other in some order"
+        raise UnsupportedError(f"{operator}: {wanted}; declared is {declared.algorithm}")
+    array, fmt = as_result(got, problem)
+    place = tuple(map(int, index))
+    if len(place) != array.ndim or not all(0 <= at < extent for at, extent in zip(place, array.shape, strict=True)):
+        raise InvalidShapeError(f"{operator}: an element of a result of {array.shape} is asked for; got {place}")
+    canonical = tuple(place[axis] for axis in problem.output_order)
+    before = None if old is None else prepared.canonical_output(as_result(old, problem, "old")[0])
+    terms = terms_of(problem, prepared.operands, canonical, before)
+    bits = np.asarray(array[place]).reshape(1).view(f"u{array.itemsize}")[0]
+    facts: dict[str, Any] = {
+        "operator": operator,
+        "attributes": _attributes(prepared),
+        "operands": {name: _described(value, prepared) for name, value in prepared.taken.items()},
+        "output_type": fmt.name,
+        "index": list(place),
+        "declared": {
+            "accumulation": declared.accumulation.name,
+            "height": list(declared.blocks) if declared.blocks else declared.height,
+        },
+        "terms": {"x": _hex(terms.x), "y": _hex(terms.y), "added": [float(value).hex() for value in terms.added]},
+        "candidate": {"bits": f"{int(bits):#0{2 + 2 * array.itemsize}x}"},
+    }
+    return facts | {"conclusions": conclusions(facts)}
+
+
+def _attributes(prepared: Prepared) -> Mapping[str, object]:
+    given = {a.name: getattr(prepared.attributes, a.means) for a in prepared.op.attributes}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
+
+
+def _described(array: Array, prepared: Prepared) -> dict[str, object]:
+    fmt = prepared.problem.operand_format
+    data = arrays.native(array, fmt).tobytes()
+    return {"type": fmt.name, "shape": list(array.shape), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _hex(values: NDArray[np.float64]) -> list[str]:
+    return [value.hex() for value in values.ravel().tolist()]

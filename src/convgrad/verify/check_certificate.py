@@ -1,0 +1,114 @@
+"""Check a certificate by plain arithmetic: ``python check_certificate.py FILE [OPERAND=RAW_FILE]...``.
+
+Nothing of convgrad is imported. From the terms in the file the exact sum, its rounding, the bound, the candidate's
+error and the verdict are concluded again, and compared with what is stated; OPERAND=RAW_FILE holds an operand's bytes
+against their hash. The exit code is 0 where all agree.
+"""
+
+import hashlib
+import json
+import sys
+from fractions import Fraction
+from math import inf, isfinite, nan
+from pathlib import Path
+from typing import Any
+
+Number = Fraction | float  # a float is infinite or NaN
+TWO = Fraction(2)
+# name: bits of the significand, exponents of the smallest normal number and of the largest binade, bits in all
+FORMATS = {"f32": (24, -126, 127, 32), "bf16": (8, -126, 127, 16), "f16": (11, -14, 15, 16)}
+FORMATS["f64"] = (53, -1022, 1023, 64)
+SUMS = FORMATS | {"tf32": (11, -126, 127, 19)}
+
+
+def rounded(value: Number, name: str) -> Number:
+    """Round to nearest, ties to even; beyond the largest number to infinity."""
+    if not isinstance(value, Fraction) or value == 0:
+        return value
+    p, least, most, _ = FORMATS[name]
+    exponent = abs(value.numerator).bit_length() - value.denominator.bit_length()
+    exponent -= TWO**exponent > abs(value)  # 2^exponent <= |value| < 2^(exponent + 1)
+    place = TWO ** (max(exponent, least) - p + 1)
+    near = round(value / place) * place  # Python's round breaks ties to even
+    return near if abs(near) < TWO ** (most + 1) else inf if near > 0 else -inf
+
+
+def decoded(bits: str, name: str) -> Number:
+    """Return the number that the bits of a format are."""
+    p, least, most, width = FORMATS[name]
+    sign = -1 if int(bits, 16) >> (width - 1) else 1
+    field, significand = divmod(int(bits, 16) % (1 << width - 1), 1 << p - 1)
+    if field == most - least + 2:
+        return nan if significand else sign * inf
+    hidden = 1 << p - 1 if field else 0
+    return sign * (significand + hidden) * TWO ** (max(field, 1) + least - p)
+
+
+def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: dict[str, Any]) -> Number:
+    """Return gamma_h magnitude + n tiny/2 (1 + gamma_h); 0 where sums are exact, infinite where they may overflow."""
+    p, least, most, _ = SUMS[declared["accumulation"]]
+    height, blocks = len(pairs), declared["height"]  # of any order: all terms
+    if isinstance(blocks, int):
+        height = blocks
+    elif blocks:
+        height = min(height, max(blocks) + len(blocks) - 1 + added)
+    if magnitude <= 2**p and all(value.is_integer() for pair in pairs for value in pair):
+        return Fraction(0)
+    if height >= 2**p:
+        return inf
+    gamma = Fraction(height, 2**p - height)  # h u / (1 - h u)
+    bound = gamma * magnitude + (len(pairs) - added) * TWO ** (least - p) * (1 + gamma)
+    return bound if magnitude + bound <= (2 - TWO ** (1 - p)) * 2**most else inf
+
+
+def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
+    """Return what follows from a certificate's terms, declared arithmetic and candidate."""
+    name, terms = certificate["output_type"], certificate["terms"]
+    x, y, added = (map(float.fromhex, terms[key]) for key in ("x", "y", "added"))
+    ones = [(value, 1.0) for value in added]
+    pairs = [*zip(x, y, strict=True), *ones]
+    products = [Fraction(a) * Fraction(b) if isfinite(a) and isfinite(b) else a * b for a, b in pairs]
+    exact: Number = sum(products, Fraction(0))
+    magnitude = sum((abs(value) for value in products if isinstance(value, Fraction)), Fraction(0))
+    bound = bound_of(pairs, len(ones), magnitude, certificate["declared"])
+    got, error, share = decoded(certificate["candidate"]["bits"], name), None, None
+    if isinstance(exact, Fraction) and isinstance(got, Fraction) and isinstance(bound, Fraction):
+        p, least, *_ = FORMATS[name]
+        error, last = abs(got - exact), max((abs(exact) + bound) / 2**p, TWO ** (least - p))
+        share = float(error / (bound + last))
+    if isinstance(exact, Fraction):
+        inside = rounded(exact - bound, name) <= got <= rounded(exact + bound, name)
+    else:
+        inside = str(got) == str(exact)  # the same infinity, or NaN
+    numbers = {"exact": exact, "rounded": rounded(exact, name), "magnitude": magnitude, "bound": bound}
+    found = {key: str(value) for key, value in numbers.items()} | {"candidate": str(got)}
+    verdict = "undecided" if bound == inf else "inside" if inside else "beyond"
+    return {**found, "error": None if error is None else str(error), "share": share, "verdict": verdict}
+
+
+def disagreements(certificate: dict[str, Any], raw: dict[str, bytes]) -> list[str]:
+    """Return what a certificate states otherwise than it follows, or than the operands' bytes are."""
+    found, stated = conclusions(certificate), certificate["conclusions"]
+    other = sorted(key for key in {*found, *stated} if found.get(key) != stated.get(key))
+    wrong = [f"{key} is stated as {stated.get(key)}, but is {found.get(key)}" for key in other]
+    for name, data in raw.items():
+        if hashlib.sha256(data).hexdigest() != certificate["operands"][name]["sha256"]:
+            wrong.append(f"the bytes of {name} have another hash")
+    return wrong
+
+
+def main(arguments: list[str]) -> int:
+    """Check a file, and the operands given with it; return the exit code."""
+    try:
+        certificate = json.loads(Path(arguments[0]).read_text("utf-8"))
+        given = dict(argument.split("=", 1) for argument in arguments[1:])
+        wrong = disagreements(certificate, {name: Path(path).read_bytes() for name, path in given.items()})
+        said = f"element {certificate['index']} of {certificate['operator']}: {certificate['conclusions']['verdict']}"
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        wrong = [f"no certificate to check: {type(error).__name__}: {error}"]
+    print("\n".join(wrong) or f"{said}; everything that is stated follows")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
