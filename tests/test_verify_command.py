@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import re
 import shlex
-from collections.abc import Callable
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,8 @@ import numpy as np
 import pytest
 
 from convgrad import cases as readers
-from convgrad import files
 from convgrad.cases.case import Arrays, Case
-from convgrad.cli import main, verify_parser
+from convgrad.cli import progress as showing
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_cases import cases_of, pose
 from convgrad.formats import FORMATS
@@ -31,50 +32,9 @@ from convgrad.verify.judge import Judgement
 from convgrad.verify.tolerance import tolerance
 from convgrad.verify.verdict import Evidence
 from helpers import assert_same_bits, random_case
+from verify_helpers import LINES, TESTS, Run, call, here, junit, options, said_by_the_command, values  # noqa: F401 - fixtures
 
-TESTS = Path(__file__).parent
 checking = importlib.import_module("convgrad.verify.check")  # the module: the function has its name
-# A weight and a bias gradient, a data gradient, a forward, one transposed: every type, both layouts.
-LINES = (
-    "BWD_WB f32 NXC mb2ic3ih6oc4oh6kh3ph1",
-    "BWD_D bf16 NCX g2mb1ic4iw7oc6ow4kw3sw2pw1",
-    "FWD_B f16 NXC mb2ic3iw5oc4ow5kw3pw1",
-    "deconv BWD_W f64 NXC mb1ic3iw5oc4ow9kw3sw2pw1",
-)
-Said = tuple[int, str, str]
-Run = Callable[..., Said]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty directory beside which foreign functions are found; no kernel is compiled for a handful of numbers."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(TESTS)
-    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
-    (tmp_path / "cases.txt").write_text("\n".join(LINES))
-
-
-@pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run ``convgrad verify``; return its exit code and what it printed."""
-
-    def run(*arguments: object) -> Said:
-        code = main(["verify", *map(str, arguments)])
-        return code, *capsys.readouterr()
-
-    return run
-
-
-def call(name: str) -> tuple[str, str]:
-    return "--call", f"foreign_functions:{name}"
-
-
-def values(out: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.splitlines()]
-
-
-def options(*arguments: str) -> Any:
-    return verify_parser().parse_intermixed_args(list(arguments))
 
 
 # -- whose results -------------------------------------------------------------------------------------------------
@@ -131,71 +91,7 @@ def test_a_result_that_a_case_brings_is_judged(said: Run, monkeypatch: pytest.Mo
     assert one["reproduce"] == f"convgrad verify theirs.onnx --only {case.name}"
 
 
-# -- by files --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [".npy", ".npz", ".bin"])
-def test_what_is_exported_and_computed_elsewhere_is_judged(said: Run, kind: str) -> None:
-    assert said("cases.txt", "--export", "out", "--with-references", "--kind", kind, "--seed", 3)[0] == 0
-    code, out, err = said("cases.txt", "--got", "out")  # its operands are those of seed 3
-    assert (code, err) == (0, ""), out
-    assert said("cases.txt", "--got", "out", "--json")[1].count('"operands": "out"') == 5
-    assert said("cases.txt", "--export", "out")[0] == 3  # the files exist
-
-
-def test_results_lie_elsewhere_than_operands(said: Run) -> None:
-    said("cases.txt", "--export", "given", "--seed", 3)
-    said("cases.txt", "--export", "both", "--seed", 3, "--with-references")
-    Path("got").mkdir()
-    for path in Path("both").iterdir():
-        if path.name.split(".")[1].startswith(("diff_weights", "diff_bias", "diff_src", "dst")):
-            path.rename(Path("got") / path.name)
-    assert said("cases.txt", "--got", "got", "--operands", "given")[0] == 0
-    code, out, _ = said("cases.txt", "--got", "got")  # of operands made up otherwise
-    assert (code, "5 wrong" in out) == (1, True)
-
-
-def test_a_result_that_is_missing_leaves_the_others_judged(said: Run) -> None:
-    said("cases.txt", "--export", "out", "--with-references")
-    gone, *others = sorted(Path("out").glob("*diff_weights.npy"))
-    gone.unlink()
-    code, out, _ = said("cases.txt", "--got", "out", "--junit", "report.xml")
-    assert (code, "4 ok, 1 not judged" in out, "looked for" in out) == (3, True, True)
-    assert junit("report.xml") == {"tests": 5, "failures": 0, "errors": 1, "skipped": 0}
-    files.write(str(others[0]), np.full_like(files.read(str(others[0])), 7), force=True)
-    assert said("cases.txt", "--got", "out")[0] == 1  # what is wrong counts first
-
-
-def test_one_result_may_be_a_file(said: Run) -> None:
-    said(LINES[2], "--export", "out", "--with-references")
-    (path,) = Path("out").glob("*.dst.npy")
-    assert said(LINES[2], "--got", path)[0] == 0
-    assert said("cases.txt", "--got", path)[0] == 2
-
-
-def test_f32_files_may_hold_results_of_narrower_types(said: Run) -> None:
-    said(LINES[1], "--export", "out", "--with-references", "--kind", ".bin")
-    (bits,) = Path("out").glob("*.diff_src.bin")
-    right = np.fromfile(bits, FORMATS["bf16"].dtype).reshape(1, 4, 7)
-    files.write("kept.npy", right.astype(np.float32))
-    assert said(LINES[1], "--got", "kept.npy")[0] == 0
-    files.write("unrounded.npy", right.astype(np.float32) * np.float32(1.001))
-    code, out, _ = said(LINES[1], "--got", "unrounded.npy")
-    assert (code, "must be bf16 1x4x7" in out, "--dtype f32" in out) == (1, True, True)
-    assert "of 28" in said(LINES[1], "--got", "unrounded.npy", "--dtype", "f32")[1]
-
-
 # -- what is said --------------------------------------------------------------------------------------------
-
-
-def junit(path: str) -> dict[str, int]:
-    root = ElementTree.parse(path).getroot()
-    assert dict(root.items()) == dict(root[0].items())
-    counted = {name: int(str(root.get(name))) for name in ("tests", "failures", "errors", "skipped")}
-    assert counted["tests"] == len(root[0])
-    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        assert counted[name] == len(root.findall(f".//testcase/{tag}"))
-    return counted
 
 
 def test_failures_are_told_with_a_line_that_reproduces_them(said: Run) -> None:
@@ -251,6 +147,21 @@ def test_every_outcome_but_ok_is_a_failure(said: Run, monkeypatch: pytest.Monkey
 def test_verbose_has_a_line_for_every_case(said: Run) -> None:
     assert len(said("cases.txt")[1].splitlines()) == 2
     assert len(said("cases.txt", "--verbose")[1].splitlines()) == 7
+
+
+def test_lines_take_the_place_of_the_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(showing, "FIRST_AFTER_S", 0.0)
+    with showing.Progress("first") as progress:
+        progress.relabel("17/1000 16 ok")
+        while "17/1000" not in terminal.getvalue():
+            time.sleep(0.01)
+        progress.say("a verdict")
+    *_, shown, said, end = terminal.getvalue().split("\r\x1b[K")
+    assert "17/1000 16 ok" in shown
+    assert (said, end) == ("a verdict\n", "")
 
 
 def test_an_interrupted_run_says_so(said: Run) -> None:
