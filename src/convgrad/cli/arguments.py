@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 from convgrad.cli.exits import UsageError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
+from convgrad.spec.operators import find
 
 
 def is_graph(word: str) -> bool:
@@ -30,3 +33,38 @@ def limits_of(texts: Sequence[str], names: Sequence[str] = LIMITS) -> Limits:
             raise UsageError(f"a limit is NAME=NUMBER with a name of {', '.join(names)}; got {text!r}")
         limits = replace(limits, **{name: int(value)})
     return limits
+
+
+def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Parse NAME=VALUE by the types of the operator table; what does not parse is left to the checks to refuse."""
+    types = {a.name: a.type for a in find(operator).attributes}
+    parsed: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"an attribute is NAME=VALUE; got {text!r}")
+        if name in parsed:
+            raise UsageError(f"each attribute stands once; got {name} twice")
+        parsed[name] = value
+        items = re.split(r"\s*[,x\s]\s*", value.strip("[]() ")) if value.strip("[]() ") else []
+        if types.get(name) == "s64[]" and all(_is_integer(item) for item in items):
+            parsed[name] = [int(item) for item in items]
+        elif types.get(name) == "s64" and _is_integer(value):
+            parsed[name] = int(value)
+    return parsed
+
+
+def _is_integer(text: str) -> bool:
+    return text.strip().removeprefix("-").isdecimal()
+
+
+def shape_of(text: str) -> tuple[int, ...]:
+    """Return the extents of a shape.
+
+    >>> shape_of("8x56x56x64")
+    (8, 56, 56, 64)
+    """
+    extents = text.replace(",", "x").split("x")
+    if not all(_is_integer(extent) for extent in extents):
+        raise UsageError(f"a shape is extents with x between, such as 8x56x56x64; got {text!r}")
+    return tuple(int(extent) for extent in extents)

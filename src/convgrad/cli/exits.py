@@ -32,11 +32,17 @@ _ENDS: tuple[tuple[type[BaseException], int, str], ...] = (
 )
 
 
+def meaning(error: BaseException) -> tuple[int, str] | None:
+    """Return the exit code that an error means and its words; None of an error that is a mistake of ours."""
+    found = next(((code, words) for kind, code, words in _ENDS if isinstance(error, kind)), None)
+    return found and (found[0], str(error) or found[1])
+
+
 def code_of(error: BaseException) -> int | None:
     """Say what was wrong in one line, and each note of the error in another; return the exit code, if it has one."""
-    for kind, code, words in _ENDS:
-        if isinstance(error, kind):
-            lines = [f"convgrad: {str(error) or words}", *getattr(error, "__notes__", ())]
-            complain("\n".join(printable(line, None) for line in lines))
-            return code
-    return None
+    found = meaning(error)
+    if found is None:
+        return None
+    lines = [f"convgrad: {found[1]}", *getattr(error, "__notes__", ())]
+    complain("\n".join(printable(line, None) for line in lines))
+    return found[0]

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from types import TracebackType
 
+from convgrad.cli.console import say
 from convgrad.words import printable
 
 FIRST_AFTER_S = 0.5
@@ -20,6 +21,7 @@ class Progress:
     def __init__(self, label: str, silent: bool = False) -> None:
         self._label, self._share, self._started = printable(label), 0.0, time.monotonic()
         self._shown = False
+        self._line = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True)
         self._active = sys.stdout is not None and sys.stdout.isatty() and not silent
@@ -27,6 +29,16 @@ class Progress:
     def __call__(self, share: float) -> None:
         """Take the share done, 0 to 1."""
         self._share = share
+
+    def relabel(self, label: str) -> None:
+        """Take other words for what is going on."""
+        self._label = printable(label)
+
+    def say(self, text: str) -> None:
+        """Print lines on standard output in place of the line of progress, which comes back beneath them."""
+        with self._line:
+            self._clear()
+            say(text)
 
     def __enter__(self) -> Progress:
         if self._active:
@@ -36,12 +48,19 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Take the line away, for good."""
         self._done.set()
         if self._active:
             self._thread.join()
-            if self._shown:
-                with suppress(OSError):
-                    print("\r\x1b[K", end="", flush=True)
+            self._clear()
+
+    def _clear(self) -> None:
+        if self._shown:
+            with suppress(OSError):
+                print("\r\x1b[K", end="", flush=True)
 
     def _show(self) -> None:
         wait = FIRST_AFTER_S
@@ -49,4 +68,6 @@ class Progress:
             while not self._done.wait(wait):
                 wait, self._shown = EVERY_S, True
                 share = f" {self._share:4.0%}" if self._share else ""
-                print(f"\r\x1b[K{self._label}{share}  {time.monotonic() - self._started:.0f} s", end="", flush=True)
+                seconds = time.monotonic() - self._started
+                with self._line:
+                    print(f"\r\x1b[K{self._label}{share}  {seconds:.0f} s", end="", flush=True)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from convgrad import engines
 from convgrad.cli.checks import against
 from convgrad.functional.call import Prepared
-from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import shape_words
+from convgrad.verify.foreign import resolved
 from convgrad.verify.verdict import Verdict
 from convgrad.words import printable
 
@@ -40,12 +40,12 @@ def report(
             name: {"shape": list(array.shape), "from": sources[name]} for name, array in prepared.taken.items()
         },
         "result": {"name": prepared.op.output.name, "shape": list(result.shape), "type": problem.output_format.name},
-        "attributes": _resolved(prepared),
+        "attributes": resolved(prepared),
         "engine": str(engines.choose(problem)),
         "height": engines.height(problem),
         "time_ms": round(time_ms, 3),
-        "largest": _json_number(largest),
-        "mean": _json_number(mean),
+        "largest": json_number(largest),
+        "mean": json_number(mean),
         "checks": {source: judged(verdict) for source, verdict in verdicts.items()},
     }
 
@@ -54,43 +54,36 @@ def judged(verdict: Verdict) -> dict[str, Any]:
     """Return all that a verdict says, ready for JSON."""
     return {
         "ok": verdict.ok,
+        "outcome": verdict.outcome,
+        "reason": verdict.reason,
+        "where": verdict.where,
+        "defects": [{"name": one.name, "detail": one.detail} for one in verdict.found],
+        "evidence": [
+            {
+                "statistic": one.statistic,
+                "value": json_number(one.value),
+                "threshold": json_number(one.threshold),
+                "where": one.where,
+            }
+            for one in verdict.evidence
+        ],
+        "statistics": {name: json_number(value) for name, value in verdict.statistics.items()},
+        "limits": {name: json_number(value) for name, value in verdict.limits.items()},
         "elements": verdict.elements,
         "equal": verdict.equal,
         "beyond": verdict.beyond,
         "undecided": verdict.undecided,
         "blind": verdict.blind,
         "nonfinite": verdict.nonfinite,
-        "share_of_bound": _json_number(verdict.share),
+        "share_of_bound": json_number(verdict.share),
         "worst": {
             "at": list(verdict.worst),
-            "got": _json_number(verdict.got),
-            "expected": _json_number(verdict.expected),
-            "bound": _json_number(verdict.bound),
+            "got": json_number(verdict.got),
+            "expected": json_number(verdict.expected),
+            "bound": json_number(verdict.bound),
         },
         "text": str(verdict),
     }
-
-
-def _resolved(prepared: Prepared) -> dict[str, Any]:
-    """Return the attributes as the operator used them: explicit pads, defaults filled in."""
-    op, checked, geometry = prepared.op, prepared.attributes, prepared.problem.geometry
-    if not isinstance(geometry, Conv):
-        return {"data_format": checked.data_format}
-    axes = geometry.axes
-    resolved: dict[str, Any] = {
-        "strides": [a.stride for a in axes],
-        "pads_begin": [a.pad_begin for a in axes],
-        "pads_end": [a.pad_end for a in axes],
-        "dilations": [a.dilation for a in axes],
-        "auto_pad": checked.auto_pad,
-        "groups": geometry.groups,
-        "data_format": checked.data_format,
-        "weights_format": checked.weights_format,
-    }
-    if checked.output_padding is not None:
-        resolved["output_padding"] = list(checked.output_padding)
-    names = {a.means: a.name for a in op.attributes}
-    return {names[meaning]: value for meaning, value in resolved.items()}
 
 
 def as_text(report: Mapping[str, Any]) -> str:
@@ -113,7 +106,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     return "\n".join(printable(line, None) for line in lines)  # a file's name may have the form of a verdict's line
 
 
-def _json_number(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     """Return nine digits of a number; JSON has no NaN and no infinity, which become words."""
     return float(f"{value:.9g}") if np.isfinite(value) else str(value)
 

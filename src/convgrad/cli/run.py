@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shlex
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad import files, formats, notation
-from convgrad.cli.arguments import is_graph, limits_of
+from convgrad.cli.arguments import attributes_of, is_graph, limits_of, shape_of
 from convgrad.cli.checks import ours, theirs, verdicts_on
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG, UsageError
@@ -82,9 +81,9 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         raise UsageError("give either input files or --shapes")
     if not made_up and (options.fill or options.type or options.seed is not None):
         raise UsageError("--fill, --type and --seed go with --shapes or a problem line")
-    attributes = _attributes(options)
+    attributes = attributes_of(options.operator, options.attr)
     if made_up:
-        shapes = [_shape(text) for text in options.shapes]
+        shapes = [shape_of(text) for text in options.shapes]
         return [_made_up(options.operator, shapes, attributes, options.type or "f32", options)]
     operands = tuple(_read(place, options) for place in options.inputs)
     return [Job(options.operator, attributes, operands, tuple(options.inputs))]
@@ -92,36 +91,6 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
 
 def _read(place: str, options: argparse.Namespace) -> Array:
     return files.read(place, limits_of(options.limit, ("memory_bytes",)).memory_bytes)
-
-
-def _attributes(options: argparse.Namespace) -> dict[str, Any]:
-    """Parse NAME=VALUE by the types of the operator table; what does not parse is left to the checks to refuse."""
-    types = {a.name: a.type for a in find(options.operator).attributes}
-    parsed: dict[str, Any] = {}
-    for text in options.attr:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"an attribute is NAME=VALUE; got {text!r}")
-        if name in parsed:
-            raise UsageError(f"each attribute stands once; got {name} twice")
-        parsed[name] = value
-        items = re.split(r"\s*[,x\s]\s*", value.strip("[]() ")) if value.strip("[]() ") else []
-        if types.get(name) == "s64[]" and all(_is_integer(item) for item in items):
-            parsed[name] = [int(item) for item in items]
-        elif types.get(name) == "s64" and _is_integer(value):
-            parsed[name] = int(value)
-    return parsed
-
-
-def _is_integer(text: str) -> bool:
-    return text.strip().removeprefix("-").isdecimal()
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    extents = text.replace(",", "x").split("x")
-    if not all(_is_integer(extent) for extent in extents):
-        raise UsageError(f"a shape is extents with x between, such as 8x56x56x64; got {text!r}")
-    return tuple(int(extent) for extent in extents)
 
 
 def _made_up(

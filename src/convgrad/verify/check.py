@@ -21,13 +21,12 @@ from convgrad.verify.bound import bound_of
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.diagnose import diagnose
+from convgrad.verify.foreign import WRONG_KIND, answer
 from convgrad.verify.judge import judge
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Verdict
 
 Array = NDArray[Any]
-
-RAISED, WRONG_KIND = "raised an error", "wrong shape or type"
 
 
 def check(
@@ -62,7 +61,7 @@ def check(
     prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None)
     problem = prepared.problem
     if callable(result):
-        result = answer_of(result, operator, *inputs, **attributes)
+        result = answer(result, operator, inputs, attributes)
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
     before = None
     if old is not None:
@@ -74,21 +73,13 @@ def check(
     return verdict_on(result, prepared, how, before)
 
 
-def answer_of(function: Callable[..., object], operator: str, *inputs: object, **attributes: object) -> object:
-    """Return what a function answers, or the verdict on one that raises."""
-    try:
-        return function(operator, *inputs, **attributes)
-    except Exception as error:  # whatever foreign code raises is its answer
-        said = f"it raised {type(error).__name__}: {error}"
-        return Verdict(outcome=WRONG, reason=said, found=(Defect(RAISED, type(error).__name__),))
-
-
 def verdict_on(
     result: object,
     prepared: Prepared,
     how: Declared,
     old: Array | None = None,
     reference: Reference | None = None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> Verdict:
     """Return the verdict on what is said to be the result of a prepared call, in the caller's layout.
 
@@ -103,7 +94,7 @@ def verdict_on(
         return Verdict(outcome=WRONG, reason=str(error), found=(Defect(WRONG_KIND),))
     problem, operands = replace(prepared.problem, output_format=fmt), prepared.operands
     got = array.transpose(problem.output_order)
-    reference = reference or certify(problem, operands, old)
+    reference = reference or certify(problem, operands, old, progress)
     bounded = bounded_by(got, reference, problem, how, operands)
     if bounded.outcome == WRONG and bounded.mask is not None:
         beyond = bounded.mask.transpose(problem.output_order)

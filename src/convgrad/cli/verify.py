@@ -1,0 +1,109 @@
+"""``convgrad verify``: anybody's results of any number of cases, each with its verdict, and what CI is told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from convgrad.cases.case import Case
+from convgrad.cli.arguments import limits_of
+from convgrad.cli.console import say
+from convgrad.cli.exits import meaning
+from convgrad.cli.progress import Progress
+from convgrad.cli.verify_again import reproducer
+from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
+from convgrad.cli.verify_cases import cases_of, pose
+from convgrad.cli.verify_options import check_for, check_options
+from convgrad.cli.verify_others import OTHERS
+from convgrad.cli.verify_report import SKIPPED, Judged, counts, exit_code, in_words, junit, summary
+from convgrad.disk import written
+from convgrad.engines.settings import threads
+from convgrad.errors import ConvgradError
+from convgrad.graph.limits import Limits
+from convgrad.verify.check import verdict_on
+from convgrad.verify.verdict import OK
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    check_options(options)
+    limits = limits_of(options.limit)
+    cases = cases_of(options, limits)
+    check_for(options, len(cases))
+    with nullcontext() if options.threads is None else threads(options.threads):
+        other = next((run for name, run in OTHERS.items() if getattr(options, name) is not None), _verify)
+        return other(options, cases, limits)
+
+
+def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
+    """Judge case after case, say what is not ok as it goes, and the counts at the end."""
+    done: list[Judged] = []
+    with candidate_of(options, limits) as candidate, Progress("", options.json) as progress:
+        started = time.perf_counter()
+        if not options.json:
+            say(f"{len(cases)} case{'s' * (len(cases) != 1)}; judged: {name_of(options)}")
+        try:
+            for one in _each(options, cases, limits, candidate, progress):
+                done.append(one)
+                if options.json:
+                    progress.say(json.dumps(one.values()))
+                elif options.verbose or len(cases) == 1 or one.outcome not in (OK, SKIPPED):
+                    progress.say(one.lines())
+        finally:  # of a run that was interrupted, too
+            progress.end()
+            _close(options, done, len(cases), time.perf_counter() - started)
+    return exit_code(done)
+
+
+def _each(
+    options: argparse.Namespace, cases: Sequence[Case], limits: Limits, candidate: Candidate, progress: Progress
+) -> Iterator[Judged]:
+    """Give what came of each case, and show how far it is and how many came out how."""
+    outcomes = Counter[str]()
+    for number, case in enumerate(cases):
+        progress.relabel(f"{number}/{len(cases)} {in_words(outcomes)}")
+        progress(number / len(cases))
+        one = _judge(case, candidate, options, limits, _part(progress, number, len(cases)))
+        outcomes[one.outcome] += 1
+        yield one
+
+
+def _judge(
+    case: Case, candidate: Candidate, options: argparse.Namespace, limits: Limits, progress: Callable[[float], None]
+) -> Judged:
+    """Return what came of one case; what makes it impossible to judge is no reason to leave out the others."""
+    started = time.perf_counter()
+    if case.unsupported:
+        return Judged(case, error=case.unsupported)
+    try:
+        posed = pose(case, options, limits)
+        result, call_s = candidate(posed)
+        verdict = verdict_on(of_type(result, posed), posed.call, declared_of(options, posed), progress=progress)
+    except (ConvgradError, OSError, MemoryError) as error:
+        code, words = meaning(error) or (0, "")
+        took_s = time.perf_counter() - started
+        return Judged(case, error=words, code=code, time_s=took_s, reproduce=reproducer(case, options))
+    again = "" if verdict.ok else reproducer(case, options)
+    took_s = time.perf_counter() - started
+    return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again)
+
+
+def _part(progress: Progress, number: int, of: int) -> Callable[[float], None]:
+    """Return what takes the share done of one case as part of all."""
+    return lambda share: progress((number + share) / of)
+
+
+def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, seconds: float) -> None:
+    """Write the report for CI, and say how many cases came out how, of a run that was interrupted too."""
+    if options.junit is not None:
+        with written(Path(options.junit), options.force) as file:
+            file.write(junit(done, cases, seconds))
+    if options.json:
+        say(json.dumps({"summary": counts(done), "cases": cases, "judged": len(done), "time_s": round(seconds, 3)}))
+    elif cases > 1 or not done:
+        say(summary(done, cases, seconds))

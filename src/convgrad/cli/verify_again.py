@@ -1,0 +1,108 @@
+"""How a case of ``convgrad verify`` is named again, alone: the arguments of its reproducer."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from convgrad import notation
+from convgrad.cases.case import Case
+from convgrad.descriptor import AxisSize, Descriptor
+from convgrad.errors import ConvgradError
+from convgrad.functional.call import problem_from_shapes
+from convgrad.notation import Line
+from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem
+
+# What tells a run of a case from another beside its operands; switches have no value.
+KEPT = ("call", "got", "operands", "accumulation", "algorithm", "timeout")
+
+
+def reproducer(case: Case, options: argparse.Namespace) -> str:
+    """Return the command line that judges a case alone, as it was judged among others."""
+    words = ["convgrad", "verify", *_case(case, options)]
+    for name in KEPT:
+        value = getattr(options, name)
+        words += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)] * (value is not None)
+    if options.height is not None:
+        words += [
+            "--height",
+            ",".join(map(str, options.height)) if isinstance(options.height, list) else options.height,
+        ]
+    words += ["--isolate"] * options.isolate
+    for text in options.limit:
+        words += ["--limit", text]
+    return shlex.join(map(str, words))
+
+
+def _case(case: Case, options: argparse.Namespace) -> list[str]:
+    """Return the arguments that mean this case alone, and its operands where they are made up.
+
+    A problem stands for itself where no file is needed to tell its operands or its result.
+    """
+    made_up = ["--fill", options.fill, "--seed", str(options.seed)]
+    if case.arrays is None and options.got is None and options.operands is None:
+        return [*_problem(case), *made_up]
+    words = list(options.cases)
+    for name in options.collection:
+        words += ["--collection", name]
+    if options.shapes is not None:
+        words += ["--shapes", *options.shapes, *(word for text in options.attr for word in ("--attr", text))]
+        words += ["--type", options.type] * (options.type is not None)
+    words += ["--dtype", options.dtype] * (options.dtype is not None)
+    words += ["--only", case.name] * (options.shapes is None)
+    return words if case.arrays else [*words, *made_up]
+
+
+def _problem(case: Case) -> list[str]:
+    """Return a problem line, where one says the problem, or the operator with its shapes and attributes."""
+    fmt, to = case.operand_format, case.output_format
+    _, problem = problem_from_shapes(case.operator, case.shapes, case.attributes, fmt, to)
+    line = problem_line(problem)
+    dtype = ["--dtype", to.name] * (to is not fmt)
+    if line is not None:
+        return [line, *dtype]
+    words = [case.operator, "--shapes", *(("x".join(map(str, shape)) or "0") for shape in case.shapes)]
+    for name, value in case.attributes.items():
+        if value is not None and not (isinstance(value, list | tuple) and not value):
+            words += ["--attr", f"{name}={','.join(map(str, value)) if isinstance(value, list | tuple) else value}"]
+    return [*words, "--type", fmt.name, *dtype]
+
+
+# By whether the convolution is transposed, and what it is solved for.
+DIRECTIONS = {
+    (False, "dst"): "FWD_D", (False, "src"): "BWD_D", (False, "weights"): "BWD_W",
+    (True, "src"): "FWD_D", (True, "dst"): "BWD_D", (True, "weights"): "BWD_W",
+}  # fmt: skip
+
+
+def problem_line(problem: Problem) -> str | None:
+    """Return the problem line that is read as this problem, whatever its output's type; None where there is none.
+
+    >>> problem_line(notation.problem("deconv BWD_D bf16 NCX mb1_ic2_iw4_oc4_ow9_kw3_sw2"))
+    'deconv BWD_D bf16 NCX mb1ic2iw4oc4ow9kw3sw2pw0'
+    """
+    conv, transposed = problem.geometry, problem.operator.startswith("ConvTranspose")
+    direction = DIRECTIONS.get((transposed, problem.solves_for))
+    if not isinstance(conv, Conv) or direction is None:
+        return None
+    ends = ("dst", "src") if transposed else ("src", "dst")  # the operator's own input and output
+    inner, outer = (getattr(conv, f"{end}_channels") for end in ends)
+    axes = tuple(
+        AxisSize(getattr(a, ends[0]), getattr(a, ends[1]), a.kernel, a.stride, a.pad_begin, a.pad_end, a.dilation)
+        for a in conv.axes
+    )
+    layouts = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))
+    data = layouts.get("src") or layouts["dst"]
+    descriptor = Descriptor(conv.batch, conv.groups, inner, outer, axes)
+    line = Line(
+        transposed, "FWD_B" if "bias" in problem.operands else direction, problem.operand_format, data,
+        layouts["weights"], descriptor,
+    )  # fmt: skip
+    try:
+        text = notation.write(line)
+        one = notation.calls(notation.read(text))[0]
+        again = problem_from_shapes(one.operator, one.shapes, one.attributes, one.format, problem.output_format)[1]
+    except ConvgradError:  # the notation cannot say it
+        return None
+    return text if again == problem else None

@@ -1,0 +1,117 @@
+"""Whose result ``convgrad verify`` judges: a function's, a child process's, a folder's, the case's own, or ours."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import engines, files
+from convgrad.cases import scheme
+from convgrad.cli.verify_cases import Posed
+from convgrad.cli.verify_options import declared_by
+from convgrad.formats import Format, of_dtype, store
+from convgrad.graph.limits import Limits
+from convgrad.spec.layouts import shape_words
+from convgrad.verify.declared import Declared
+from convgrad.verify.foreign import WRONG_KIND, answer, arguments, load
+from convgrad.verify.isolate import Isolated
+from convgrad.verify.verdict import WRONG, Defect, Verdict
+
+Array = NDArray[Any]
+Answer = tuple[Array | Verdict, float]  # and the seconds that it took, 0 where it was there
+Candidate = Callable[[Posed], Answer]
+
+OURS = "convgrad's own engine"
+
+
+@contextmanager
+def candidate_of(options: argparse.Namespace, limits: Limits) -> Iterator[Candidate]:
+    """Give what answers every posed case by the options; what a child process holds ends with the block."""
+    if options.call is None:
+        yield _recorded(Path(options.got), limits) if options.got is not None else _brought_or_ours
+    elif options.isolate:
+        with Isolated(options.call, options.timeout) as child:
+            yield lambda posed: (child.answer(*_call(posed)), child.took_s)
+    else:
+        function = load(options.call)
+        yield lambda posed: _timed(lambda: answer(function, *_call(posed)))
+
+
+def name_of(options: argparse.Namespace, posed: Posed | None = None) -> str:
+    """Return the words for whose result it is, of one case or of all."""
+    if options.call is not None:
+        return f"{options.call} in a process of its own" if options.isolate else str(options.call)
+    if options.got is not None:
+        return str(options.got)
+    if posed is None:
+        return f"the cases' own results, else {OURS}"
+    return OURS if is_ours(options, posed) else f"the result in {posed.case.place}"
+
+
+def is_ours(options: argparse.Namespace, posed: Posed) -> bool:
+    """Tell whether our own engine is judged, whose sums have a height that is known."""
+    return options.call is None and options.got is None and (posed.brought is None or posed.brought.result is None)
+
+
+def declared_of(options: argparse.Namespace, posed: Posed) -> Declared:
+    """Return what is declared of the sums behind a result; of our own engine's, where nothing is, what is known."""
+    height = options.height
+    if height is None and is_ours(options, posed):
+        height = engines.height(posed.call.problem)
+    return declared_by(options, posed.call.problem, height)
+
+
+def _call(posed: Posed) -> tuple[str, tuple[object, ...], dict[str, Any]]:
+    return (posed.case.operator, *arguments(posed.call))
+
+
+def _timed(ask: Callable[[], Array | Verdict]) -> Answer:
+    started = time.perf_counter()
+    result = ask()
+    return result, time.perf_counter() - started
+
+
+def _brought_or_ours(posed: Posed) -> Answer:
+    if posed.brought is not None and posed.brought.result is not None:
+        return _as_kept(posed.brought.result, posed.case.output_format), 0.0
+    return _timed(posed.call.execute)
+
+
+def _recorded(place: Path, limits: Limits) -> Candidate:
+    """Return the candidate whose results lie in a folder, or, of one case, in a file."""
+    if not place.is_dir():
+        return lambda posed: (_as_kept(files.read(str(place), limits.memory_bytes), posed.case.output_format), 0.0)
+    return lambda posed: (_as_kept(scheme.result(place, posed.case, limits), posed.case.output_format), 0.0)
+
+
+def _as_kept(array: Array, fmt: Format) -> Array:
+    """Return what a file keeps of a result: one in a wider type whose values all are of ``fmt`` is one of ``fmt``.
+
+    NumPy's files have no bf16, and many programs write f32 whatever they computed.
+    """
+    found = of_dtype(array.dtype)
+    if found is None or found.significand_bits <= fmt.significand_bits:
+        return array
+    with np.errstate(all="ignore"):
+        narrow = store(array.astype(np.float64), fmt)
+        same = np.array_equal(narrow.astype(np.float64), array.astype(np.float64), equal_nan=True)
+    return narrow if same else array
+
+
+def of_type(result: Array | Verdict, posed: Posed) -> Array | Verdict:
+    """Return an answer that is of the case's type, or the verdict on one that is not."""
+    if isinstance(result, Verdict):
+        return result
+    fmt, found = posed.case.output_format, of_dtype(result.dtype)
+    if found is None or found is fmt:
+        return result
+    wanted = f"the result must be {fmt} {shape_words(posed.call.problem.output_shape)}, as the case says"
+    said = f"{wanted}; got {found} {shape_words(result.shape)} (--dtype {found} judges it as such)"
+    return Verdict(outcome=WRONG, reason=said, found=(Defect(WRONG_KIND),))

@@ -1,0 +1,123 @@
+"""The cases of a command line of ``convgrad verify``, and the operands of each."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from math import prod
+from pathlib import Path
+
+from convgrad import cases
+from convgrad.cases import scheme
+from convgrad.cases.case import Arrays, Case
+from convgrad.cases.naming import named_apart
+from convgrad.cli.arguments import attributes_of, shape_of
+from convgrad.cli.exits import UsageError
+from convgrad.errors import FileError, UnsupportedError
+from convgrad.formats import FORMATS
+from convgrad.functional.call import Prepared, prepare, problem_from_shapes
+from convgrad.graph.limits import Limits
+from convgrad.spec.operators import Operator
+from convgrad.spec.problem import Problem
+from convgrad.verify.fill import fill
+
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """A case with its operands, and where they are from; ``brought`` is what the case itself has."""
+
+    case: Case
+    call: Prepared
+    operands: str
+    brought: Arrays | None
+
+
+def cases_of(options: argparse.Namespace, limits: Limits) -> list[Case]:
+    """Return all cases of the command line under names of their own; the same command line names them the same."""
+    found = [case for case in named_apart(_read(options, limits)) if _wanted(case.name, options.only)]
+    if not found:
+        raise UsageError(f"no case has a name like {', '.join(options.only)}")
+    if options.dtype is None:
+        return found
+    return [replace(case, output_format=FORMATS[options.dtype]) for case in found]
+
+
+def _wanted(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _read(options: argparse.Namespace, limits: Limits) -> Iterator[Case]:
+    if options.shapes is not None:
+        yield _typed(options)
+    else:
+        for source in options.cases:
+            yield from cases.read(source, limits)
+    for name in options.collection:
+        from convgrad.cases import collection  # noqa: PLC0415 - most runs read none
+
+        yield from collection.cases(name)
+
+
+def _typed(options: argparse.Namespace) -> Case:
+    """Return the case of OPERATOR --shapes SHAPE... --attr NAME=VALUE..."""
+    if len(options.cases) != 1 or options.collection:
+        raise UsageError("--shapes goes with one operator's name and no other cases")
+    operator = options.cases[0]
+    attributes, shapes = attributes_of(operator, options.attr), tuple(map(shape_of, options.shapes))
+    fmt = FORMATS[options.type or "f32"]
+    problem_from_shapes(operator, shapes, attributes, fmt, options.dtype)
+    name = f"{operator}_{fmt}_{'_'.join(options.shapes)}"
+    return Case(name, "command line", operator, shapes, attributes, fmt, fmt)
+
+
+# -- operands ----------------------------------------------------------------------------------------------------
+
+
+def pose(case: Case, options: argparse.Namespace, limits: Limits) -> Posed:
+    """Return a case with operands: those it brings, those of a folder of results or operands, or made-up ones."""
+    if case.unsupported:
+        raise UnsupportedError(case.unsupported)
+    op, problem = problem_from_shapes(
+        case.operator, case.shapes, case.attributes, case.operand_format, case.output_format
+    )
+    _check_memory(case, op, problem, limits)
+    brought = None if case.arrays is None else case.arrays()
+    given, origin = (brought.operands, case.place) if brought else _given(case, op, problem, options, limits)
+    return Posed(case, _bound(case, op, given), origin, brought)
+
+
+def _given(
+    case: Case, op: Operator, problem: Problem, options: argparse.Namespace, limits: Limits
+) -> tuple[tuple[object, ...], str]:
+    for folder in (options.operands, options.got):
+        if folder is not None and Path(folder).is_dir():
+            given = scheme.operands(Path(folder), case, limits)
+            if given is not None:
+                return given, folder
+            if folder == options.operands:
+                raise FileError(f"{folder}: the operands of {case.name} must be there; there are none")
+    return fill(problem, _array_shapes(case, op), options.fill, options.seed), f"{options.fill}, seed {options.seed}"
+
+
+def _array_shapes(case: Case, op: Operator) -> list[tuple[int, ...]]:
+    return [shape for port, shape in zip(op.operands, case.shapes, strict=False) if not port.is_shape]
+
+
+def _bound(case: Case, op: Operator, given: Sequence[object]) -> Prepared:
+    arrays = iter(given)
+    inputs = tuple(
+        shape if port.is_shape else next(arrays) for port, shape in zip(op.operands, case.shapes, strict=False)
+    )
+    return prepare(case.operator, inputs, case.attributes, case.output_format)
+
+
+def _check_memory(case: Case, op: Operator, problem: Problem, limits: Limits) -> None:
+    """Refuse a case that takes more than the limit: operands, result, and six numbers of f64 for each element."""
+    elements = prod(problem.output_shape)
+    operands = sum(map(prod, _array_shapes(case, op)))
+    size = problem.operand_format.dtype.itemsize * operands + (problem.output_format.dtype.itemsize + 48) * elements
+    if size > limits.memory_bytes:
+        wanted = f"arrays must take at most {limits.memory_bytes} bytes (--limit memory_bytes=N)"
+        raise UnsupportedError(f"{case.place}: {wanted}; {case.name} takes {size}")

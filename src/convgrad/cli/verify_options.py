@@ -1,0 +1,78 @@
+"""What the options of ``convgrad verify`` may be together, and what they declare of the arithmetic."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from convgrad import files
+from convgrad.cli.exits import UsageError
+from convgrad.disk import check_new
+from convgrad.engines.settings import threads
+from convgrad.errors import FileError
+from convgrad.formats import F32
+from convgrad.spec.problem import Problem
+from convgrad.verify.declared import SUM, Declared, declared
+
+# An option, those of which it needs one, and what it is for.
+NEEDS = (
+    ("isolate", ("call",), "a function to run in a process of its own"),
+    ("timeout", ("isolate",), "a process that can be ended"),
+    ("with_references", ("export",), "a folder to write them to"),
+    ("attr", ("shapes",), "one operator's name and shapes"),
+    ("type", ("shapes",), "one operator's name and shapes; other cases say their types"),
+    ("output", ("element",), "one element's certificate"),
+)
+# What cannot be had at once.
+APART = (
+    ("got", "call"),
+    ("export", "call", "got", "junit", "print_tolerance", "element"),
+    ("print_tolerance", "call", "got", "junit", "element"),
+    ("element", "junit"),
+)
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other, before anything is read."""
+    if not (options.cases or options.collection):
+        raise UsageError("give cases: files, folders, quoted problem lines, or --collection NAME")
+    for name, others, what in NEEDS:
+        if _given(options, name) and not any(_given(options, other) for other in others):
+            raise UsageError(f"{_flag(name)} goes with {_flag(others[0])}: {what}")
+    for name, *apart in APART:
+        both = next((other for other in apart if _given(options, other)), None)
+        if _given(options, name) and both is not None:
+            raise UsageError(f"{_flag(name)} and {_flag(both)} are two things to do; give one")
+    declared("convgrad verify", F32, options.accumulation, options.height, options.algorithm or SUM)
+    if options.threads is not None:
+        with threads(options.threads):
+            pass
+
+
+def check_for(options: argparse.Namespace, cases: int) -> None:
+    """Refuse what cannot be done with so many cases, and files that cannot be written, before any work."""
+    if options.element is not None and cases != 1:
+        raise UsageError(f"--element tells of one case; there are {cases} (--only NAME picks one)")
+    if options.got is not None and not Path(options.got).is_dir():
+        if not files.split_place(options.got)[0].exists():
+            raise FileError(f"{options.got}: no such folder or file of results")
+        if cases > 1:
+            raise UsageError(f"--got must be a folder of results for {cases} cases; got the file {options.got}")
+    for place in (options.junit, options.output):
+        if place is not None:
+            check_new(Path(place), options.force)
+
+
+def declared_by(options: argparse.Namespace, problem: Problem, height: int | list[int] | None) -> Declared:
+    """Return what the options declare of a problem's sums, of this height."""
+    operator, fmt = problem.operator, problem.operand_format
+    return declared(operator, fmt, options.accumulation, height, options.algorithm or SUM)
+
+
+def _given(options: argparse.Namespace, name: str) -> bool:
+    value = getattr(options, name)
+    return value is not None and value is not False and value != []
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,104 @@
+"""What ``convgrad verify`` does with cases beside judging them: files of arrays, tolerances, a certificate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convgrad.cases import scheme
+from convgrad.cases.case import Case
+from convgrad.cli.console import complain, say
+from convgrad.cli.exits import DONE, WRONG
+from convgrad.cli.progress import Progress
+from convgrad.cli.verify_candidates import candidate_of, declared_of, of_type
+from convgrad.cli.verify_cases import Posed, pose
+from convgrad.cli.verify_options import declared_by
+from convgrad.disk import written
+from convgrad.graph.limits import Limits
+from convgrad.verify.reference import certify
+from convgrad.verify.tolerance import Tolerance, tolerance
+from convgrad.verify.verdict import Verdict
+
+Other = Callable[[argparse.Namespace, Sequence[Case], Limits], int]
+
+
+def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
+    """Write operands and, on request, correctly rounded results by the naming scheme, for any program to read."""
+    folder, files, bare = Path(options.export), 0, 0
+    with Progress("export:", options.json) as progress:
+        for number, case in enumerate(cases):
+            progress(number / len(cases))
+            if case.unsupported:
+                complain(f"convgrad: {case.name} is left out: {case.unsupported}")
+                bare += 1
+                continue
+            posed = pose(case, options, limits)
+            operands = tuple(posed.call.taken.values())
+            result = _reference(posed) if options.with_references else None
+            files += len(scheme.export(folder, case, operands, result, options.kind, options.force))
+    left = len(cases) - bare
+    values = {"exported": left, "files": files, "folder": str(folder)}
+    say(json.dumps(values) if options.json else f"{left} cases exported to {folder}, {files} files")
+    return DONE if left else WRONG
+
+
+def _reference(posed: Posed) -> np.ndarray:
+    problem = posed.call.problem
+    right = certify(problem, posed.call.operands).rounded(problem.output_format)
+    return right.transpose(np.argsort(problem.output_order))
+
+
+def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
+    """Print the tolerance that each case deserves in somebody's test file."""
+    with Progress("", options.json) as progress:
+        for number, case in enumerate(cases):
+            progress.relabel(f"{number}/{len(cases)}")
+            if case.unsupported:
+                complain(f"convgrad: {case.name} is left out: {case.unsupported}")
+                continue
+            posed = pose(case, options, limits)
+            found = tolerance(posed.call, declared_by(options, posed.call.problem, options.height))
+            progress.say(json.dumps(_values(case, posed, found)) if options.json else f"{case.name}  {found}")
+    return DONE
+
+
+def _values(case: Case, posed: Posed, found: Tolerance) -> Mapping[str, object]:
+    return {
+        "case": case.name,
+        "place": case.place,
+        "operands": posed.operands,
+        "atol": found.atol,
+        "rtol": found.rtol,
+        "elements": found.elements,
+        "unbounded": found.unbounded,
+        "zeros": found.zeros,
+        "seen": dict(found.seen),
+    }
+
+
+def _element(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
+    """Write the certificate of one element of the one case's result."""
+    from convgrad.verify.certificate import certificate  # noqa: PLC0415 - most runs write none
+
+    posed = pose(cases[0], options, limits)
+    with candidate_of(options, limits) as candidate:
+        result = of_type(candidate(posed)[0], posed)
+    if isinstance(result, Verdict):
+        say(str(result))
+        return WRONG
+    found = certificate(posed.call, options.element, result, declared_of(options, posed))
+    text = json.dumps(found, indent=2)
+    if options.output is None:
+        say(text)
+    else:
+        with written(Path(options.output), options.force) as file:
+            file.write(text.encode() + b"\n")
+        say(f"the certificate of {options.element} is written to {options.output}")
+    return DONE if found["conclusions"]["verdict"] == "inside" else WRONG
+
+
+OTHERS: Mapping[str, Other] = {"export": _export, "print_tolerance": _print_tolerance, "element": _element}

@@ -1,0 +1,162 @@
+"""What ``convgrad verify`` says: a line or a JSON object a case, the counts at the end, JUnit's XML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from convgrad.cases.case import Case
+from convgrad.cli.exits import DONE, WRONG
+from convgrad.cli.report import judged as verdict_values
+from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, Verdict
+from convgrad.verify.verdict import WRONG as BEYOND
+from convgrad.words import printable
+
+SKIPPED, FAILED = "not served", "not judged"
+COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, SKIPPED, FAILED)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of a case: its verdict, or why it has none, an ``error`` with the exit code that it means.
+
+    ``code`` 0 is that of a case that is not served. ``reproduce`` is the command line that judges it alone.
+    """
+
+    case: Case
+    candidate: str = ""
+    operands: str = ""
+    verdict: Verdict | None = None
+    error: str = ""
+    code: int = DONE
+    time_s: float = 0.0
+    call_s: float = 0.0
+    reproduce: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """The verdict's outcome, or that there is none."""
+        if self.verdict is not None:
+            return self.verdict.outcome
+        return FAILED if self.code else SKIPPED
+
+    @property
+    def text(self) -> str:
+        """The verdict or the error as one line."""
+        return str(self.verdict) if self.verdict is not None else f"{self.outcome.upper()}: {self.error}"
+
+    def lines(self) -> str:
+        """Return the lines for a person."""
+        case = self.case
+        lines = [f"{case.name}  {self.text}"]
+        if self.outcome not in (OK, SKIPPED):
+            lines += [f"  {case.place}"] * (case.place not in self.error)
+            lines += [f"  hard because {case.why}"] * bool(case.why)
+            lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
+        return "\n".join(printable(line, None) for line in lines)
+
+    def values(self) -> dict[str, Any]:
+        """Return all of it, ready for JSON."""
+        case = self.case
+        about = {
+            "case": case.name,
+            "place": case.place,
+            "operator": case.operator,
+            "shapes": [list(shape) for shape in case.shapes],
+            "attributes": dict(case.attributes),
+            "types": [case.operand_format.name, case.output_format.name],
+            "why": case.why,
+            "judged": self.candidate,
+            "operands": self.operands,
+            "time_ms": round(1e3 * self.time_s, 3),
+            "call_ms": round(1e3 * self.call_s, 3),
+            "outcome": self.outcome,
+        }
+        if self.verdict is None:
+            return about | {"ok": False, "error": self.error, "reproduce": self.reproduce}
+        return about | verdict_values(self.verdict) | ({} if self.verdict.ok else {"reproduce": self.reproduce})
+
+
+def counts(all_judged: Sequence[Judged]) -> Mapping[str, int]:
+    """Return how many cases came out how, in a fixed order, those that are there."""
+    found = Counter(one.outcome for one in all_judged)
+    return {outcome: found[outcome] for outcome in COUNTED if found[outcome]}
+
+
+def in_words(outcomes: Mapping[str, int]) -> str:
+    """Return how many cases came out how.
+
+    >>> in_words({"ok": 998, "wrong": 1})
+    '998 ok, 1 wrong'
+    """
+    return ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
+
+
+def summary(all_judged: Sequence[Judged], cases: int, seconds: float) -> str:
+    """Return the last line: how many of the cases came out how.
+
+    >>> summary([], 3, 0.25)
+    'interrupted after 0 of 3 cases: nothing was judged, in 0.25 s'
+    """
+    words = in_words(counts(all_judged))
+    head = f"{cases} case{'s' * (cases != 1)}" if len(all_judged) == cases else _interrupted(all_judged, cases)
+    return f"{head}: {words or 'nothing was judged,'} in {seconds:.3g} s"
+
+
+def exit_code(all_judged: Sequence[Judged]) -> int:
+    """Return the exit code: a verdict that is not ok counts first, then what could not be judged, or nothing judged."""
+    verdicts = [one.verdict for one in all_judged if one.verdict is not None]
+    if not all(verdict.ok for verdict in verdicts):
+        return WRONG
+    return next((one.code for one in all_judged if one.code), DONE if verdicts else WRONG)
+
+
+def junit(all_judged: Sequence[Judged], cases: int, seconds: float) -> bytes:
+    """Return the verdicts as JUnit's XML: one test case each, those that are not ok failures, by their outcome.
+
+    A run that did not come to its end says so by an error of its own, so that nobody takes it for a whole one.
+    """
+    stopped = len(all_judged) < cases
+    failures = sum(one.verdict is not None and not one.verdict.ok for one in all_judged)
+    numbers = {
+        "tests": len(all_judged) + stopped,
+        "failures": failures,
+        "errors": sum(one.outcome == FAILED for one in all_judged) + stopped,
+        "skipped": sum(one.outcome == SKIPPED for one in all_judged),
+        "time": f"{seconds:.3f}",
+    }
+    given = {"name": "convgrad verify", **{name: str(number) for name, number in numbers.items()}}
+    root = ElementTree.Element("testsuites", given)
+    suite = ElementTree.SubElement(root, "testsuite", given)
+    for one in all_judged:
+        named = {"name": one.case.name, "classname": _fit(one.case.operator), "time": f"{one.time_s:.6f}"}
+        _say(ElementTree.SubElement(suite, "testcase", named), one)
+    if stopped:
+        last = ElementTree.SubElement(suite, "testcase", {"name": "interrupted", "classname": "convgrad", "time": "0"})
+        ElementTree.SubElement(last, "error", {"type": "interrupted", "message": _interrupted(all_judged, cases)})
+    ElementTree.indent(root)
+    return b'<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, "unicode").encode() + b"\n"
+
+
+_TAGS = {DEGRADED: "failure", BEYOND: "failure", UNDECIDED: "failure", SKIPPED: "skipped", FAILED: "error"}
+
+
+def _say(element: ElementTree.Element, one: Judged) -> None:
+    """Add to a test case what came of it; of one that is ok, its verdict as its output."""
+    if one.outcome == OK:
+        ElementTree.SubElement(element, "system-out").text = _fit(one.text)
+        return
+    about = {"type": one.outcome, "message": _fit(one.text)}
+    said = ElementTree.SubElement(element, _TAGS[one.outcome], about)
+    said.text = "\n".join(_fit(line) for line in (one.text, one.case.place, f"reproduce: {one.reproduce}"))
+
+
+def _interrupted(all_judged: Sequence[Judged], cases: int) -> str:
+    return f"interrupted after {len(all_judged)} of {cases} cases"
+
+
+def _fit(text: str) -> str:
+    return printable(text, None)  # XML has no way to write most control characters

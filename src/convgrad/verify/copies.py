@@ -1,0 +1,41 @@
+"""Copies of arrays that lie as the arrays do: with their strides, and NaN in what lies between their elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays
+
+Array = NDArray[Any]
+BETWEEN = 0xFF  # in every byte: a NaN in every format, which what reads beside an array meets
+
+
+def laid(array: Array) -> tuple[Array, int]:
+    """Return memory in which a copy of an array lies with its strides, and where in it the first element lies."""
+    spans = [stride * (extent - 1) for stride, extent in zip(array.strides, array.shape, strict=True)]
+    size = sum(map(abs, spans)) + array.itemsize if array.size else 0
+    offset = -sum(span for span in spans if span < 0) if size else 0
+    memory = arrays.empty((size,), np.dtype(np.uint8))
+    if size > array.nbytes:
+        memory.fill(BETWEEN)
+    np.ndarray(array.shape, array.dtype, memory, offset, array.strides)[...] = array
+    return memory, offset
+
+
+def copied(array: Array) -> Array:
+    """Return a copy with the same strides, in memory of its own.
+
+    >>> copied(np.arange(6.0)[::-2]).strides
+    (-16,)
+    """
+    memory, offset = laid(array)
+    return np.ndarray(array.shape, array.dtype, memory, offset, array.strides)
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Tell whether two arrays of one shape and type hold the same bits, NaNs and signs of zeros included."""
+    words = f"u{a.itemsize}"
+    return bool(np.array_equal(a.view(words), b.view(words)))

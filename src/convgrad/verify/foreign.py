@@ -1,0 +1,134 @@
+"""A foreign function: how it is found by its name, what it is called with, and what its answer is."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays
+from convgrad.errors import ConvgradError, NotationError, UnsupportedError
+from convgrad.functional.call import Prepared
+from convgrad.spec.geometry import Conv
+from convgrad.verify.copies import copied, same_bits
+from convgrad.verify.verdict import WRONG, Defect, Verdict
+
+Array = NDArray[Any]
+Function = Callable[..., object]
+Inputs = tuple[object, ...]
+
+RAISED, WRONG_KIND, WROTE = "raised an error", "wrong shape or type", "operand overwritten"
+
+
+def load(name: str) -> Function:
+    """Return the function named ``module:function``, which is looked for in the working directory first.
+
+    Raises NotationError of a name of another form, UnsupportedError where there is no such function.
+
+    >>> load("convgrad:run").__name__
+    'run'
+    """
+    module_name, _, path = name.partition(":")
+    if not all(word.isidentifier() for word in (*module_name.split("."), *path.split("."))):
+        raise NotationError(f"a function is named module:function, such as convgrad:run; got {name!r}")
+    here = os.getcwd()
+    if sys.path[:1] not in ([""], [here]):  # as python -m has it
+        sys.path.insert(0, here)
+    try:
+        function = attrgetter(path)(importlib.import_module(module_name))
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
+        raise UnsupportedError(f"{name} cannot be loaded: {_said(error)}") from error
+    if not callable(function):
+        raise UnsupportedError(f"{name} must be a function; got {type(function).__name__}")
+    found: Function = function
+    return found
+
+
+def resolved(prepared: Prepared) -> dict[str, Any]:
+    """Return a call's attributes as the operator used them, under its own names: pads found, defaults filled in.
+
+    >>> from convgrad.functional.call import prepare
+    >>> ones = np.ones((1, 5, 1), np.float32)
+    >>> prepared = prepare("Convolution", (ones, ones[0, :3, :, None]),
+    ...     {"strides": [2], "dilations": [1], "auto_pad": "same_upper"})
+    >>> resolved(prepared)["pads_begin"], resolved(prepared)["auto_pad"]
+    ([1], 'same_upper')
+    """
+    op, checked, geometry = prepared.op, prepared.attributes, prepared.problem.geometry
+    if not isinstance(geometry, Conv):
+        return {"data_format": checked.data_format}
+    axes = geometry.axes
+    values: dict[str, Any] = {
+        "strides": [a.stride for a in axes],
+        "pads_begin": [a.pad_begin for a in axes],
+        "pads_end": [a.pad_end for a in axes],
+        "dilations": [a.dilation for a in axes],
+        "auto_pad": checked.auto_pad,
+        "groups": geometry.groups,
+        "data_format": checked.data_format,
+        "weights_format": checked.weights_format,
+    }
+    if checked.output_padding is not None:
+        values["output_padding"] = list(checked.output_padding)
+    names = {a.means: a.name for a in op.attributes}
+    return {names[meaning]: value for meaning, value in values.items()}
+
+
+def arguments(prepared: Prepared) -> tuple[Inputs, dict[str, Any]]:
+    """Return what ``function(operator, *inputs, **attributes)`` is called with for a prepared call.
+
+    Inputs stand in the operator's order and layouts, shape operands as tuples in their place; attributes are resolved,
+    ``dtype`` among them where the result's type is not the operands'. ``convgrad.run`` takes the same.
+    """
+    problem, taken = prepared.problem, prepared.taken
+    inputs: list[object] = []
+    for port in prepared.op.operands:
+        if port.is_shape:
+            inputs.append(problem.output_shape)
+        elif port.name in taken:
+            inputs.append(taken[port.name])
+    attributes = resolved(prepared)
+    if "auto_pad" in attributes:
+        attributes["auto_pad"] = "none"  # its pads are found
+    if problem.output_format is not problem.operand_format:
+        attributes["dtype"] = problem.output_format.name
+    return tuple(inputs), attributes
+
+
+def answer(function: Function, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
+    """Return the array that a function answers with, or the verdict on one that has no answer.
+
+    It is given copies, which are held against the inputs after it: a function that writes to its operands is wrong,
+    and spoils no operand of ours. What it prints goes to standard error.
+    """
+    given = [copied(value) if isinstance(value, np.ndarray) else value for value in inputs]
+    try:
+        with redirect_stdout(sys.stderr):
+            value = function(operator, *given, **attributes)
+    except (Exception, SystemExit) as error:  # whatever foreign code raises is its answer
+        return Verdict(outcome=WRONG, reason=f"it raised {_said(error)}", found=(Defect(RAISED),))
+    for number, (before, after) in enumerate(zip(inputs, given, strict=True)):
+        if isinstance(before, np.ndarray) and isinstance(after, np.ndarray) and not same_bits(before, after):
+            said = f"it wrote to its operand number {number}, of shape {before.shape}"
+            return Verdict(outcome=WRONG, reason=said, found=(Defect(WROTE),))
+    try:
+        return arrays.take(value, operator, "result")[0]
+    except ConvgradError as error:
+        return Verdict(outcome=WRONG, reason=str(error), found=(Defect(WRONG_KIND),))
+
+
+def _said(error: BaseException) -> str:
+    """Return an error's type, words, and the line of the file that it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    last = frames[-1]
+    there = len(frames) > 1 and not last.filename.startswith("<")  # the first is ours
+    return f"{words} ({os.path.basename(last.filename)}, line {last.lineno})" if there else words

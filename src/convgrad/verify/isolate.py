@@ -1,0 +1,144 @@
+"""A foreign function in a process of its own, where a crash or a hang is its answer: one child serves many calls."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.errors import ConvgradError, UnsupportedError
+from convgrad.verify.copies import laid
+from convgrad.verify.foreign import Inputs, answer, load
+from convgrad.verify.verdict import WRONG, Defect, Verdict
+
+Array = NDArray[Any]
+
+CRASHED, HUNG = "crashed", "did not return"
+ENDS_WITHIN_S = 5.0  # a child that was told to end
+LOOKS_EVERY_S = 1.0  # whether the child still is there
+
+
+class Isolated:
+    """Calls ``module:function`` in a child process, which is started anew after a crash or a hang.
+
+    The function is imported in the child only. ``seconds`` is what a call may take, None for any time.
+    """
+
+    def __init__(self, name: str, seconds: float | None = None) -> None:
+        self._name, self._seconds = name, seconds
+        self._child: tuple[BaseProcess, Connection] | None = None
+        self.took_s = 0.0  # the last call alone, without sending arrays
+
+    def __enter__(self) -> Isolated:
+        """Start the child, so that a function that cannot be loaded is refused before any work."""
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._end(at_once=kind is not None)
+
+    def answer(self, operator: str, inputs: Inputs, attributes: Mapping[str, Any]) -> Array | Verdict:
+        """Return what the function answers, as ``foreign.answer`` does, or the verdict on one that does not."""
+        child, pipe = self._child or self._start()
+        started = time.perf_counter()
+        try:
+            pipe.send((operator, [_packed(value) for value in inputs], dict(attributes)))
+            while not pipe.poll(LOOKS_EVERY_S if self._seconds is None else min(self._seconds, LOOKS_EVERY_S)):
+                self.took_s = time.perf_counter() - started
+                if self._seconds is not None and self.took_s >= self._seconds:
+                    self._end(at_once=True)
+                    said = f"it {HUNG} in {self._seconds:g} seconds"
+                    return Verdict(outcome=WRONG, reason=said, found=(Defect(HUNG),))
+                if not child.is_alive() and not pipe.poll():  # its own children may hold the pipe open
+                    raise EOFError
+            self.took_s, result = pipe.recv()
+        except (EOFError, OSError):
+            self.took_s = time.perf_counter() - started
+            how = self._end(at_once=False)
+            return Verdict(outcome=WRONG, reason=f"it {how}", found=(Defect(CRASHED),))
+        answered: Array | Verdict = _unpacked(result)
+        return answered
+
+    def _start(self) -> tuple[BaseProcess, Connection]:
+        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        child = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, self._name), daemon=True)
+        child.start()
+        theirs.close()
+        self._child = child, ours
+        try:
+            refused: ConvgradError | None = ours.recv()
+        except EOFError:
+            how = self._end(at_once=False)
+            refused = UnsupportedError(f"{self._name} cannot be loaded: importing it {how}")
+        if refused is not None:
+            raise refused
+        return self._child
+
+    def _end(self, *, at_once: bool) -> str:
+        """Let the child end, or end it, and return how it ended."""
+        if self._child is None:
+            return ""
+        (child, pipe), self._child = self._child, None
+        pipe.close()
+        if not at_once:
+            child.join(ENDS_WITHIN_S)
+        if child.exitcode is None:
+            child.kill()
+            child.join()
+        return _how(child.exitcode or 0)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended its process with exit code {code}"
+    names = {one.value: one.name for one in signal.Signals}
+    return f"crashed with {names.get(-code, f'signal {-code}')}"
+
+
+def _serve(pipe: Connection, name: str) -> None:
+    """Answer calls until nobody asks any more; what any library prints goes to standard error."""
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
+    try:
+        function = load(name)
+    except ConvgradError as error:
+        pipe.send(error)
+        return
+    pipe.send(None)
+    while True:
+        try:
+            operator, packed, attributes = pipe.recv()
+        except EOFError:
+            return
+        inputs = tuple(_unpacked(value) for value in packed)
+        started = time.perf_counter()
+        result = answer(function, operator, inputs, attributes)
+        pipe.send((time.perf_counter() - started, _packed(result)))
+
+
+class _Lying(tuple[Any, ...]):
+    """An array as memory and how it lies there, as its elements would be neighbours after pickling it alone."""
+
+    __slots__ = ()
+
+
+def _packed(value: object) -> object:
+    if not isinstance(value, np.ndarray):
+        return value
+    memory, offset = laid(value)
+    return _Lying((value.shape, value.dtype, memory, offset, value.strides))
+
+
+def _unpacked(value: object) -> Any:
+    return np.ndarray(*value) if isinstance(value, _Lying) else value

@@ -1,0 +1,161 @@
+"""The tolerance that a case deserves: the least atol and rtol that refuse no right result, and what they let pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import floor, log10
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays, engines
+from convgrad.formats import BF16, TF32, Format, round_to, store
+from convgrad.functional.call import Prepared
+from convgrad.spec.problem import Problem
+from convgrad.verify.check import heights
+from convgrad.verify.compare import sum_bound
+from convgrad.verify.declared import Declared
+from convgrad.verify.reference import Reference, certify
+
+Array = NDArray[Any]
+F64Array = NDArray[np.float64]
+
+DIGITS = 3  # that atol and rtol are rounded up to
+SLACK = 1 + 2.0**-20  # what evaluating atol + rtol |expected| in f32 may lose
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """``atol`` and ``rtol`` of numpy.allclose and torch.testing.assert_close for one case, and what they cannot see.
+
+    ``unbounded`` elements, whose sums may overflow or are not finite, are left out. At ``zeros`` of the elements a 0
+    would pass. ``seen`` has, by planted defect, how many elements would lie outside: 0 where it would pass.
+    """
+
+    atol: float
+    rtol: float
+    elements: int
+    unbounded: int = 0
+    zeros: int = 0
+    seen: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The planted defects that pass."""
+        return tuple(name for name, beyond in self.seen if not beyond)
+
+    def __str__(self) -> str:
+        """Return the tolerance and its price as one line."""
+        parts = [f"atol={self.atol:.{DIGITS}g}, rtol={self.rtol:.{DIGITS}g} let every right result pass"]
+        parts += [f"not for {self.unbounded} elements that have no bound"] * bool(self.unbounded)
+        parts += [f"a 0 would pass at {self.zeros} of {self.elements}"] * bool(self.zeros)
+        parts += [f"so would {', '.join(self.unseen)}"] * bool(self.unseen)
+        return "; ".join(parts)
+
+
+def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = None) -> Tolerance:
+    """Return the least tolerance, |got - expected| <= atol + rtol |expected|, that no right result of a call exceeds.
+
+    Expected is the exact result rounded to the output's type. Right is what lies between the rounded ends of
+    [S - bound, S + bound]; of all pairs that cover this for each element, the one whose tolerance is least on average.
+    To be evaluated in f32 or wider.
+
+    >>> from convgrad.functional.call import prepare
+    >>> from convgrad.verify.declared import declared
+    >>> x = np.full((1, 4, 1), 0.1, np.float32)
+    >>> given = {"strides": [1], "dilations": [1], "weights_shape": (1, 1, 1)}
+    >>> call = prepare("ConvolutionBackwardWeights", (x, x), given)
+    >>> print(tolerance(call, declared(call.problem.operator, call.problem.operand_format)))
+    atol=1.12e-08, rtol=0 let every right result pass
+    """
+    problem = prepared.problem
+    reference = reference or certify(problem, prepared.operands)
+    fmt = problem.output_format
+    expected = reference.rounded(fmt).astype(np.float64)
+    bound = sum_bound(reference, how.accumulation, heights(reference.terms, problem, how))
+    with np.errstate(all="ignore"):
+        ends = round_to(reference.value - bound, fmt), round_to(reference.value + bound, fmt)
+        off = np.maximum(np.abs(ends[0] - expected), np.abs(ends[1] - expected))
+        counts = np.isfinite(off) & np.isfinite(expected)
+    size, off = np.abs(expected[counts]), off[counts]
+    atol, rtol = _least(size, off)
+    seen = tuple(
+        (name, _beyond(planted.astype(np.float64)[counts], expected[counts], atol, rtol))
+        for name, planted in _planted(problem, prepared.operands, reference)
+    )
+    zeros = int(np.count_nonzero((size > 0) & (size <= atol + rtol * size)))
+    return Tolerance(atol, rtol, expected.size, int(np.count_nonzero(~counts)), zeros, seen)
+
+
+def _least(size: F64Array, off: F64Array) -> tuple[float, float]:
+    """Return the line atol + rtol x above all points (size, off) that is lowest at the mean size."""
+    if not off.any():
+        return 0.0, 0.0
+    corners = _upper_left(size, off)
+    mean = float(size.mean())
+    at = next((number for number, (x, _) in enumerate(corners) if x > mean), len(corners))
+    rtol = 0.0
+    if 0 < at < len(corners):
+        (x0, y0), (x1, y1) = corners[at - 1], corners[at]
+        rtol = (y1 - y0) / (x1 - x0)
+        if y0 - rtol * x0 < 0:  # atol cannot be negative
+            rtol = max(y / x for x, y in corners if y)
+    rtol = _up(rtol * SLACK)
+    return _up(max(0.0, float((off - rtol * size / SLACK).max())) * SLACK), rtol
+
+
+def _upper_left(size: F64Array, off: F64Array) -> list[tuple[float, float]]:
+    """Return the corners of the convex hull that lines of slope 0 and more rest on, by rising size."""
+    order = np.lexsort((-off, size))
+    size, off = size[order], off[order]
+    higher = np.concatenate(([True], off[1:] > np.maximum.accumulate(off)[:-1]))
+    hull: list[tuple[float, float]] = []
+    for x, y in zip(size[higher].tolist(), off[higher].tolist(), strict=True):
+        while len(hull) > 1 and _turns_left(hull[-2], hull[-1], (x, y)):
+            hull.pop()
+        hull.append((x, y))
+    return hull
+
+
+def _turns_left(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
+    return (b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0])
+
+
+def _up(value: float) -> float:
+    """Return the next number of few digits that is not below."""
+    if value == 0:
+        return 0.0
+    step = 10.0 ** (floor(log10(value)) + 1 - DIGITS)
+    rounded = float(f"{value:.{DIGITS}g}")
+    return rounded if rounded >= value else float(f"{rounded + step:.{DIGITS}g}")
+
+
+def _beyond(got: F64Array, expected: F64Array, atol: float, rtol: float) -> int:
+    return int(np.count_nonzero(~(np.abs(got - expected) <= atol + rtol * np.abs(expected))))
+
+
+def _planted(problem: Problem, operands: tuple[Array, ...], reference: Reference) -> Iterator[tuple[str, Array]]:
+    """Give results with a defect each, by name: those that a tolerance can let through without anybody noticing."""
+    for fmt in (TF32, BF16):
+        if fmt.significand_bits < problem.operand_format.significand_bits:
+            yield f"operands rounded to {fmt}", _computed(problem, tuple(_rounded(a, fmt) for a in operands))
+    if BF16.significand_bits < problem.output_format.significand_bits:
+        yield "a result rounded to bf16", store(round_to(reference.value, BF16), problem.output_format)
+    if len(operands) > 1 and len(problem.operands) > 1:
+        first, *others = operands
+        name, last = ("image", (-1,)) if len(first) > 1 else ("channel", (slice(None), -1))
+        shortened = first.copy()
+        shortened[last] = 0
+        yield f"the last {name} left out", _computed(problem, (shortened, *others))
+
+
+def _rounded(array: Array, fmt: Format) -> Array:
+    return round_to(array.astype(np.float64), fmt).astype(array.dtype)
+
+
+def _computed(problem: Problem, operands: tuple[Array, ...]) -> Array:
+    out = arrays.empty(problem.output_shape, problem.output_format.dtype).transpose(problem.output_order)
+    engines.execute(problem, operands, out, None)
+    return out

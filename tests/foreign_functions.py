@@ -1,0 +1,97 @@
+"""Functions to verify, as somebody else might have written them: right ones, and one for each way to go wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import convgrad
+
+Array = np.ndarray
+
+
+def right(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    return convgrad.run(operator, *inputs, **attributes)
+
+
+def wrong_weights(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Zeros for a weight gradient, else right."""
+    result = right(operator, *inputs, **attributes)
+    return np.zeros_like(result) if operator.endswith("BackwardWeights") else result
+
+
+def raises(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    raise ZeroDivisionError("no kernel")
+
+
+def leaves(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    sys.exit(3)
+
+
+def interrupted(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Right, until Ctrl-C is pressed during a bias gradient."""
+    if operator == "BiasAddBackward":
+        raise KeyboardInterrupt
+    return right(operator, *inputs, **attributes)
+
+
+def wide(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """In f32, whatever is asked for."""
+    return right(operator, *inputs, **{**attributes, "dtype": "f32"})
+
+
+def integers(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    return right(operator, *inputs, **attributes).astype(np.int64)
+
+
+def writes(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    result = right(operator, *inputs, **attributes)
+    inputs[0][...] = -0.0 if not inputs[0].any() else 0
+    return result
+
+
+def prints_or_raises(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Prints by Python's and by C's way, and is right; but has no kernel for a bias."""
+    print("a line of Python's")
+    os.write(1, b"a line of C's\n")
+    return raises(operator) if operator.startswith("Bias") else right(operator, *inputs, **attributes)
+
+
+def neighbours(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Reads operands as if their elements were neighbours, as kernels do that look at no strides."""
+    flat = [np.ndarray(a.shape, a.dtype, a.base, 0) if isinstance(a, np.ndarray) else a for a in inputs]
+    return right(operator, *flat, **attributes)
+
+
+def segfault(operator: str, *inputs: Any, **attributes: Any) -> None:
+    ctypes.string_at(0)
+
+
+def segfault_once(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    if operator.endswith("BackwardWeights"):
+        ctypes.string_at(0)
+    return right(operator, *inputs, **attributes)
+
+
+def ends(operator: str, *inputs: Any, **attributes: Any) -> None:
+    os._exit(7)
+
+
+def ends_with_a_child(operator: str, *inputs: Any, **attributes: Any) -> None:
+    """End while a process of its own, which has every pipe of its parent's, lives on for a while."""
+    if os.fork():
+        os._exit(7)
+    time.sleep(5)
+    os._exit(0)
+
+
+def hangs(operator: str, *inputs: Any, **attributes: Any) -> None:
+    time.sleep(600)
+
+
+number = 3
