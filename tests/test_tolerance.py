@@ -8,8 +8,7 @@ import pytest
 from convgrad import notation
 from convgrad.formats import FORMATS, round_to
 from convgrad.functional.call import Prepared, prepare, problem_from_shapes
-from convgrad.verify.check import heights
-from convgrad.verify.compare import sum_bound
+from convgrad.verify.bound import bound_of
 from convgrad.verify.declared import Declared
 from convgrad.verify.fill import Kind, fill
 from convgrad.verify.reference import Reference, certify
@@ -36,7 +35,7 @@ def called(line: str, kind: Kind) -> Prepared:
 def right_results(call: Prepared, how: Declared, reference: Reference) -> tuple[np.ndarray, ...]:
     """The two right results that lie farthest from the exact one."""
     fmt, problem = call.problem.output_format, call.problem
-    bound = sum_bound(reference, how.accumulation, heights(reference.terms, problem, how))
+    bound = bound_of(reference, problem, how, call.operands)
     return tuple(round_to(reference.value + sign * bound, fmt).astype(fmt.dtype) for sign in (-1, 1))
 
 

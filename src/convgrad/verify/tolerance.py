@@ -14,8 +14,7 @@ from convgrad import arrays, engines
 from convgrad.formats import BF16, TF32, Format, round_to, store
 from convgrad.functional.call import Prepared
 from convgrad.spec.problem import Problem
-from convgrad.verify.check import heights
-from convgrad.verify.compare import sum_bound
+from convgrad.verify.bound import bound_of
 from convgrad.verify.declared import Declared
 from convgrad.verify.reference import Reference, certify
 
@@ -74,8 +73,8 @@ def tolerance(prepared: Prepared, how: Declared, reference: Reference | None = N
     reference = reference or certify(problem, prepared.operands)
     fmt = problem.output_format
     expected = reference.rounded(fmt).astype(np.float64)
-    bound = sum_bound(reference, how.accumulation, heights(reference.terms, problem, how))
     with np.errstate(all="ignore"):
+        bound = bound_of(reference, problem, how, prepared.operands)
         ends = round_to(reference.value - bound, fmt), round_to(reference.value + bound, fmt)
         off = np.maximum(np.abs(ends[0] - expected), np.abs(ends[1] - expected))
         counts = np.isfinite(off) & np.isfinite(expected)
