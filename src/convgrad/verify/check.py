@@ -110,7 +110,7 @@ def verdict_on(
         return replace(bounded, where=diagnosis.where, found=diagnosis.found)
     if bounded.outcome != OK or not bounded.elements:
         return bounded
-    judged = judge(got, reference, problem, operands, how)
+    judged = judge(got, reference, problem, operands, how, old)
     outcome = DEGRADED if judged.evidence else UNDECIDED if judged.reason else OK
     return replace(
         bounded,

@@ -1,0 +1,78 @@
+"""Partial sums that were rounded: to which format, about how many, once each or as a running sum.
+
+K partial sums of n/K terms, each rounded once to a format of unit roundoff v, err by 0.17 v^2 (alpha S^2 + beta (Q -
+S^2/n)) in mean square with alpha = 1/K and beta = 1 - 1/K; alpha and beta are fitted to the squares of all errors. A
+running sum of them is rounded K times at up to the whole sum: alpha is about 1/2 + K/3.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import BF16, F16
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.model import last_place
+from convgrad.verify.judge.names import PARTIALS
+from convgrad.verify.verdict import Defect
+
+F64Array = NDArray[np.float64]
+
+MEAN_SQUARE = 0.17  # of a rounding over (v s)^2
+FEWEST = 64  # elements that a fit needs
+ROUNDS = 6
+RUNNING = "a running sum"
+CONSPIRING = 4.0  # kappa, from which on partial sums are not those of exchangeable terms
+
+
+def rounded_partials(errors: Errors) -> Defect | None:
+    """Return what was done to partial sums, where the errors tell it."""
+    chosen = errors.alone
+    if np.count_nonzero(chosen) < FEWEST or errors.kappa > CONSPIRING:
+        return None
+    square = np.square(errors.got - errors.value)[chosen]
+    if errors.narrow:
+        square = np.maximum(square - np.square(last_place(errors.got, errors.fmt)[chosen]) / 12, 0)
+    of_total, of_spread = np.square(errors.value[chosen]), errors.spread[chosen]
+    alpha, beta = _fit(square, of_total, of_spread)
+    above = bool(np.median(of_total / np.maximum(of_total + of_spread, 1e-300)) > 0.95)
+    for fmt in (BF16, F16):
+        if fmt.significand_bits < errors.accumulator.significand_bits:
+            scale = MEAN_SQUARE * fmt.unit**2
+            total = float(square.mean() / of_total.mean()) if above else 0.0
+            words = _once_of_large(total / scale) if above else _words(alpha / scale, beta / scale)
+            if words:
+                return Defect(PARTIALS.format(fmt), words)
+    return None
+
+
+def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[float, float]:
+    """Return alpha and beta in units of the squares, by least squares weighted with the variance they tell."""
+    weight, fitted = np.ones_like(square), np.zeros(2)
+    for _ in range(ROUNDS):
+        columns = np.stack([of_total, of_spread], 1) * weight[:, None]
+        fitted = np.maximum(np.linalg.lstsq(columns, square * weight, rcond=None)[0], 0)
+        told = fitted[0] * of_total + fitted[1] * of_spread
+        weight = 1 / np.maximum(told, max(1e-3 * float(told.mean()), 1e-300))
+    return float(fitted[0]), float(fitted[1])
+
+
+def _words(alpha: float, beta: float) -> str:
+    if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # alpha alone is a result that was rounded
+        return _about((alpha + beta) / max(alpha, 1e-3))
+    if 0.6 < alpha < 60 and 0.25 < beta / alpha < 1.2:
+        return RUNNING
+    return ""
+
+
+def _once_of_large(alpha: float) -> str:
+    """Return how many there are where values are far above their spread: only alpha is seen."""
+    return _about(1 / alpha) if 1 / 512 < alpha < 0.8 else ""
+
+
+# Estimates scatter by a factor of 2, more where there are many: words, not numbers.
+_SEEN: tuple[tuple[float, str], ...] = ((3.0, "about 2 of them"), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
+
+
+def _about(number: float) -> str:
+    return next((words for most, words in _SEEN if number < most), "tens of them")
