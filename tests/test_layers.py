@@ -81,7 +81,6 @@ ORDERS = {
         "partials",
         "limits",
         "naming",
-        "__init__",
     ),
     "verify.judge.statistics": (
         "finding",
