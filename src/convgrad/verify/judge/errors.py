@@ -36,7 +36,7 @@ class Errors:
     """Canonical arrays, an entry per element; figures of elements that are not ``judged`` mean nothing.
 
     ``error`` is got - value; of an output narrower than the accumulator it is the least error before the last rounding
-    that explains the result, mostly 0. ``variance`` is what it may have, ``z`` the error over its deviation. ``kappas``
+    that explains the result, mostly 0. ``doubt`` is how far all of them may be off together. ``variance`` is what it may have, ``z`` the error over its deviation. ``kappas``
     are those of the sampled elements, ``kappa`` what counts for all.
     """
 
@@ -143,7 +143,8 @@ def errors_of(
     products = sample.products
     kappas = conspiracies(products)
     kappa = max(1.0, float(kappas.mean() + 2 * kappas.std() / np.sqrt(kappas.size)))
-    first = _variance(value, squares, terms, kappa, declared, problem, _added(problem, operands, old, value))
+    added = _added(problem, operands, old, value)
+    first = _variance(value, squares, terms, kappa, declared, problem, added)
     grid = np.sqrt(12 * first / terms)
     with np.errstate(divide="ignore", invalid="ignore"):
         grids = (grid * terms / reference.magnitude)[judged]
@@ -163,7 +164,7 @@ def errors_of(
         magnitude=reference.magnitude,
         squares=squares,
         terms=terms,
-        doubt=reference.error,
+        doubt=reference.error + _common(added, value, accumulator),
         judged=judged,
         error=np.where(judged, actual - value if wide else _implied(actual, value, problem.output_format), 0.0),
         variance=np.maximum(variance, np.finfo(np.float64).tiny),
@@ -208,6 +209,13 @@ def _added(problem: Problem, operands: Sequence[Array], old: Array | None, value
         bias = np.nan_to_num(operands[problem.operands.index("bias")].astype(np.float64))
         added = bias.reshape(1, -1, *[1] * (value.ndim - 2))
     return added if old is None else added + np.nan_to_num(old.astype(np.float64))
+
+
+def _common(added: F64Array | float, value: F64Array, accumulator: Format) -> F64Array:
+    """Return what one addition of a bias loses: the same at all elements of a channel whose sums have the same grid."""
+    grid = last_place(value, accumulator)
+    lost: F64Array = np.abs(np.rint(added / grid) * grid - added)
+    return lost
 
 
 def _implied(actual: F64Array, value: F64Array, fmt: Format) -> F64Array:

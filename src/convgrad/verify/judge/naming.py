@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from convgrad.formats import round_to
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
-from convgrad.verify.judge.names import ADDITIONS_TRUNCATED, LAST_TRUNCATED, RESULT
-from convgrad.verify.judge.partials import RUNNING, rounded_partials
+from convgrad.verify.judge.names import ACCUMULATED, ADDITIONS_TRUNCATED, LAST_TRUNCATED
+from convgrad.verify.judge.partials import rounded_partials
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
 MOST = 0.9  # of the results that a last rounding towards 0 changes
-LEANING = 0.7  # of an addition's error, its mean over its root mean square, where all are truncated
+LEANING = 0.8  # of the errors, where all additions are truncated
 
 
 def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
@@ -26,16 +26,14 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     told = tuple(defect for finding in findings for defect in finding.named)
     rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
     partials = rounded_partials(errors) if rms else None
-    if told and not (partials and partials.detail == RUNNING and told[0].name == RESULT.format("bf16")):
-        return told[:1]
+    if told and not (partials and told[0].name.startswith(ACCUMULATED.format(""))):
+        return told[:1]  # few partial sums of a format lie on nearly its grid too
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
-    if partials:
-        return (partials,)
     leaning = [one for finding in findings for one in finding.evidence if one.statistic == "bias of the errors"]
     if leaning and leaning[0].value < 0 and _all_lean(errors):
         return (Defect(ADDITIONS_TRUNCATED, f"t {leaning[0].value:.3g}"),)
-    return ()
+    return (partials,) if partials else ()
 
 
 def last_truncated(errors: Errors) -> bool:
@@ -53,6 +51,6 @@ def _towards_zero(values: F64Array, errors: Errors) -> F64Array:
 
 
 def _all_lean(errors: Errors) -> bool:
-    """Tell whether errors lean by their own size: those of truncated additions have a mean beside their deviation."""
+    """Tell whether errors lean by their own size: those of truncated additions have hardly another sign."""
     towards = (errors.z * np.sign(errors.value))[errors.alone]
     return bool(towards.mean() < 0 and np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import BF16, F16
+from convgrad.formats import BF16, F16, F64, Format
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import PARTIALS
@@ -39,8 +39,7 @@ def rounded_partials(errors: Errors) -> Defect | None:
     for fmt in (BF16, F16):
         if fmt.significand_bits < errors.accumulator.significand_bits:
             scale = MEAN_SQUARE * fmt.unit**2
-            total = float(square.mean() / of_total.mean()) if above else 0.0
-            words = _once_of_large(total / scale) if above else _words(alpha / scale, beta / scale)
+            words = _once_of_large(errors, square, of_total, fmt) if above else _words(alpha / scale, beta / scale)
             if words:
                 return Defect(PARTIALS.format(fmt), words)
     return None
@@ -65,9 +64,19 @@ def _words(alpha: float, beta: float) -> str:
     return ""
 
 
-def _once_of_large(alpha: float) -> str:
-    """Return how many there are where values are far above their spread: only alpha is seen."""
-    return _about(1 / alpha) if 1 / 512 < alpha < 0.8 else ""
+def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Format) -> str:
+    """Return how many there are where values are far above their spread, so that only alpha is seen.
+
+    K sums in p bits have alpha 4^-p / K, and their total has p + log2 K bits: both together tell p.
+    """
+    alpha = float(square.mean() / of_total.mean()) / MEAN_SQUARE
+    if errors.narrow or alpha <= 0:
+        return ""
+    significand = np.abs(np.frexp(errors.got[errors.alone])[0]) * 2.0**F64.significand_bits
+    whole = significand.astype(np.int64)
+    used = F64.significand_bits - np.log2((whole & -whole).astype(np.float64))
+    bits, number = -np.log2(alpha) - float(np.median(used)), 4.0**-fmt.significand_bits / alpha
+    return _about(number) if abs(bits - fmt.significand_bits) < 1.5 and number > 1.3 else ""
 
 
 # Estimates scatter by a factor of 2, more where there are many: words, not numbers.

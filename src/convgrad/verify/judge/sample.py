@@ -38,7 +38,7 @@ class Sample:
 def take(problem: Problem, operands: Sequence[NDArray[Any]], at: Sequence[Index]) -> Sample:
     """Return the terms of the elements at these indices."""
     terms = [terms_of(problem, operands, index) for index in at]
-    shape = np.max([one.x.shape for one in terms], axis=0)
+    shape = np.maximum(np.max([one.x.shape for one in terms], axis=0), 1)
     x, y = np.zeros((2, len(terms), *shape))
     for row, one in enumerate(terms):
         box = (row, *(slice(extent) for extent in one.x.shape))

@@ -1,8 +1,8 @@
 """Matched filters: the errors that operands of fewer bits would cause, looked for in the errors there are.
 
 The error that operands rounded to a format cause is known exactly, element by element. What follows the value is taken
-out of it; then t = sum d / sqrt(sum d^2) of d = error x filter is self-normalised, and the coefficient is 1 where the
-operands were so rounded: it detects and names at once, even what is smaller than the errors beside it.
+out of it, and of the errors; then t = sum d / sqrt(sum d^2) of d = error x filter is self-normalised, and the coefficient
+is 1 where the operands were so rounded: it detects and names at once, even what is smaller than the errors beside it.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def _sums(problem: Any, operands: Sequence[Any], at: Any) -> F64Array:
 def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, float]:
     """Return t, the coefficient, and the mean square of what the filter leaves of the errors."""
     deviation = errors.deviation[at]
-    z = errors.z[at]
-    filtered = _beside(caused / deviation, errors.value[at] / deviation)
-    product = z * filtered
+    z, value = errors.z[at], errors.value[at] / deviation
+    filtered = _beside(caused / deviation, value)
+    product = _beside(z, value) * filtered
     length = sqrt(float(np.square(product).sum()))
     if not length or not np.isfinite(length):
         return 0.0, 0.0, float("inf")

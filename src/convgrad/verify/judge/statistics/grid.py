@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.verify.judge.errors import Errors
-from convgrad.verify.judge.names import RESULT, RESULT_ON_THE_WAY
+from convgrad.verify.judge.names import ACCUMULATED, RESULT
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 
 # Significand bits, and the formats that have so many: what a result is most likely to have passed through.
-GRIDS = ((8, RESULT.format("bf16")), (11, RESULT_ON_THE_WAY.format("f16")), (16, ""), (20, ""))
+GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))
 MOST = 0.9  # of the results on a grid: then they were rounded to it
 SMALL = 2.0**-100
 
@@ -35,7 +35,7 @@ def coarse_grids(errors: Errors) -> Finding:
     partial = np.minimum(errors.magnitude, 3 * np.sqrt(errors.kappa * (np.square(errors.value) + errors.squares)))
     largest = _place(np.maximum(partial[chosen], np.abs(value)), bits)
     rounded = _rounded(value, bits)
-    for grid, name in GRIDS:
+    for grid, fmt in GRIDS:
         if grid >= bits:
             continue
         eligible = (_rounded(rounded, grid) != rounded) & (np.abs(got) >= SMALL)
@@ -45,8 +45,11 @@ def coarse_grids(errors: Errors) -> Finding:
         figures[f"on a grid of {grid} bits"] = count
         if count > threshold:
             evidence.append(Evidence(f"results on a grid of {grid} bits", count, threshold))
-            if name and count > MOST * np.count_nonzero(eligible) and not named:
-                named.append(Defect(name, f"{count} of {np.count_nonzero(eligible)} lie on a grid of {grid} bits"))
+            every = np.count_nonzero(eligible)
+            if fmt and count > MOST * every and not named:
+                was = np.count_nonzero((_rounded(value, grid) == got) & eligible) > MOST * every
+                name = (RESULT if was else ACCUMULATED).format(fmt)
+                named.append(Defect(name, f"{count} of {every} lie on a grid of {grid} bits"))
     return Finding(figures, tuple(evidence), tuple(named))
 
 

@@ -12,7 +12,7 @@ from convgrad.verify.judge.statistics.finding import LEVEL, Finding
 from convgrad.verify.verdict import Defect, Evidence
 
 SUSPECTS = 64
-FEW = 8  # elements, at most, that are called single
+FEW = 4  # elements, at most, that are called single, where no other comes near
 
 
 def size_threshold(elements: int, slack: float = 6.0) -> float:
@@ -57,8 +57,9 @@ def largest(errors: Errors) -> Finding:
         return Finding({"max": float(looked[worst])})
     evidence = Evidence("the largest error", float(looked[worst]), threshold, errors.place(at[worst]))
     single = int((looked > threshold).sum())
+    rest = float(np.partition(z, z.size - single - 1, axis=None)[z.size - single - 1]) if single < z.size else 0.0
     named: tuple[Defect, ...] = ()
-    if single <= min(FEW, judged // 64):
+    if single <= min(FEW, judged // 16) and rest < threshold / 2:
         ratio = abs(errors.error[at[worst]] / errors.value[at[worst]]) if errors.value[at[worst]] else np.inf
         named = (Defect(SINGLE, f"{single}, the worst {errors.place(at[worst])} by {ratio:.2g} of its value"),)
     return Finding({"max": float(looked[worst])}, (evidence,), named)
