@@ -35,9 +35,10 @@ GRAIN = 0.25  # of a term, from which on additions lose whole terms
 class Errors:
     """Canonical arrays, an entry per element; figures of elements that are not ``judged`` mean nothing.
 
-    ``error`` is got - value; of an output narrower than the accumulator it is the least error before the last rounding
-    that explains the result, mostly 0. ``doubt`` is how far all of them may be off together. ``variance`` is what it may have, ``z`` the error over its deviation. ``kappas``
-    are those of the sampled elements, ``kappa`` what counts for all.
+    ``plain`` is the value without the old one. ``error`` is got - value; of an output narrower than the accumulator it
+    is the least error before the last rounding that explains the result, mostly 0. ``doubt`` is how far all may be off
+    together, ``variance`` what an error may have, ``z`` the error over its deviation. ``kappas`` are those of the
+    sampled elements, ``kappa`` what counts for all.
     """
 
     problem: Problem
@@ -45,6 +46,7 @@ class Errors:
     accumulator: Format
     got: F64Array
     value: F64Array
+    plain: F64Array
     magnitude: F64Array
     squares: F64Array
     terms: F64Array
@@ -161,6 +163,7 @@ def errors_of(
         accumulator=accumulator,
         got=np.where(judged, actual, 0.0),
         value=value,
+        plain=value if old is None else value - np.nan_to_num(old.astype(np.float64)),
         magnitude=reference.magnitude,
         squares=squares,
         terms=terms,

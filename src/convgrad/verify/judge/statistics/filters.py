@@ -1,8 +1,9 @@
 """Matched filters: the errors that operands of fewer bits would cause, looked for in the errors there are.
 
 The error that operands rounded to a format cause is known exactly, element by element. What follows the value is taken
-out of it, and of the errors; then t = sum d / sqrt(sum d^2) of d = error x filter is self-normalised, and the coefficient
-is 1 where the operands were so rounded: it detects and names at once, even what is smaller than the errors beside it.
+out of it, and of the errors; then t = sum d / sqrt(sum d^2) of d = error x filter is self-normalised, and the
+coefficient is 1 where the operands were so rounded: it detects and names at once, even what is smaller than the errors
+beside it.
 """
 
 from __future__ import annotations
@@ -112,9 +113,8 @@ def _caused(errors: Errors, one: Filter) -> tuple[Any, F64Array]:
     geometry = problem.geometry
     chosen = np.flatnonzero(errors.alone)
     if not isinstance(geometry, Conv) or geometry.multiply_adds <= MULTIPLY_ADDS:
-        plain = replace(problem, accumulate=False)
-        both = [oracle.evaluate(plain, given).value.ravel()[chosen] for given in (rounded, errors.operands)]
-        return np.unravel_index(chosen, errors.value.shape), both[0] - both[1]
+        changed = oracle.evaluate(replace(problem, accumulate=False), rounded).value
+        return np.unravel_index(chosen, errors.value.shape), (changed - errors.plain).ravel()[chosen]
     count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(errors.terms.max()))), chosen.size)
     chosen = np.sort(np.random.default_rng(0).choice(chosen, count, replace=False))
     places = [tuple(int(i) for i in np.unravel_index(at, errors.value.shape)) for at in chosen]
