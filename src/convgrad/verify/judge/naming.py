@@ -11,7 +11,7 @@ from convgrad.formats import round_to
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ACCUMULATED, ADDITIONS_TRUNCATED, LAST_TRUNCATED
-from convgrad.verify.judge.partials import rounded_partials
+from convgrad.verify.judge.partials import TWO, rounded_partials
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect
 
@@ -26,14 +26,21 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     told = tuple(defect for finding in findings for defect in finding.named)
     rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
     partials = rounded_partials(errors) if rms else None
-    if told and not (partials and told[0].name.startswith(ACCUMULATED.format(""))):
-        return told[:1]  # few partial sums of a format lie on nearly its grid too
+    if told and not (partials and _partials_instead(told[0], partials)):
+        return told[:1]
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
     leaning = [one for finding in findings for one in finding.evidence if one.statistic == "bias of the errors"]
     if leaning and leaning[0].value < 0 and _all_lean(errors):
         return (Defect(ADDITIONS_TRUNCATED, f"t {leaning[0].value:.3g}"),)
     return (partials,) if partials else ()
+
+
+def _partials_instead(told: Defect, partials: Defect) -> bool:
+    """Tell whether results on a grid are few partial sums: of its format, or two of a coarser one."""
+    _, _, fmt = partials.name.rpartition(" ")
+    same = told.name == ACCUMULATED.format(fmt)
+    return same or (told.name.startswith(ACCUMULATED.format("")) and partials.detail == TWO)
 
 
 def last_truncated(errors: Errors) -> bool:

@@ -21,7 +21,8 @@ F64Array = NDArray[np.float64]
 MEAN_SQUARE = 0.17  # of a rounding over (v s)^2
 FEWEST = 64  # elements that a fit needs
 ROUNDS = 6
-RUNNING = "a running sum"
+RUNNING, TWO = "a running sum", "about 2 of them"
+FULL = 8.0  # alpha of some 20 partial sums: beyond, every addition was rounded
 CONSPIRING = 4.0  # kappa, from which on partial sums are not those of exchangeable terms
 
 
@@ -59,7 +60,7 @@ def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[flo
 def _words(alpha: float, beta: float) -> str:
     if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # alpha alone is a result that was rounded
         return _about((alpha + beta) / max(alpha, 1e-3))
-    if 0.6 < alpha < 60 and 0.25 < beta / alpha < 1.2:
+    if 0.6 < alpha < FULL and 0.25 < beta / alpha < 1.2:
         return RUNNING
     return ""
 
@@ -80,7 +81,7 @@ def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Fo
 
 
 # Estimates scatter by a factor of 2, more where there are many: words, not numbers.
-_SEEN: tuple[tuple[float, str], ...] = ((3.0, "about 2 of them"), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
+_SEEN: tuple[tuple[float, str], ...] = ((3.0, TWO), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
 
 
 def _about(number: float) -> str:
