@@ -38,11 +38,12 @@ def said_of(layer: Layer, got: Array, how: Declared | None = None) -> Verdict:
 # -- right results ----------------------------------------------------------------------------------------------
 
 
-@tiers("kind, at", list(KINDS), range(4), every=19)
+@tiers("kind, at", list(KINDS), range(4), every=31)
 def test_right_results_are_ok_in_any_order(kind: str, at: int) -> None:
     tally = Tally()
     for what, prepared in problems(7 + 50 * at + list(KINDS).index(kind), 1):
-        judge_all(what, prepared, at, tally)
+        if np.prod(prepared.problem.output_shape) <= 500:  # quick: the others are the campaign's
+            judge_all(what, prepared, at, tally)
     assert tally.alarms == []
 
 
@@ -201,7 +202,7 @@ def test_a_chain_of_exchangeable_terms_has_the_model_s_partial_sums() -> None:
 
 
 def test_blocks_have_the_partial_sums_of_their_chains_and_of_their_join() -> None:
-    """K chains of n/K joined by a chain: a = n / (3 K^2) + K/3, b = n / (2K) - n / (3 K^2) + K/6, but for small terms."""
+    """K chains of n/K joined by a chain: about a = n / (3 K^2) + K/3, b = n / (2K) - n / (3 K^2) + K/6."""
     n, parts = 10_000, 10
     chain, blocks, one = (tree(Declared(F32, None, b), np.array([float(n)])) for b in ((), (n // parts,) * parts, (n,)))
     assert one[0] == pytest.approx(chain[0])

@@ -11,7 +11,7 @@ from convgrad.formats import round_to
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ACCUMULATED, ADDITIONS_TRUNCATED, LAST_TRUNCATED
-from convgrad.verify.judge.partials import TWO, rounded_partials
+from convgrad.verify.judge.partials import TWO, far_above, rounded_partials
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect
 
@@ -26,7 +26,7 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     told = tuple(defect for finding in findings for defect in finding.named)
     rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
     partials = rounded_partials(errors) if rms else None
-    if told and not (partials and _partials_instead(told[0], partials)):
+    if told and not (partials and _partials_instead(told[0], partials, far_above(errors))):
         return told[:1]
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
@@ -36,11 +36,11 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     return (partials,) if partials else ()
 
 
-def _partials_instead(told: Defect, partials: Defect) -> bool:
-    """Tell whether results on a grid are few partial sums: of its format, or two of a coarser one."""
+def _partials_instead(told: Defect, partials: Defect, above: bool) -> bool:
+    """Tell whether results on a grid are few partial sums: of its format, or two large ones of a coarser one."""
     _, _, fmt = partials.name.rpartition(" ")
     same = told.name == ACCUMULATED.format(fmt)
-    return same or (told.name.startswith(ACCUMULATED.format("")) and partials.detail == TWO)
+    return same or (told.name.startswith(ACCUMULATED.format("")) and partials.detail == TWO and above)
 
 
 def last_truncated(errors: Errors) -> bool:

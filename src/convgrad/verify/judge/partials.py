@@ -33,10 +33,10 @@ def rounded_partials(errors: Errors) -> Defect | None:
         return None
     square = np.square(errors.got - errors.value)[chosen]
     if errors.narrow:
-        square = np.maximum(square - np.square(last_place(errors.got, errors.fmt)[chosen]) / 12, 0)
+        square = square - np.square(last_place(errors.got, errors.fmt)[chosen]) / 12  # of the last rounding
     of_total, of_spread = np.square(errors.value[chosen]), errors.spread[chosen]
     alpha, beta = _fit(square, of_total, of_spread)
-    above = bool(np.median(of_total / np.maximum(of_total + of_spread, 1e-300)) > 0.95)
+    above = far_above(errors)
     for fmt in (BF16, F16):
         if fmt.significand_bits < errors.accumulator.significand_bits:
             scale = MEAN_SQUARE * fmt.unit**2
@@ -44,6 +44,12 @@ def rounded_partials(errors: Errors) -> Defect | None:
             if words:
                 return Defect(PARTIALS.format(fmt), words)
     return None
+
+
+def far_above(errors: Errors) -> bool:
+    """Tell whether values are far above what their partial sums vary by, as those of positive data are."""
+    of_total, of_spread = np.square(errors.value[errors.alone]), errors.spread[errors.alone]
+    return bool(np.median(of_total / np.maximum(of_total + of_spread, 1e-300)) > 0.95)
 
 
 def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[float, float]:

@@ -83,7 +83,8 @@ def matched_filters(errors: Errors) -> Finding:
             found.append((residual, one, coefficient))
     if not found:
         return Finding(figures)
-    _, best, coefficient = min(found, key=lambda row: row[0])
+    least = min(row[0] for row in found)
+    _, best, coefficient = next(row for row in found if row[0] <= 1.02 * least)  # the first of those that differ little
     t = figures[f"t of {best.name}"]
     evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
     return Finding(figures, (evidence,), (Defect(best.name, f"coefficient {coefficient:.2f}, t {t:.3g}"),))

@@ -20,7 +20,7 @@ F64Array = NDArray[np.float64]
 
 # Significand bits, and the formats that have so many: what a result is most likely to have passed through.
 GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))
-MOST = 0.9  # of the results on a grid: then they were rounded to it
+MOST, ALL = 0.9, 0.99  # of the results on a grid
 SMALL = 2.0**-100
 
 
@@ -48,8 +48,9 @@ def coarse_grids(errors: Errors) -> Finding:
             every = np.count_nonzero(eligible)
             if fmt and count > MOST * every and not named:
                 was = np.count_nonzero((_rounded(value, grid) == got) & eligible) > MOST * every
-                name = (RESULT if was else ACCUMULATED).format(fmt)
-                named.append(Defect(name, f"{count} of {every} lie on a grid of {grid} bits"))
+                if was or count > ALL * every:  # of sums of two that were rounded to fewer bits, most are on it too
+                    name = (RESULT if was else ACCUMULATED).format(fmt)
+                    named.append(Defect(name, f"{count} of {every} lie on a grid of {grid} bits"))
     return Finding(figures, tuple(evidence), tuple(named))
 
 
