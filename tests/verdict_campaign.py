@@ -176,6 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tally, started = Tally(), time.monotonic()
     for number, (what, prepared) in enumerate(problems(options.seed, options.problems, options.line)):
         judge_all(what, prepared, 1000 * options.seed + number, tally)
+        if number % 50 == 49:
+            print(f"{number + 1} problems: {tally}", flush=True)
     print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
     return 1 if sum(tally.outcomes.values()) - tally.outcomes[OK] > tally.results / 10_000 else 0
 
