@@ -165,7 +165,7 @@ DEFECTS: Mapping[str, tuple[Callable[[Layer], Array | None], str]] = {
     "tf32 operands, truncated": (operands(TF32, True), "operands truncated to tf32"),
     "bf16 operands": (operands(BF16, False), "operands rounded to bf16"),
     "bf16 operands, truncated": (operands(BF16, True), "operands truncated to bf16"),
-    "f16 operands": (operands(F16, False), "operands rounded to f16"),
+    "f16 operands": (operands(F16, False), "operands rounded to tf32"),  # the same but for range
     "result to bf16": (result(BF16), "result rounded to bf16"),
     "result to f16": (result(F16), "result rounded to f16"),
     "additions truncated": (lambda layer: chain(layer, cut), "additions truncated"),

@@ -84,10 +84,11 @@ def matched_filters(errors: Errors) -> Finding:
     if not found:
         return Finding(figures)
     least = min(row[0] for row in found)
-    _, best, coefficient = next(row for row in found if row[0] <= 1.02 * least)  # the first of those that differ little
+    (_, best, coefficient), *others = [row for row in found if row[0] <= 1.02 * least]  # on these operands the same
     t = figures[f"t of {best.name}"]
     evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
-    return Finding(figures, (evidence,), (Defect(best.name, f"coefficient {coefficient:.2f}, t {t:.3g}"),))
+    alike = "".join(f", as well as {other.name}" for _, other, _ in others)
+    return Finding(figures, (evidence,), (Defect(best.name, f"coefficient {coefficient:.2f}, t {t:.3g}{alike}"),))
 
 
 def _possible(errors: Errors, one: Filter) -> bool:
