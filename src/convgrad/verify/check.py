@@ -99,10 +99,11 @@ def verdict_on(
     if bounded.outcome == WRONG and bounded.mask is not None:
         beyond = bounded.mask.transpose(problem.output_order)
         diagnosis = diagnose(got, beyond, reference, problem, operands, old)
-        return replace(bounded, where=diagnosis.where, found=diagnosis.found)
+        found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # its arithmetic, then
+        return replace(bounded, where=diagnosis.where, found=found)
     if bounded.outcome != OK or not bounded.elements:
         return bounded
-    judged = judge(got, reference, problem, operands, how)
+    judged = judge(got, reference, problem, operands, how, old)
     outcome = DEGRADED if judged.evidence else UNDECIDED if judged.reason else OK
     return replace(
         bounded,

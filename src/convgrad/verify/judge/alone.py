@@ -1,0 +1,23 @@
+"""Which elements count: of those whose errors are the same by nature, one.
+
+Where an operand is all ones, output channels are copies of each other and err alike; a mirrored channel, or one scaled
+by a power of two, does the same. Their exact sums have the same significand.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def alone(values: NDArray[np.float64], judged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return a mask of the judged elements that keeps one of each set of equal significands.
+
+    >>> alone(np.array([3.0, -6.0, 5.0, 3.0]), np.array([False, True, True, True])).tolist()
+    [False, True, True, False]
+    """
+    places = np.flatnonzero(judged)
+    first = np.unique(np.frexp(np.abs(values.ravel()[places]))[0], return_index=True)[1]
+    mask = np.zeros(values.size, np.bool_)
+    mask[places[first]] = True
+    return mask.reshape(values.shape)

@@ -1,0 +1,81 @@
+"""Kappa: how much larger an order's partial sums may be than those of terms in exchangeable order.
+
+Data has structure, and orders follow the same axes: where the first half of the images pushes up and the second half
+down, a chain over the images climbs far above what its terms would reach in random order. For the terms of an element,
+kappa is the largest sum of squared partial sums over chains along every order of its axes, from either end, in 2 and
+in 8 parts and in 8 and 16 interleaved lanes, over what exchangeable terms would have. It is 1 to 2 on ordinary data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.judge.model import partial_sums
+
+F64Array = NDArray[np.float64]
+
+PARTS, LANES = (2, 8), (8, 16)
+AT_ONCE = 2**20  # terms, so that what is computed of them stays in a cache or near it
+PERMUTED = 3  # axes up to which all permutations are tried; of more, those that take one axis innermost or outermost
+
+
+def conspiracies(products: F64Array) -> F64Array:
+    """Return kappa of each element, of products [element, axes...]; at least 1.
+
+    >>> halves = np.repeat([1.0, -1.0], 100).reshape(1, 2, 100)
+    >>> float(conspiracies(halves)[0].round(1))
+    101.0
+    """
+    count = max(1, AT_ONCE // max(1, prod(products.shape[1:])))
+    rows = [_of(products[first : first + count]) for first in range(0, len(products), count)]
+    return np.concatenate(rows)
+
+
+def _of(products: F64Array) -> F64Array:
+    flat = products.reshape(len(products), -1)
+    total, squares, live = flat.sum(1), np.square(flat).sum(1), np.maximum(np.count_nonzero(flat, axis=1), 1)
+    spread = np.maximum(squares - np.square(total) / live, 0)
+    exchangeable = partial_sums((live + 1) * (2 * live + 1) / (6 * live), (live + 1) / 6, total, spread)
+    most = np.array([_energy(rows) for rows in _orders(products)]).max(0)
+    kappa: F64Array = np.maximum(1.0, most / np.where(exchangeable > 0, exchangeable, 1.0))
+    return kappa
+
+
+def _orders(products: F64Array) -> Iterator[F64Array]:
+    """Yield the products of each element in every order of their axes, as rows."""
+    squeezed = products.reshape(len(products), *(extent for extent in products.shape[1:] if extent > 1))
+    axes = range(1, squeezed.ndim)
+    if len(axes) <= PERMUTED:
+        orders = set(permutations(axes))
+    else:
+        others = [(axis, tuple(other for other in axes if other != axis)) for axis in axes]
+        orders = {order for axis, rest in others for order in ((axis, *rest), (*rest, axis))}
+    for order in sorted(orders):
+        yield squeezed.transpose(0, *order).reshape(len(products), -1)
+
+
+def _energy(rows: F64Array) -> F64Array:
+    """Return the largest sum of squared partial sums over chains in this order; products that are 0 add nothing."""
+    live = rows != 0
+    sums = np.cumsum(rows, 1)
+    most = np.maximum(_squares(sums, live), _squares(sums[:, -1:] - sums + rows, live))
+    for parts in PARTS:
+        cuts = np.linspace(0, rows.shape[1], parts + 1).astype(int)
+        before = np.where(cuts[:-1] > 0, sums[:, cuts[:-1] - 1], 0.0)
+        most = np.maximum(most, _squares(sums - np.repeat(before, np.diff(cuts), axis=1), live))
+    for lanes in LANES:
+        if rows.shape[1] >= 4 * lanes:
+            length = rows.shape[1] // lanes * lanes  # what is left over changes nothing much
+            own = np.cumsum(rows[:, :length].reshape(len(rows), -1, lanes), 1).reshape(len(rows), -1)
+            most = np.maximum(most, _squares(own, live[:, :length]))
+    return most
+
+
+def _squares(sums: F64Array, live: NDArray[np.bool_]) -> F64Array:
+    total: F64Array = np.einsum("ij,ij,ij->i", sums, sums, live.astype(np.float64))
+    return total

@@ -1,0 +1,227 @@
+"""The errors of a result beside what the declared arithmetic may show: all that the statistics know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import Format
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.order import last_additions
+from convgrad.spec.problem import Problem
+from convgrad.verify.declared import Declared
+from convgrad.verify.judge.alone import alone
+from convgrad.verify.judge.conspire import conspiracies
+from convgrad.verify.judge.lost import Curve, curve
+from convgrad.verify.judge.model import ROUNDING, cell, last_place, partial_sums, tree
+from convgrad.verify.judge.sample import Sample, sampled, take
+from convgrad.verify.reference import Reference
+from convgrad.verify.terms import Index
+
+Array = NDArray[Any]
+F64Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+LOST = 1.5  # the curve is a sample's: so much of it may be an error's deviation, twice of it a bias
+GRAIN = 0.25  # of a term, from which on additions lose whole terms
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """Canonical arrays, an entry per element; figures of elements that are not ``judged`` mean nothing.
+
+    ``plain`` is the value without the old one. ``error`` is got - value; of an output narrower than the accumulator it
+    is the least error before the last rounding that explains the result, mostly 0. ``doubt`` is how far all may be off
+    together, ``variance`` what an error may have, ``z`` the error over its deviation. ``kappas`` are those of the
+    sampled elements, ``kappa`` what counts for all.
+    """
+
+    problem: Problem
+    operands: Sequence[Array]
+    accumulator: Format
+    got: F64Array
+    value: F64Array
+    plain: F64Array
+    magnitude: F64Array
+    squares: F64Array
+    terms: F64Array
+    doubt: F64Array
+    judged: Mask
+    error: F64Array
+    variance: F64Array
+    sample: Sample
+    kappas: F64Array
+    kappa: float
+    curve: Curve
+
+    @property
+    def fmt(self) -> Format:
+        """The result's format."""
+        return self.problem.output_format
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the result was rounded from a wider accumulator."""
+        return self.fmt.significand_bits < self.accumulator.significand_bits
+
+    @cached_property
+    def deviation(self) -> F64Array:
+        """The square root of the variance."""
+        return np.sqrt(self.variance)
+
+    @cached_property
+    def z(self) -> F64Array:
+        """The errors in deviations; 0 where nothing is judged."""
+        return np.where(self.judged, self.error / self.deviation, 0.0)
+
+    @cached_property
+    def alone(self) -> Mask:
+        """The judged elements without copies."""
+        return alone(self.value, self.judged)
+
+    @property
+    def spread(self) -> F64Array:
+        """Q - S^2/n, what the partial sums of many parts vary by."""
+        return np.maximum(self.squares - np.square(self.value) / self.terms, 0)
+
+    @cached_property
+    def observed(self) -> float:
+        """The variance of the errors about their mean towards the value, over the model's."""
+        towards = (self.z * np.sign(self.value))[self.alone]
+        return max(float(towards.var()), 1e-30) if towards.size else 1.0
+
+    @cached_property
+    def allowance(self) -> F64Array:
+        """The bias, in deviations, that nearest rounding may have: the curve, and for flat densities V / rms(p)."""
+        observed = self.observed * self.variance
+        lost = 2 * self.curve.of(2 * np.sqrt(12 * observed / self.terms), self.magnitude, self.terms)
+        flat = 2 * observed / rms_term(self.squares, self.terms)
+        allowed: F64Array = (np.maximum(lost, flat) + self.doubt) / self.deviation
+        return allowed
+
+    def only(self, mask: Mask) -> Errors:
+        """Return the same with fewer elements judged."""
+        return replace(self, judged=self.judged & mask)
+
+    def own_share(self, at: Sequence[Index]) -> F64Array:
+        """Return by how much the variance of elements rises by their own kappa: the second look at suspects."""
+        return np.maximum(conspiracies(take(self.problem, self.operands, at).products) / self.kappa, 1.0)
+
+    def place(self, index: Index) -> str:
+        """Return an element's place in the caller's layout, in words."""
+        return f"element {from_canonical(index, self.problem.layouts[-1])}"
+
+
+def rms_term(squares: F64Array, terms: F64Array) -> F64Array:
+    """Return the root of the mean square of an element's products."""
+    size: F64Array = np.sqrt(np.maximum(squares / terms, np.finfo(np.float64).tiny))
+    return size
+
+
+def errors_of(
+    got: Array,
+    reference: Reference,
+    problem: Problem,
+    operands: Sequence[Array],
+    declared: Declared,
+    old: Array | None,
+) -> Errors | None:
+    """Return the errors of a canonical result; None where all are exact, not finite, or sums of zeros."""
+    accumulator = declared.accumulation
+    actual = got.astype(np.float64)
+    exact = reference.integral & (reference.magnitude <= 2.0**accumulator.significand_bits)
+    judged = np.isfinite(actual) & np.isfinite(reference.value) & (reference.magnitude > 0) & ~exact
+    if not judged.any():
+        return None
+    value = np.where(judged, reference.value, 0.0)
+    squares = np.where(judged, reference.squares, 0.0)
+    terms = np.maximum(reference.nonzero, 1).astype(np.float64)
+    sample = take(problem, operands, sampled(judged, reference.terms))
+    products = sample.products
+    kappas = conspiracies(products)
+    kappa = max(1.0, float(kappas.mean() + 2 * kappas.std() / np.sqrt(kappas.size)))
+    added = _added(problem, operands, old, value)
+    first = _variance(value, squares, terms, kappa, declared, problem, added)
+    grid = np.sqrt(12 * first / terms)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        grids = (grid * terms / reference.magnitude)[judged]
+    losses = curve(products, float(grids.min()), float(grids.max()))
+    stagnation = np.where(squares > 0, first * terms / np.maximum(squares, np.finfo(np.float64).tiny), 0.0)
+    variance = first * (1 + stagnation) + np.square(LOST * losses.of(grid, reference.magnitude, terms))
+    variance += terms * accumulator.tiny**2 / 12 + np.square(reference.error)
+    wide = problem.output_format.significand_bits >= accumulator.significand_bits
+    if wide:
+        variance += np.square(last_place(value, problem.output_format)) / 12
+    return Errors(
+        problem=problem,
+        operands=operands,
+        accumulator=accumulator,
+        got=np.where(judged, actual, 0.0),
+        value=value,
+        plain=value if old is None else value - np.nan_to_num(old.astype(np.float64)),
+        magnitude=reference.magnitude,
+        squares=squares,
+        terms=terms,
+        doubt=reference.error + _common(added, value, accumulator),
+        judged=judged,
+        error=np.where(judged, actual - value if wide else _implied(actual, value, problem.output_format), 0.0),
+        variance=np.maximum(variance, np.finfo(np.float64).tiny),
+        sample=sample,
+        kappas=kappas,
+        kappa=kappa,
+        curve=losses,
+    )
+
+
+def grain(errors: Errors) -> F64Array:
+    """Return the last place of each sum, as a share of its terms: from ``GRAIN`` on additions lose whole terms."""
+    size = np.sqrt(np.square(errors.value) + errors.squares)
+    share: F64Array = errors.accumulator.unit * size / rms_term(errors.squares, errors.terms)
+    return np.where(errors.judged, share, 0.0)
+
+
+def _variance(
+    value: F64Array,
+    squares: F64Array,
+    terms: F64Array,
+    kappa: float,
+    declared: Declared,
+    problem: Problem,
+    added: F64Array | float,
+) -> F64Array:
+    """Return V of the model. What is added, bias and old value, may come first where no order is declared."""
+    a, b = tree(declared, terms)
+    total = np.maximum(np.abs(value), np.abs(value - added))
+    energy = kappa * partial_sums(a, b, total, np.maximum(squares - np.square(value) / terms, 0)) + squares
+    last = last_additions(problem)
+    if last:
+        any_order = declared.height is None and not declared.blocks
+        energy = energy + last * np.square(value) + (terms * np.square(added) if any_order else 0.0)
+    variance: F64Array = ROUNDING * declared.accumulation.unit**2 * energy
+    return variance
+
+
+def _added(problem: Problem, operands: Sequence[Array], old: Array | None, value: F64Array) -> F64Array | float:
+    added: F64Array | float = 0.0
+    if "bias" in problem.operands:
+        bias = np.nan_to_num(operands[problem.operands.index("bias")].astype(np.float64))
+        added = bias.reshape(1, -1, *[1] * (value.ndim - 2))
+    return added if old is None else added + np.nan_to_num(old.astype(np.float64))
+
+
+def _common(added: F64Array | float, value: F64Array, accumulator: Format) -> F64Array:
+    """Return what one addition of a bias loses: the same at all elements of a channel whose sums have the same grid."""
+    grid = last_place(value, accumulator)
+    lost: F64Array = np.abs(np.rint(added / grid) * grid - added)
+    return lost
+
+
+def _implied(actual: F64Array, value: F64Array, fmt: Format) -> F64Array:
+    low, high = cell(actual, fmt)
+    implied: F64Array = np.where(value < low, low - value, np.where(value > high, high - value, 0.0))
+    return implied

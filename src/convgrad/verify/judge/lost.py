@@ -1,0 +1,67 @@
+"""What nearest rounding loses: the bias of long sums of terms that are small beside them.
+
+A sum lies on its own grid, of spacing g, so adding p to it rounds p to that grid. Terms of many g lose nothing in the
+mean. Of those of less than a few g the density is not even near 0, so more is lost than won: errors of mean 0 are a
+model that right results leave, at 200,000 positive terms by one standard deviation, on heavy tails by sixteen. The
+curve is measured: of the sampled elements' products, sum of round(p to g) - p over |p| < 4 g, as a share of A = sum|p|
+and signed towards the sum, by g in units of the mean |p|.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.judge.conspire import AT_ONCE
+
+F64Array = NDArray[np.float64]
+
+REACH = 4.0  # grids, beyond which a term loses nothing in the mean
+OCTAVES = (-24, 8)  # of g over the mean term; below is nothing, above nothing but stagnation
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The share of A that additions on a grid may lose, at most: mean and two standard errors, monotone in the grid."""
+
+    octaves: F64Array
+    shares: F64Array
+
+    def of(self, grid: F64Array, magnitude: F64Array, terms: F64Array) -> F64Array:
+        """Return what is lost on grids of this spacing by sums of this magnitude and number of terms."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            octave = np.nan_to_num(np.log2(grid * terms / magnitude), nan=OCTAVES[0], neginf=OCTAVES[0])
+        lost: F64Array = magnitude * np.interp(octave, self.octaves, self.shares)
+        return lost
+
+
+def curve(products: F64Array, lowest: float, highest: float) -> Curve:
+    """Return the curve of sampled products [element, axes...], over the grids asked for, in units of the mean term."""
+    low, high = (int(np.clip(np.floor(np.log2(max(end, 2.0**-40))), *OCTAVES)) for end in (lowest, highest))
+    octaves = np.arange(max(low - 2, OCTAVES[0]), min(high + 2, OCTAVES[1]) + 1)
+    flat = products.reshape(len(products), -1)
+    count = max(1, AT_ONCE // max(1, flat.shape[1]))
+    rows = np.concatenate([_rows(flat[first : first + count], octaves) for first in range(0, len(flat), count)])
+    shares = np.abs(rows.mean(0)) + 2 * rows.std(0) / np.sqrt(len(rows))
+    return Curve(octaves.astype(np.float64), np.maximum.accumulate(shares))
+
+
+def _rows(flat: F64Array, octaves: NDArray[np.int64]) -> F64Array:
+    magnitude = np.abs(flat).sum(1)
+    live = np.maximum(np.count_nonzero(flat, axis=1), 1)
+    unit = np.where(magnitude > 0, magnitude / live, 1.0)
+    share = np.sign(flat.sum(1)) * unit / np.where(magnitude > 0, magnitude, 1.0)
+    rows = np.zeros((len(flat), octaves.size))
+    for at, octave in enumerate(octaves):
+        steps = flat * (2.0 ** -float(octave) / unit)[:, None]
+        near = np.abs(steps) < REACH
+        row, column = np.nonzero(near) if near.mean() < 0.1 else (None, None)
+        if row is None:
+            rows[:, at] = np.where(near, np.rint(steps) - steps, 0.0).sum(1)
+        else:
+            few = steps[row, column]
+            rows[:, at] = np.bincount(row, np.rint(few) - few, len(flat))
+        rows[:, at] *= share * 2.0 ** float(octave)
+    return rows

@@ -1,0 +1,96 @@
+"""How large the errors of a sum are: their variance, of two numbers a and b of its tree and two of its terms.
+
+A sum is a tree. Its node v holds a partial sum s_v and rounds it, by at most u s_v, so that the error of the whole is
+about the sum of these roundings. Taken as independent, with mean 0 and mean square c u^2 s_v^2, their variance is
+c u^2 sum s_v^2. Where terms stand in exchangeable order, a node over k of the n terms holds in the mean
+
+    E s_v^2 = (k/n)^2 S^2 + k (n - k) / (n (n - 1)) (Q - S^2/n)
+
+with S the sum of the products and Q that of their squares, so that any tree is two numbers, a = sum of (k/n)^2 over its
+nodes and b = sum of k (n - k) / (n (n - 1)):
+
+    V = c u^2 (a S^2 + b (Q - S^2/n) + Q)
+
+with the last Q for products that are rounded too.
+
+| order                  | a                                     | b                                     |
+|------------------------|---------------------------------------|---------------------------------------|
+| any: one chain is most | (n + 1) (2n + 1) / (6n)               | (n + 1) / 6                           |
+| of height h            | h                                     | h                                     |
+| blocks                 | its chains' and the joining chain's   | its chains' and the joining chain's   |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import Format
+from convgrad.verify.declared import Declared
+
+F64Array = NDArray[np.float64]
+
+# The mean square of a rounding over (u s)^2: 1/3 averaged over a binade, 0.154 where sums are log-uniform and larger
+# ones weigh more, 0.143 to 0.2 where a sum grows linearly.
+ROUNDING = 0.2
+
+
+def tree(declared: Declared, terms: F64Array) -> tuple[Any, Any]:
+    """Return a and b of the declared order, for elements of so many terms; never more than one chain's.
+
+    >>> from convgrad.formats import F32
+    >>> tree(Declared(F32), np.array([1.0, 2.0]))
+    (array([1.  , 1.25]), array([0.33333333, 0.5       ]))
+    """
+    a, b = (terms + 1) * (2 * terms + 1) / (6 * terms), (terms + 1) / 6
+    if declared.height is not None:
+        return np.minimum(a, declared.height), np.minimum(b, declared.height)
+    if declared.blocks:
+        most_a, most_b = _blocks(np.array(declared.blocks, np.float64))
+        return np.minimum(a, most_a), np.minimum(b, most_b)
+    return a, b
+
+
+def _blocks(sizes: F64Array) -> tuple[float, float]:
+    """Return a and b of chains of these sizes, joined one after the other: of k = 1 .. size each, then of each join."""
+    total = sizes.sum()
+    squares = (sizes * (sizes + 1) * (2 * sizes + 1) / 6).sum() / total**2
+    shares = (sizes * (sizes + 1) / 2).sum() / total
+    joined = np.cumsum(sizes)[1:] / total
+    a = squares + (joined**2).sum()
+    return float(a), float(shares - squares + (joined * (1 - joined)).sum()) + 1.0
+
+
+def partial_sums(a: Any, b: Any, total: F64Array, spread: F64Array) -> F64Array:
+    """Return what the squares of all partial sums add up to, of exchangeable terms: ``spread`` is Q - S^2/n."""
+    energy: F64Array = a * np.square(total) + b * spread
+    return energy
+
+
+def last_place(values: F64Array, fmt: Format) -> F64Array:
+    """Return the distance of neighbours in a format, at values that need not be of it.
+
+    >>> from convgrad.formats import BF16, F16
+    >>> last_place(np.array([1.0, 1.99, -2.0]), BF16).tolist(), float(last_place(np.array([0.0]), F16)[0]) == F16.tiny
+    ([0.0078125, 0.0078125, 0.015625], True)
+    """
+    exponent = np.frexp(values)[1]
+    lowest = fmt.min_exponent - fmt.significand_bits + 1
+    place: F64Array = np.ldexp(1.0, np.where(values == 0, lowest, np.maximum(exponent - fmt.significand_bits, lowest)))
+    return place
+
+
+def cell(values: F64Array, fmt: Format) -> tuple[F64Array, F64Array]:
+    """Return the ends of the interval of numbers that round to these values of a format.
+
+    >>> from convgrad.formats import BF16
+    >>> [end.tolist() for end in cell(np.array([1.0, -1.0]), BF16)]
+    [[0.998046875, -1.00390625], [1.00390625, -0.998046875]]
+    """
+    above = last_place(values, fmt) / 2
+    below = last_place(np.nextafter(np.abs(values), 0), fmt) / 2  # half as far under a power of two
+    outward, inward = np.abs(values) + above, np.abs(values) - below
+    positive = values >= 0
+    return np.where(positive, inward, -outward), np.where(positive, outward, -inward)

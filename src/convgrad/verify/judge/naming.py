@@ -1,0 +1,63 @@
+"""What the alarms together are called: the strongest explanation first, and none where it is another's consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import round_to
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.model import last_place
+from convgrad.verify.judge.names import ACCUMULATED, ADDITIONS_TRUNCATED, LAST_TRUNCATED
+from convgrad.verify.judge.partials import TWO, far_above, rounded_partials
+from convgrad.verify.judge.statistics.finding import Finding
+from convgrad.verify.verdict import Defect
+
+F64Array = NDArray[np.float64]
+
+MOST = 0.9  # of the results that a last rounding towards 0 changes
+LEANING = 0.8  # of the errors, where all additions are truncated
+
+
+def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
+    """Return the defect that alarms tell: of the operands, the result, single elements, a group, or partial sums."""
+    told = tuple(defect for finding in findings for defect in finding.named)
+    rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
+    partials = rounded_partials(errors) if rms else None
+    if told and not (partials and _partials_instead(told[0], partials, far_above(errors))):
+        return told[:1]
+    if last_truncated(errors):
+        return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
+    leaning = [one for finding in findings for one in finding.evidence if one.statistic == "bias of the errors"]
+    if leaning and leaning[0].value < 0 and _all_lean(errors):
+        return (Defect(ADDITIONS_TRUNCATED, f"t {leaning[0].value:.3g}"),)
+    return (partials,) if partials else ()
+
+
+def _partials_instead(told: Defect, partials: Defect, above: bool) -> bool:
+    """Tell whether results on a grid are few partial sums: of its format, or two large ones of a coarser one."""
+    _, _, fmt = partials.name.rpartition(" ")
+    same = told.name == ACCUMULATED.format(fmt)
+    return same or (told.name.startswith(ACCUMULATED.format("")) and partials.detail == TWO and above)
+
+
+def last_truncated(errors: Errors) -> bool:
+    """Tell whether results are the exact values truncated, where that is not the nearest."""
+    value, got = errors.value[errors.alone], errors.got[errors.alone]
+    nearest = round_to(value, errors.fmt)
+    truncated = np.where(np.abs(nearest) > np.abs(value), _towards_zero(nearest, errors), nearest)
+    differ = truncated != nearest
+    return bool(differ.sum() >= 8 and (got == truncated)[differ].mean() > MOST)
+
+
+def _towards_zero(values: F64Array, errors: Errors) -> F64Array:
+    inward: F64Array = values - np.sign(values) * last_place(np.nextafter(values, 0), errors.fmt)
+    return inward
+
+
+def _all_lean(errors: Errors) -> bool:
+    """Tell whether errors lean by their own size: those of truncated additions have hardly another sign."""
+    towards = (errors.z * np.sign(errors.value))[errors.alone]
+    return bool(towards.mean() < 0 and np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards))

@@ -1,0 +1,94 @@
+"""Partial sums that were rounded: to which format, about how many, once each or as a running sum.
+
+K partial sums of n/K terms, each rounded once to a format of unit roundoff v, err by 0.17 v^2 (alpha S^2 + beta (Q -
+S^2/n)) in mean square with alpha = 1/K and beta = 1 - 1/K; alpha and beta are fitted to the squares of all errors. A
+running sum of them is rounded K times at up to the whole sum: alpha is about 1/2 + K/3.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import BF16, F16, F64, Format
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.model import last_place
+from convgrad.verify.judge.names import PARTIALS
+from convgrad.verify.verdict import Defect
+
+F64Array = NDArray[np.float64]
+
+MEAN_SQUARE = 0.17  # of a rounding over (v s)^2
+FEWEST = 64  # elements that a fit needs
+ROUNDS = 6
+RUNNING, TWO = "a running sum", "about 2 of them"
+FULL = 8.0  # alpha of some 20 partial sums: beyond, every addition was rounded
+CONSPIRING = 4.0  # kappa, from which on partial sums are not those of exchangeable terms
+
+
+def rounded_partials(errors: Errors) -> Defect | None:
+    """Return what was done to partial sums, where the errors tell it."""
+    chosen = errors.alone
+    if np.count_nonzero(chosen) < FEWEST or errors.kappa > CONSPIRING:
+        return None
+    square = np.square(errors.got - errors.value)[chosen]
+    if errors.narrow:
+        square = square - np.square(last_place(errors.got, errors.fmt)[chosen]) / 12  # of the last rounding
+    of_total, of_spread = np.square(errors.value[chosen]), errors.spread[chosen]
+    alpha, beta = _fit(square, of_total, of_spread)
+    above = far_above(errors)
+    for fmt in (BF16, F16):
+        if fmt.significand_bits < errors.accumulator.significand_bits:
+            scale = MEAN_SQUARE * fmt.unit**2
+            words = _once_of_large(errors, square, of_total, fmt) if above else _words(alpha / scale, beta / scale)
+            if words:
+                return Defect(PARTIALS.format(fmt), words)
+    return None
+
+
+def far_above(errors: Errors) -> bool:
+    """Tell whether values are far above what their partial sums vary by, as those of positive data are."""
+    of_total, of_spread = np.square(errors.value[errors.alone]), errors.spread[errors.alone]
+    return bool(np.median(of_total / np.maximum(of_total + of_spread, 1e-300)) > 0.95)
+
+
+def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[float, float]:
+    """Return alpha and beta in units of the squares, by least squares weighted with the variance they tell."""
+    weight, fitted = np.ones_like(square), np.zeros(2)
+    for _ in range(ROUNDS):
+        columns = np.stack([of_total, of_spread], 1) * weight[:, None]
+        fitted = np.maximum(np.linalg.lstsq(columns, square * weight, rcond=None)[0], 0)
+        told = fitted[0] * of_total + fitted[1] * of_spread
+        weight = 1 / np.maximum(told, max(1e-3 * float(told.mean()), 1e-300))
+    return float(fitted[0]), float(fitted[1])
+
+
+def _words(alpha: float, beta: float) -> str:
+    if abs(alpha + beta - 1) < 0.3 and beta > 0.2:  # alpha alone is a result that was rounded
+        return _about((alpha + beta) / max(alpha, 1e-3))
+    if 0.6 < alpha < FULL and 0.25 < beta / alpha < 1.2:
+        return RUNNING
+    return ""
+
+
+def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Format) -> str:
+    """Return how many there are where values are far above their spread, so that only alpha is seen.
+
+    K sums in p bits have alpha 4^-p / K, and their total has p + log2 K bits: both together tell p.
+    """
+    alpha = float(square.mean() / of_total.mean()) / MEAN_SQUARE
+    if errors.narrow or alpha <= 0:
+        return ""
+    significand = np.abs(np.frexp(errors.got[errors.alone])[0]) * 2.0**F64.significand_bits
+    whole = significand.astype(np.int64)
+    used = F64.significand_bits - np.log2((whole & -whole).astype(np.float64))
+    bits, number = -np.log2(alpha) - float(np.median(used)), 4.0**-fmt.significand_bits / alpha
+    return _about(number) if abs(bits - fmt.significand_bits) < 1.5 and number > 1.3 else ""
+
+
+# Estimates scatter by a factor of 2, more where there are many: words, not numbers.
+_SEEN: tuple[tuple[float, str], ...] = ((3.0, TWO), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
+
+
+def _about(number: float) -> str:
+    return next((words for most, words in _SEEN if number < most), "tens of them")

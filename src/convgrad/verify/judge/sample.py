@@ -1,0 +1,54 @@
+"""The sample: some elements' own terms, from which is learned what their values and squares alone do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.problem import Problem
+from convgrad.verify.terms import Index, terms_of
+
+F64Array = NDArray[np.float64]
+
+ELEMENTS, FEWEST = 48, 8
+TERMS = 2**24  # of all the sampled elements
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The terms of some elements, ``x`` and ``y`` of shape [element, summed beside, spatial...].
+
+    Elements at a border have fewer terms: the arrays end in zeros there, and a product that is 0 takes part in nothing.
+    """
+
+    at: tuple[Index, ...]
+    x: F64Array
+    y: F64Array
+
+    @property
+    def products(self) -> F64Array:
+        """The products, 0 where an operand is not finite."""
+        return np.nan_to_num(self.x * self.y, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def take(problem: Problem, operands: Sequence[NDArray[Any]], at: Sequence[Index]) -> Sample:
+    """Return the terms of the elements at these indices."""
+    terms = [terms_of(problem, operands, index) for index in at]
+    shape = np.maximum(np.max([one.x.shape for one in terms], axis=0), 1)
+    x, y = np.zeros((2, len(terms), *shape))
+    for row, one in enumerate(terms):
+        box = (row, *(slice(extent) for extent in one.x.shape))
+        x[box], y[box] = one.x, one.y
+    return Sample(tuple(at), x, y)
+
+
+def sampled(judged: NDArray[np.bool_], terms: NDArray[np.int64]) -> list[Index]:
+    """Return the indices of a sample of the elements that are judged: always the same ones."""
+    candidates = np.flatnonzero(judged)
+    count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(terms.max(initial=1)))), candidates.size)
+    chosen = np.random.default_rng(0).choice(candidates, count, replace=False)
+    return [tuple(int(i) for i in np.unravel_index(at, judged.shape)) for at in chosen]

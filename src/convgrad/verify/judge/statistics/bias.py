@@ -1,0 +1,41 @@
+"""Errors that lean: towards or away from the value, in all elements or in those of large values.
+
+t = sum d / sqrt(sum d^2), whose tail is below 2 exp(-t^2/2) for symmetric independent errors of any scales: no order
+has to be known. What nearest rounding itself may lose is taken off first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.statistics.finding import Finding
+from convgrad.verify.verdict import Evidence
+
+THRESHOLD = 5.5  # 2 exp(-t^2/2) = 5e-7
+FEWEST = 16
+
+
+def bias(errors: Errors) -> Finding:
+    """Return t of z sign(S): below 0 where results are too small."""
+    return _leaning(errors, np.sign(errors.value), "bias", "towards 0", "away from 0")
+
+
+def slope(errors: Errors) -> Finding:
+    """Return t of z S / deviation: of errors that grow with the value, as a wrong scale's do."""
+    return _leaning(errors, errors.value / errors.deviation, "slope", "towards 0, by the value", "by the value")
+
+
+def _leaning(errors: Errors, weight: NDArray[np.float64], name: str, below: str, above: str) -> Finding:
+    chosen = errors.alone
+    if np.count_nonzero(chosen) < FEWEST:
+        return Finding()
+    leaning, weights = (errors.z * weight)[chosen], np.abs(weight[chosen])
+    length = float(np.sqrt(np.square(leaning).sum()))
+    total, allowed = float(leaning.sum()), float((errors.allowance[chosen] * weights).sum())
+    t = float(np.sign(total)) * max(abs(total) - allowed, 0.0) / length if length else 0.0
+    evidence = (
+        (Evidence(f"{name} of the errors", t, THRESHOLD, below if t < 0 else above),) if abs(t) > THRESHOLD else ()
+    )
+    return Finding({name: t}, evidence)

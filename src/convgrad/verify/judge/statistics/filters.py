@@ -1,0 +1,149 @@
+"""Matched filters: the errors that operands of fewer bits would cause, looked for in the errors there are.
+
+The error that operands rounded to a format cause is known exactly, element by element. What follows the value is taken
+out of it, and of the errors; then t = sum d / sqrt(sum d^2) of d = error x filter is self-normalised, and the
+coefficient is 1 where the operands were so rounded: it detects and names at once, even what is smaller than the errors
+beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import BF16, F16, F32, TF32, Format
+from convgrad.spec import oracle
+from convgrad.spec.geometry import Conv
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.names import OPERANDS_ROUNDED, OPERANDS_TRUNCATED
+from convgrad.verify.judge.sample import take
+from convgrad.verify.judge.statistics.finding import Finding
+from convgrad.verify.verdict import Defect, Evidence
+
+F64Array = NDArray[np.float64]
+
+THRESHOLD, COEFFICIENT = 6.0, 0.25
+FEWEST = 64  # elements that a correlation is taken of
+MULTIPLY_ADDS = 2**31  # up to which all elements are computed, a second or so; beyond, a sample is
+ELEMENTS, TERMS = 4096, 2**27  # of that sample, at most
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One way to lose bits of the operands."""
+
+    fmt: Format
+    truncated: bool
+
+    @property
+    def name(self) -> str:
+        """The defect's name."""
+        return (OPERANDS_TRUNCATED if self.truncated else OPERANDS_ROUNDED).format(self.fmt)
+
+
+FILTERS = tuple(Filter(fmt, truncated) for fmt in (TF32, BF16, F16, F32) for truncated in (False, True))
+
+
+def coarser(values: F64Array, one: Filter) -> F64Array:
+    """Return values rounded to a format's bits, to nearest even or towards 0; infinite where they are beyond it.
+
+    >>> coarser(np.array([1 + 2**-8, 1 + 2**-7 + 2**-9]), Filter(BF16, False)).tolist()
+    [1.0, 1.0078125]
+    """
+    shift = np.int64(53 - one.fmt.significand_bits)
+    pattern = np.ascontiguousarray(values).view(np.int64)
+    if not one.truncated:
+        pattern = pattern + ((pattern >> shift) & 1) + ((np.int64(1) << (shift - 1)) - 1)
+    kept = (pattern & ~((np.int64(1) << shift) - 1)).view(np.float64)
+    small = np.abs(values) < 2.0**one.fmt.min_exponent
+    if small.any():
+        steps = values / one.fmt.tiny
+        kept = np.where(small, (np.trunc(steps) if one.truncated else np.rint(steps)) * one.fmt.tiny, kept)
+    return np.where(np.abs(kept) > one.fmt.largest, np.copysign(np.inf, kept), kept) if one.fmt is F16 else kept
+
+
+def matched_filters(errors: Errors) -> Finding:
+    """Return t of each filter that the size of the errors leaves possible, and the one that explains most of them."""
+    chosen = errors.alone
+    if np.count_nonzero(chosen) < FEWEST:
+        return Finding()
+    figures: dict[str, float] = {}
+    found: list[tuple[float, Filter, float]] = []
+    for one in FILTERS:
+        if one.fmt.significand_bits >= errors.problem.operand_format.significand_bits or not _possible(errors, one):
+            continue
+        at, caused = _caused(errors, one)
+        figures[f"t of {one.name}"], coefficient, residual = _matched(errors, at, caused)
+        if figures[f"t of {one.name}"] > THRESHOLD and coefficient > COEFFICIENT:
+            found.append((residual, one, coefficient))
+    if not found:
+        return Finding(figures)
+    least = min(row[0] for row in found)
+    (_, best, coefficient), *others = [row for row in found if row[0] <= 1.02 * least]  # on these operands the same
+    t = figures[f"t of {best.name}"]
+    evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
+    alike = "".join(f", as well as {other.name}" for _, other, _ in others)
+    return Finding(figures, (evidence,), (Defect(best.name, f"coefficient {coefficient:.2f}, t {t:.3g}{alike}"),))
+
+
+def _possible(errors: Errors, one: Filter) -> bool:
+    """Tell from the sample whether a coefficient of any weight can be: it is at most rms(error) / rms(filter)."""
+    sample = errors.sample
+    with np.errstate(invalid="ignore", over="ignore"):
+        caused = coarser(sample.x, one) * coarser(sample.y, one) - sample.x * sample.y
+        caused = caused.reshape(len(caused), -1).sum(1)
+    if not np.isfinite(caused).all() or not caused.any():
+        return False
+    at = tuple(np.transpose(sample.at))
+    filtered = _beside(caused / errors.deviation[at], errors.value[at] / errors.deviation[at])
+    size = sqrt(float(np.square(errors.z[errors.alone]).mean()))
+    return size > COEFFICIENT / 2 * sqrt(float(np.square(filtered).mean()))
+
+
+def _caused(errors: Errors, one: Filter) -> tuple[Any, F64Array]:
+    """Return indices of elements, and the errors there that operands so rounded cause."""
+    problem = errors.problem
+    rounded = [
+        operand if tensor == "bias" else coarser(np.asarray(operand, np.float64), one)
+        for tensor, operand in zip(problem.operands, errors.operands, strict=True)
+    ]
+    geometry = problem.geometry
+    chosen = np.flatnonzero(errors.alone)
+    if not isinstance(geometry, Conv) or geometry.multiply_adds <= MULTIPLY_ADDS:
+        changed = oracle.evaluate(replace(problem, accumulate=False), rounded).value
+        return np.unravel_index(chosen, errors.value.shape), (changed - errors.plain).ravel()[chosen]
+    count = min(ELEMENTS, max(FEWEST, TERMS // max(1, int(errors.terms.max()))), chosen.size)
+    chosen = np.sort(np.random.default_rng(0).choice(chosen, count, replace=False))
+    places = [tuple(int(i) for i in np.unravel_index(at, errors.value.shape)) for at in chosen]
+    return np.unravel_index(chosen, errors.value.shape), np.concatenate(
+        [_sums(problem, rounded, [at]) - _sums(problem, errors.operands, [at]) for at in places]
+    )
+
+
+def _sums(problem: Any, operands: Sequence[Any], at: Any) -> F64Array:
+    sums: F64Array = take(problem, operands, at).products.reshape(len(at), -1).sum(1)
+    return sums
+
+
+def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, float]:
+    """Return t, the coefficient, and the mean square of what the filter leaves of the errors."""
+    deviation = errors.deviation[at]
+    z, value = errors.z[at], errors.value[at] / deviation
+    filtered = _beside(caused / deviation, value)
+    product = _beside(z, value) * filtered
+    length = sqrt(float(np.square(product).sum()))
+    if not length or not np.isfinite(length):
+        return 0.0, 0.0, float("inf")
+    left = float(np.square(z - caused / deviation).mean())
+    return float(product.sum()) / length, float(product.sum()) / float(np.square(filtered).sum()), left
+
+
+def _beside(filtered: F64Array, value: F64Array) -> F64Array:
+    """Return a filter without what follows the value."""
+    square = float(value @ value)
+    return filtered - value * (float(filtered @ value) / square) if square else filtered

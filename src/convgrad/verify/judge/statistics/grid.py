@@ -1,0 +1,65 @@
+"""Results on a coarser grid than their format's: rounded to fewer bits on the way.
+
+A right result is a multiple of its last partial sums' last place, so cancellation alone makes low bits 0: as many as
+the largest partial sum tells are expected.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.names import ACCUMULATED, RESULT
+from convgrad.verify.judge.statistics.finding import Finding
+from convgrad.verify.verdict import Defect, Evidence
+
+F64Array = NDArray[np.float64]
+
+# Significand bits, and the formats that have so many: what a result is most likely to have passed through.
+GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))
+MOST, ALL = 0.9, 0.99  # of the results on a grid
+SMALL = 2.0**-100
+
+
+def coarse_grids(errors: Errors) -> Finding:
+    """Return how many results lie on each coarser grid whose exact value, rounded, does not."""
+    figures: dict[str, float] = {}
+    evidence: list[Evidence] = []
+    named: list[Defect] = []
+    own = errors.fmt if errors.fmt.significand_bits <= errors.accumulator.significand_bits else errors.accumulator
+    bits, chosen = own.significand_bits, errors.alone
+    value, got = errors.value[chosen], errors.got[chosen]
+    partial = np.minimum(errors.magnitude, 3 * np.sqrt(errors.kappa * (np.square(errors.value) + errors.squares)))
+    largest = _place(np.maximum(partial[chosen], np.abs(value)), bits)
+    rounded = _rounded(value, bits)
+    for grid, fmt in GRIDS:
+        if grid >= bits:
+            continue
+        eligible = (_rounded(rounded, grid) != rounded) & (np.abs(got) >= SMALL)
+        count = int(np.count_nonzero((_rounded(got, grid) == got) & eligible))
+        expected = float(np.minimum(1, largest / _place(value, grid))[eligible].sum())
+        threshold = 1.5 * expected + 6 * sqrt(expected) + 8
+        figures[f"on a grid of {grid} bits"] = count
+        if count > threshold:
+            evidence.append(Evidence(f"results on a grid of {grid} bits", count, threshold))
+            every = np.count_nonzero(eligible)
+            if fmt and count > MOST * every and not named:
+                was = np.count_nonzero((_rounded(value, grid) == got) & eligible) > MOST * every
+                if was or count > ALL * every:  # of sums of two that were rounded to fewer bits, most are on it too
+                    name = (RESULT if was else ACCUMULATED).format(fmt)
+                    named.append(Defect(name, f"{count} of {every} lie on a grid of {grid} bits"))
+    return Finding(figures, tuple(evidence), tuple(named))
+
+
+def _place(values: F64Array, bits: int) -> F64Array:
+    place: F64Array = np.ldexp(1.0, np.frexp(values)[1] - bits)
+    return place
+
+
+def _rounded(values: F64Array, bits: int) -> F64Array:
+    place = _place(values, bits)
+    rounded: F64Array = np.rint(values / place) * place
+    return rounded

@@ -1,0 +1,131 @@
+"""The same statistics by group: an output channel, a tap and its channel, a row of an image, a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import log, prod, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.names import ONE_GROUP
+from convgrad.verify.judge.sample import ELEMENTS
+from convgrad.verify.judge.statistics.finding import LEVEL, Finding
+from convgrad.verify.judge.statistics.size import size_threshold
+from convgrad.verify.terms import Index
+from convgrad.verify.verdict import Defect, Evidence
+
+F64Array = NDArray[np.float64]
+FEWEST = 8
+REST = 99  # and all axes that follow
+
+# What groups there are, by what is solved for: their name, and the axes of the canonical output that tell them apart.
+_DATA = (("{} channel", (1,)), ("row of an image", (0, 2)), ("column", (-1,)))
+_GROUPS: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
+    "weights": (("destination channel", (0,)), ("source channel and tap", (1, REST)), ("tap", (2, REST))),
+    "dst": tuple((name.format("destination"), axes) for name, axes in _DATA),
+    "src": tuple((name.format("source"), axes) for name, axes in _DATA),
+    "bias_add": tuple((name.format("destination"), axes) for name, axes in _DATA),
+    "bias": (),
+}
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """One way to group: its name, the axes that are kept and those that are summed over."""
+
+    name: str
+    kept: tuple[int, ...]
+    summed: tuple[int, ...]
+
+    def total(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the sums by group."""
+        summed: NDArray[Any] = values.sum(axis=self.summed)
+        return summed
+
+    def place(self, group: Index) -> str:
+        """Return a group in words."""
+        return f"{self.name} {', '.join(map(str, group))}"
+
+
+def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
+    """Yield the groupings of an output that have several groups, with the number of elements alone in each."""
+    rank = errors.value.ndim
+    seen = set()
+    for name, axes in _GROUPS[errors.problem.solves_for]:
+        if REST in axes:
+            kept = tuple(range(axes[0], rank))
+        else:
+            kept = tuple(sorted({axis % rank for axis in axes if axis < rank}))
+        summed = tuple(axis for axis in range(rank) if axis not in kept)
+        shape = tuple(errors.value.shape[axis] for axis in kept)
+        if kept in seen or not kept or not summed or prod(shape) < 2:
+            continue
+        seen.add(kept)
+        grouping = Grouping(name, kept, summed)
+        counts = grouping.total(errors.alone).astype(np.float64)
+        if counts.max(initial=0) >= FEWEST:
+            yield grouping, counts
+
+
+def sizes(errors: Errors) -> Finding:
+    """Return R by group; a second look takes elements of the worst by their own kappas."""
+    figures, evidence, named = {}, [], []
+    squared = np.square(np.where(errors.alone, errors.z, 0.0))
+    for grouping, counts in groupings(errors):
+        many = np.maximum(counts, 1)
+        size = np.where(counts >= FEWEST, np.sqrt(grouping.total(squared) / many), 0.0)
+        excess = size / (1.3 * (1 + 14 / np.sqrt(many)))
+        worst = tuple(int(i) for i in np.unravel_index(int(excess.argmax()), excess.shape))
+        value, threshold = float(size[worst]), size_threshold(int(many[worst]), 14.0)
+        if threshold < value < 6 * threshold:
+            value, threshold = _second_look(errors, grouping, worst)
+        figures[f"R of a {grouping.name}"] = value
+        if value > threshold:
+            evidence.append(Evidence(f"R of a {grouping.name}", value, threshold, grouping.place(worst)))
+            if np.count_nonzero(excess > 1) == 1:
+                named.append(Defect(ONE_GROUP.format(grouping.name), grouping.place(worst)))
+    return Finding(figures, tuple(evidence), tuple(named))
+
+
+def _second_look(errors: Errors, grouping: Grouping, group: Index) -> tuple[float, float]:
+    members = np.argwhere(errors.alone & _inside(errors, grouping, group))
+    chosen = np.random.default_rng(0).permutation(len(members))[:ELEMENTS]
+    at = [tuple(int(i) for i in members[one]) for one in chosen]
+    z = np.array([errors.z[index] for index in at])
+    return sqrt(float((np.square(z) / errors.own_share(at)).mean())), size_threshold(z.size, 14.0)
+
+
+def _inside(errors: Errors, grouping: Grouping, group: Index) -> NDArray[np.bool_]:
+    inside = np.zeros(errors.value.shape, np.bool_)
+    index: list[Any] = [slice(None)] * errors.value.ndim
+    for axis, at in zip(grouping.kept, group, strict=True):
+        index[axis] = at
+    inside[tuple(index)] = True
+    return inside
+
+
+def leanings(errors: Errors) -> Finding:
+    """Return the largest t of a group's errors, with and without the value's sign; self-normalised, as ``bias``."""
+    figures, evidence, named = {}, [], []
+    masked = np.where(errors.alone, errors.z, 0.0)
+    allowance = np.where(errors.alone, errors.allowance, 0.0)
+    for grouping, counts in groupings(errors):
+        many = np.maximum(counts, 1)
+        threshold = sqrt(2 * log(4 * counts.size / LEVEL)) + 1
+        square = np.maximum(grouping.total(np.square(masked)), errors.observed * many)
+        allowed = grouping.total(allowance)
+        for name, leaning in (("bias", masked * np.sign(errors.value)), ("mean", masked)):
+            t = np.maximum(np.abs(grouping.total(leaning)) - allowed, 0) / np.sqrt(square)
+            t = np.where(counts >= FEWEST, t, 0.0)
+            worst = tuple(int(i) for i in np.unravel_index(int(t.argmax()), t.shape))
+            figures[f"{name} of a {grouping.name}"] = float(t[worst])
+            if t[worst] > threshold:
+                words = f"{name} of a {grouping.name}"
+                evidence.append(Evidence(words, float(t[worst]), threshold, grouping.place(worst)))
+                if np.count_nonzero(t > threshold) == 1:
+                    named.append(Defect(ONE_GROUP.format(grouping.name), grouping.place(worst)))
+    return Finding(figures, tuple(evidence), tuple(named))

@@ -1,0 +1,65 @@
+"""Results of a narrow format that are not the exact value rounded: more of them than errors can push over a boundary.
+
+Of errors of the model, an element's sum crosses the boundary between two results with a known probability; the number
+of crossings is about Poisson's.
+"""
+
+from __future__ import annotations
+
+from math import erfc, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import round_to
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.model import cell
+from convgrad.verify.judge.statistics.finding import Finding
+from convgrad.verify.judge.statistics.groups import groupings
+from convgrad.verify.verdict import Evidence
+
+F64Array = NDArray[np.float64]
+WIDENED = 1.3  # deviations, as R may be that large
+FAR = 7.0  # deviations, from which on a crossing is not counted on
+
+_erfc = np.frompyfunc(erfc, 1, 1)
+
+
+def mismatch_threshold(expected: Any, slack: float = 1.2, deviations: float = 6.0, least: float = 10.0) -> Any:
+    """Return what the number of mismatches stays below, of so many expected."""
+    return slack * expected + deviations * np.sqrt(expected) + least
+
+
+def expected_mismatches(errors: Errors) -> F64Array:
+    """Return the probability that each element's sum lies beyond a boundary of its rounded exact value."""
+    low, high = cell(round_to(errors.value, errors.fmt), errors.fmt)
+    deviation = WIDENED * errors.deviation
+    crossing = _tail((high - errors.value) / deviation) + _tail((errors.value - low) / deviation)
+    return np.where(errors.alone, crossing, 0.0)
+
+
+def _tail(distance: F64Array) -> F64Array:
+    tail = np.zeros(distance.shape)
+    near = distance < FAR
+    tail[near] = np.asarray(_erfc(distance[near] / sqrt(2)), np.float64) / 2
+    return tail
+
+
+def mismatches(errors: Errors) -> Finding:
+    """Return the number of results that are not the exact value rounded, of all and by group."""
+    if not errors.narrow:
+        return Finding()
+    crossing = expected_mismatches(errors)
+    other = errors.alone & (round_to(errors.value, errors.fmt) != errors.got)
+    count, expected = int(np.count_nonzero(other)), float(crossing.sum())
+    threshold, evidence = float(mismatch_threshold(expected)), []
+    if count > threshold:
+        evidence.append(Evidence("results that are not the exact value rounded", count, threshold))
+    for grouping, _ in groupings(errors) if count else ():
+        counts, most = grouping.total(other), mismatch_threshold(grouping.total(crossing), 1.3, 5.0, 6.0)
+        worst = tuple(int(i) for i in np.unravel_index(int((counts - most).argmax()), counts.shape))
+        if counts[worst] > most[worst]:
+            words = f"results that are not the exact value rounded, of a {grouping.name}"
+            evidence.append(Evidence(words, float(counts[worst]), float(most[worst]), grouping.place(worst)))
+    return Finding({"mismatches": count, "mismatches expected at most": expected}, tuple(evidence))

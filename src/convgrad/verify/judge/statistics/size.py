@@ -1,0 +1,65 @@
+"""The size of the errors: their root mean square in deviations, R, and the largest of them."""
+
+from __future__ import annotations
+
+from math import log, sqrt
+
+import numpy as np
+
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.names import SINGLE
+from convgrad.verify.judge.statistics.finding import LEVEL, Finding
+from convgrad.verify.verdict import Defect, Evidence
+
+SUSPECTS = 64
+FEW = 4  # elements, at most, that are called single, where no other comes near
+
+
+def size_threshold(elements: int, slack: float = 6.0) -> float:
+    """Return what R stays below: it is at most 1 by the model, and few elements have a heavy tail."""
+    return 1.3 * (1 + slack / sqrt(elements))
+
+
+def largest_threshold(elements: int) -> float:
+    """Return what the largest error stays below, in deviations.
+
+    Given an order, the sum of squared partial sums is that of a random walk's bridge, whose tail is exp(-pi^2 x / 12):
+    an error's tail is exp(-1.28 z), not a Gaussian's.
+    """
+    return 2 + 0.6 * log(max(elements, 2) / LEVEL)
+
+
+def root_mean_square(errors: Errors) -> Finding:
+    """Return R of all elements; a second look takes the sampled elements by their own kappas."""
+    z = errors.z[errors.alone]
+    size, threshold = sqrt(float(np.square(z).mean())), size_threshold(z.size)
+    if threshold < size < 6 * threshold:
+        sampled = np.array([errors.z[index] for index in errors.sample.at])
+        size = sqrt(float((np.square(sampled) / np.maximum(errors.kappas / errors.kappa, 1)).mean()))
+        threshold = size_threshold(sampled.size)
+    evidence = (Evidence("R, the size of the errors", size, threshold),) if size > threshold else ()
+    return Finding({"R": size}, evidence)
+
+
+def largest(errors: Errors) -> Finding:
+    """Return the largest error in deviations; a second look takes the suspects by their own kappas."""
+    z, judged = np.abs(errors.z), int(np.count_nonzero(errors.judged))
+    threshold, most = largest_threshold(judged), float(z.max())
+    if most <= threshold / 2:
+        return Finding({"max": most})
+    count = min(SUSPECTS, z.size)
+    suspects = np.argpartition(z, z.size - count, axis=None)[z.size - count :]
+    suspects = suspects[z.ravel()[suspects] > threshold / 2]
+    at = [tuple(int(i) for i in np.unravel_index(suspect, z.shape)) for suspect in suspects]
+    looked = np.array([z[index] for index in at]) / np.sqrt(errors.own_share(at))
+    worst = int(looked.argmax())
+    if looked[worst] <= threshold:
+        return Finding({"max": float(looked[worst])})
+    evidence = Evidence("the largest error", float(looked[worst]), threshold, errors.place(at[worst]))
+    single = int((looked > threshold).sum())
+    rest = float(np.partition(z, z.size - single - 1, axis=None)[z.size - single - 1]) if single < z.size else 0.0
+    named: tuple[Defect, ...] = ()
+    if single <= min(FEW, judged // 16) and rest < threshold / 2:
+        ratio = abs(errors.error[at[worst]] / errors.value[at[worst]]) if errors.value[at[worst]] else np.inf
+        named = (Defect(SINGLE, f"{single}, the worst {errors.place(at[worst])} by {ratio:.2g} of its value"),)
+    return Finding({"max": float(looked[worst])}, (evidence,), named)
