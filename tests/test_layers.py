@@ -69,6 +69,18 @@ ORDERS = {
         "diagnose",
         "check",
     ),
+    "verify.diagnose": (
+        "place",
+        "fit",
+        "make",
+        "attributes",
+        "missing",
+        "channels",
+        "numbers",
+        "mutants",
+        "marks",
+        "partials",
+    ),
     "plan": (
         "rates",
         "machine",

@@ -106,7 +106,7 @@ def verdict_on(
     bounded = bounded_by(got, reference, problem, how)
     if bounded.outcome == WRONG and bounded.mask is not None:
         beyond = bounded.mask.transpose(problem.output_order)
-        diagnosis = diagnose(got, beyond, reference, problem, operands, old)
+        diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
         return replace(bounded, where=diagnosis.where, found=diagnosis.found)
     if bounded.outcome != OK or not bounded.elements:
         return bounded
