@@ -71,6 +71,7 @@ ORDERS = {
     ),
     "verify.diagnose": (
         "place",
+        "sums",
         "fit",
         "make",
         "attributes",

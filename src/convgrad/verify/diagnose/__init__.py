@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from convgrad.formats import Format
 from convgrad.spec.problem import Problem
-from convgrad.verify.diagnose.fit import Scene
 from convgrad.verify.diagnose.marks import marked
 from convgrad.verify.diagnose.mutants import not_tried, recognised
 from convgrad.verify.diagnose.partials import partial_sums
 from convgrad.verify.diagnose.place import place
+from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Defect
 

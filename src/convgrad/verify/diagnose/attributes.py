@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from convgrad.spec.geometry import Axis
-from convgrad.verify.diagnose.fit import Explanation, Scene
+from convgrad.verify.diagnose.fit import Explanation
 from convgrad.verify.diagnose.make import between, flipped, padded, spatial, with_axes
+from convgrad.verify.diagnose.sums import Scene
 
 Misread = Callable[[Axis], Axis]
 

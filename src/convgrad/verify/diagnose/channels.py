@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.layouts import axis_order
-from convgrad.verify.diagnose.fit import Explanation, Instead, Scene
+from convgrad.verify.diagnose.fit import Explanation
 from convgrad.verify.diagnose.make import Change, edited, picked
+from convgrad.verify.diagnose.sums import Instead, Scene
 
 Array = NDArray[Any]
 RANK = 5  # permutations of more axes are not tried
@@ -38,7 +39,7 @@ def groups(scene: Scene) -> Iterator[Explanation]:
             if tensor == scene.problem.output:
                 yield Explanation(name, f"in the result, {detail}", picked(scene, change))
             else:
-                yield Explanation(name, f"in {tensor}, {detail}", edited(scene, {tensor: change}))
+                yield Explanation(name, f"in {scene.said(tensor)}, {detail}", edited(scene, {tensor: change}))
 
 
 def _orders(scene: Scene, tensor: str) -> Iterator[tuple[tuple[str, str], NDArray[np.intp]]]:
@@ -78,7 +79,9 @@ def layouts(scene: Scene) -> Iterator[Explanation]:
                     picked(scene, _undone(order, layout, rank)),
                 )
             else:
-                yield Explanation("wrong layout", f"{tensor} read with axes ({shape})", edited(scene, {tensor: change}))
+                yield Explanation(
+                    "wrong layout", f"{scene.said(tensor)} read with axes ({shape})", edited(scene, {tensor: change})
+                )
 
 
 def _as_if(order: tuple[int, ...], layout: str, rank: int) -> Change:
@@ -122,7 +125,7 @@ def strides(scene: Scene) -> Iterator[Explanation]:
                 continue
             taken = flat[first : first + lying.size].reshape(lying.shape)
             other = taken if tensor == "bias" else taken.transpose(axis_order(layout, rank))
-            yield Explanation(name, tensor, edited(scene, {tensor: _constant(other)}))
+            yield Explanation(name, scene.said(tensor), edited(scene, {tensor: _constant(other)}))
 
 
 def _constant(array: Array) -> Change:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.geometry import Axis, Conv
-from convgrad.verify.diagnose.fit import Instead, Picked, Scene, Sums
+from convgrad.verify.diagnose.sums import Instead, Picked, Scene, Sums
 
 Array = NDArray[Any]
 Change = Callable[[Array], Array]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from convgrad.verify.diagnose.fit import ENOUGH, Scene
+from convgrad.verify.diagnose.fit import ENOUGH
+from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.verdict import Defect
 
 HUGE = 2.0**64  # what memory holds by chance; no sum of ordinary operands

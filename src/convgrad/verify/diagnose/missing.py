@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.operators import find
-from convgrad.verify.diagnose.fit import Explanation, Scene
+from convgrad.verify.diagnose.fit import Explanation
 from convgrad.verify.diagnose.make import along, edited, picked, zeroed
 from convgrad.verify.diagnose.place import axis_words
+from convgrad.verify.diagnose.sums import Scene
 
 VECTORS = (2, 4, 8, 16, 32, 64, 128)
 TAPS = 128  # one missing tap is looked for among so many
@@ -27,18 +28,13 @@ def unread(scene: Scene) -> Iterator[Explanation]:
             continue
         for axis, extent in enumerate(scene.given[tensor].shape[2:], 2):
             name = f"{_spatial(axis - 2, len(scene.conv.axes))} missing"
-            of = f"of axis {axis - 2} of {_said(scene, tensor)} not read"
+            of = f"of axis {axis - 2} of {scene.said(tensor)} not read"
             if extent > 1:
                 yield _without(scene, f"last {name}", f"the last {of}", tensor, along(axis, -1))
                 yield _without(scene, f"first {name}", f"the first {of}", tensor, along(axis, 0))
             for first, words in _tails(extent):
                 index = along(axis, slice(first, None))
                 yield _without(scene, f"last {name}", f"positions from {first} {of}: {words}", tensor, index)
-
-
-def _said(scene: Scene, tensor: str) -> str:
-    """Return a tensor's name in the caller's words."""
-    return next(port.name for port in find(scene.problem.operator).operands if port.tensor == tensor)
 
 
 def _without(scene: Scene, name: str, detail: str, tensor: str, index: Any) -> Explanation:

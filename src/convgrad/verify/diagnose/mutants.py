@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from convgrad.verify.diagnose import attributes, channels, missing, numbers
-from convgrad.verify.diagnose.fit import Explanation, Fit, Scene, best, fits
+from convgrad.verify.diagnose.fit import Explanation, Fit, best, fits
+from convgrad.verify.diagnose.sums import Scene
 
 Rows = Callable[[Scene], Iterator[Explanation]]
 

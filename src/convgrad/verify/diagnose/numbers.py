@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import BF16, F16, TF32, Format, round_to
-from convgrad.verify.diagnose.fit import MOST, Changed, Explanation, F64Array, Rounding, Scene
+from convgrad.verify.diagnose.fit import MOST, Explanation, Rounding
 from convgrad.verify.diagnose.make import edited
+from convgrad.verify.diagnose.sums import Changed, F64Array, Scene
 
 
 def scaled(scene: Scene) -> Iterator[Explanation]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from convgrad.formats import BF16, F16
-from convgrad.verify.diagnose.fit import F64Array, Scene
+from convgrad.verify.diagnose.sums import F64Array, Scene
 from convgrad.verify.verdict import Defect
 
 _ROUNDING = 0.17
