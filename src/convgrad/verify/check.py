@@ -98,7 +98,7 @@ def verdict_on(
     bounded = bounded_by(got, reference, problem, how, operands)
     if bounded.outcome == WRONG and bounded.mask is not None:
         beyond = bounded.mask.transpose(problem.output_order)
-        diagnosis = diagnose(got, beyond, reference, problem, operands, old)
+        diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
         found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # its arithmetic, then
         return replace(bounded, where=diagnosis.where, found=found)
     if bounded.outcome != OK or not bounded.elements:

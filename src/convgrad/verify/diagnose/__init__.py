@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.formats import Format
 from convgrad.spec.problem import Problem
+from convgrad.verify.diagnose.marks import marked
+from convgrad.verify.diagnose.mutants import not_tried, recognised
+from convgrad.verify.diagnose.partials import partial_sums
+from convgrad.verify.diagnose.place import place
+from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Defect
 
@@ -31,6 +37,27 @@ def diagnose(
     problem: Problem,
     operands: Sequence[Array],
     old: Array | None = None,
+    accumulator: Format | None = None,
 ) -> Diagnosis:
-    """Return the diagnosis of a canonical result whose elements ``beyond`` are wrong."""
-    return Diagnosis()
+    """Return the diagnosis of a canonical result whose elements ``beyond`` are wrong.
+
+    ``old`` is what the result held before; ``accumulator`` the format its sums are said to be kept in.
+    """
+    where = place(beyond, reference.terms, problem)
+    keep = accumulator or problem.operand_format.accumulator
+    with np.errstate(all="ignore"):  # of a wrong result anything may overflow or be no number
+        found, left_out = _found(Scene(got, beyond, reference, problem, operands, old, keep))
+    return Diagnosis(f"{where}; not tried on operands so large: {left_out}" if left_out else where, found)
+
+
+def _found(scene: Scene) -> tuple[tuple[Defect, ...], str]:
+    """Return the defects recognised; where there is none, what was not tried."""
+    fits = recognised(scene)
+    if not fits:
+        found = tuple(marked(scene) or partial_sums(scene))
+        return found, "" if found else ", ".join(not_tried(scene))
+    first, *others = fits
+    also = dict.fromkeys(other.name for other in others if other.name != first.name)
+    words = [first.detail] if first.detail else []
+    words += [f"also fits: {', '.join(also)}"] if also else []
+    return (Defect(first.name, "; ".join(words)),), ""

@@ -1,0 +1,98 @@
+"""Defects of attributes: strides, dilations, pads and the kernel's direction taken otherwise than asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from convgrad.spec.geometry import Axis
+from convgrad.verify.diagnose.fit import Explanation
+from convgrad.verify.diagnose.make import between, flipped, padded, spatial, with_axes
+from convgrad.verify.diagnose.sums import Scene
+
+Misread = Callable[[Axis], Axis]
+
+
+def _moved(by: int) -> Misread:
+    return lambda axis: replace(axis, pad_begin=axis.pad_begin + by)
+
+
+# How an axis is misread, by the defect's name. Extents stay: what the misread axis does not reach has no terms.
+MISREAD: Mapping[str, Misread] = {
+    "stride ignored": lambda axis: replace(axis, stride=1),
+    "dilation ignored": lambda axis: replace(axis, dilation=1),
+    "stride and dilation exchanged": lambda axis: replace(axis, stride=axis.dilation, dilation=axis.stride),
+    "padding ignored": lambda axis: replace(axis, pad_begin=0),
+    "pads exchanged": lambda axis: replace(axis, pad_begin=axis.pad_end, pad_end=axis.pad_begin),
+    "pad too large by one": _moved(1),
+    "pad too small by one": _moved(-1),
+    "pad counted twice": lambda axis: replace(axis, pad_begin=2 * axis.pad_begin),
+    "pad times dilation": lambda axis: replace(axis, pad_begin=axis.pad_begin * axis.dilation),
+    "pad times stride": lambda axis: replace(axis, pad_begin=axis.pad_begin * axis.stride),
+    "kernel aligned at its other end": lambda axis: replace(axis, pad_begin=axis.effective_kernel - 1 - axis.pad_begin),
+}
+ODD = "odd pad on the wrong side"
+
+
+def misread(scene: Scene) -> Iterator[Explanation]:
+    """Yield each misreading on all axes, then on one axis alone."""
+    if scene.conv is None:
+        return
+    axes = scene.conv.axes
+    seen = {axes}
+    for name, change in MISREAD.items():
+        every = tuple(change(axis) for axis in axes)
+        changes = [("", every)]
+        changes += [(f"on axis {at}", (*axes[:at], every[at], *axes[at + 1 :])) for at in range(len(axes))]
+        for where, other in changes:
+            if other in seen or any(axis.stride < 1 or axis.dilation < 1 for axis in other):
+                continue
+            seen.add(other)
+            odd = name == "pads exchanged" and all(abs(a.pad_begin - a.pad_end) <= 1 for a in axes)
+            yield Explanation(ODD if odd else name, where, with_axes(scene, scene.conv, other))
+
+
+def axes_exchanged(scene: Scene) -> Iterator[Explanation]:
+    """Yield attributes of one axis taken for another's."""
+    if scene.conv is None:
+        return
+    axes = scene.conv.axes
+    for field in ("stride", "dilation", "pad_begin"):
+        values = [getattr(axis, field) for axis in axes]
+        if len(set(values)) > 1:
+            other = tuple(replace(a, **{field: v}) for a, v in zip(axes, reversed(values), strict=True))
+            what = {"stride": "strides", "dilation": "dilations", "pad_begin": "pads"}[field]
+            yield Explanation("axes exchanged", f"{what} in reverse order", with_axes(scene, scene.conv, other))
+
+
+def kernel_flipped(scene: Scene) -> Iterator[Explanation]:
+    """Yield taps counted from the other end, on all axes, then on one."""
+    if scene.conv is None:
+        return
+    at = [axis for axis, extent in enumerate(scene.conv.kernel) if extent > 1]
+    choices = [tuple(at), *((axis,) for axis in at if len(at) > 1)]
+    for axes in filter(None, choices):
+        where = "" if len(axes) == len(at) else f"on axis {axes[0]}"
+        yield Explanation("kernel flipped", where, flipped(scene, "weights", spatial(axes)))
+
+
+def pads_filled(scene: Scene) -> Iterator[Explanation]:
+    """Yield padding read from somewhere: as edge values, mirrored, around the end, or in the row beside."""
+    conv = scene.conv
+    if conv is None or scene.problem.solves_for == "src" or not any(a.pad_begin or a.pad_end for a in conv.axes):
+        return
+    for mode, words in (("edge", "edge values"), ("reflect", "mirrored"), ("wrap", "from the other end")):
+        if mode == "reflect" and any(a.src == 1 for a in conv.axes):
+            continue
+        yield Explanation("padding not 0", f"reads {words}", padded(scene, conv, mode))
+
+
+def padding_multiplied(scene: Scene) -> Iterator[Explanation]:
+    """Yield sums over the padding too, as 0 times what it meets: NaN where that is not finite."""
+    if scene.conv is None or all(np.isfinite(a.astype(np.float32)).all() for a in scene.operands):
+        return
+    sums = between(scene) if scene.problem.solves_for == "src" else padded(scene, scene.conv, "constant")
+    if sums is not None:
+        yield Explanation("padding multiplied", "zeros times what is not finite", sums)

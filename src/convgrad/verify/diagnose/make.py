@@ -1,0 +1,114 @@
+"""Other problems made of one: with other axes, with operands changed, with padding among the operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Axis, Conv
+from convgrad.verify.diagnose.sums import Instead, Picked, Scene, Sums
+
+Array = NDArray[Any]
+Change = Callable[[Array], Array]
+
+
+def spatial(axes: Sequence[int]) -> tuple[int, ...]:
+    """Return where spatial axes lie in a canonical tensor."""
+    return tuple(axis + 2 for axis in axes)
+
+
+def edited(scene: Scene, changes: Mapping[str, Change]) -> Sums:
+    """Return the sums of the problem with operands changed, by tensor."""
+    given = {t: changes[t](array) if t in changes else array for t, array in scene.given.items()}
+    return Instead(scene.problem, tuple(given.values()), scene.got.shape, _old(scene))
+
+
+def with_axes(scene: Scene, conv: Conv, axes: tuple[Axis, ...]) -> Sums:
+    """Return the sums of the problem with other axes, of the same extents."""
+    problem = replace(scene.problem, geometry=replace(conv, axes=axes))
+    return Instead(problem, tuple(scene.operands), scene.got.shape, _old(scene))
+
+
+def padded(scene: Scene, conv: Conv, mode: str) -> Sums:
+    """Return the sums over padding too, which holds what ``numpy.pad`` puts there."""
+    wide, src = _filled(conv, scene.given["src"], mode)
+    given = {**scene.given, "src": src}
+    return Instead(replace(scene.problem, geometry=wide), tuple(given.values()), scene.got.shape, _old(scene))
+
+
+def _old(scene: Scene) -> Array | None:
+    return scene.old if scene.problem.accumulate else None
+
+
+def _filled(conv: Conv, src: Array, mode: str) -> tuple[Conv, Array]:
+    """Return a convolution without padding and the src that it reads, of what ``numpy.pad`` puts there."""
+    lows = [axis.pad_begin for axis in conv.axes]
+    highs = [max(0, axis.span - axis.pad_begin - axis.src) for axis in conv.axes]
+    widths = [(0, 0), (0, 0), *zip(lows, highs, strict=True)]
+    padded: Array = np.pad(src, widths, mode=mode)  # type: ignore[call-overload]
+    axes = tuple(replace(a, src=a.src + b + e, pad_begin=0) for a, b, e in zip(conv.axes, lows, highs, strict=True))
+    return replace(conv, axes=axes), padded
+
+
+def between(scene: Scene) -> Sums | None:
+    """Return a data gradient as a forward over diff_dst with zeros between and around: taps on zeros are multiplied."""
+    conv = scene.conv
+    if conv is None or scene.problem.solves_for != "src":
+        return None
+    dst, weights = scene.given["dst"], scene.given["weights"]
+    axes, places = [], []
+    for axis in conv.axes:
+        before = axis.effective_kernel - 1 - axis.pad_begin
+        extent = axis.src + axis.effective_kernel - 1
+        places.append(before + axis.stride * np.arange(axis.dst))
+        axes.append(Axis(extent, axis.src, axis.kernel, 1, axis.dilation))
+    if any(p[0] < 0 or p[-1] >= a.src for p, a in zip(places, axes, strict=True)):
+        return None
+    spread = np.zeros((conv.batch, conv.dst_channels, *(a.src for a in axes)), dst.dtype)
+    spread[np.ix_(np.arange(conv.batch), np.arange(conv.dst_channels), *places)] = dst
+    exchanged = _exchanged(conv, weights)
+    turned = np.flip(exchanged, spatial(range(len(axes))))
+    problem = replace(
+        scene.problem,
+        solves_for="dst",
+        geometry=Conv(conv.batch, conv.groups, conv.dst_channels, conv.src_channels, tuple(axes)),
+        operands=("src", "weights", *(t for t in scene.problem.operands if t == "bias")),
+    )
+    rest = (scene.given["bias"],) if "bias" in scene.given else ()
+    return Instead(problem, (spread, turned, *rest), scene.got.shape, _old(scene))
+
+
+def _exchanged(conv: Conv, weights: Array) -> Array:
+    """Return weights (O, C/g, K...) as those of the convolution with both ends exchanged: (C, O/g, K...)."""
+    g, o, c = conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups
+    grouped = weights.reshape(g, o, c, *conv.kernel)
+    return np.moveaxis(grouped, 1, 2).reshape(g * c, o, *conv.kernel)
+
+
+def flipped(scene: Scene, tensor: str, axes: tuple[int, ...]) -> Sums:
+    """Return the sums with a tensor, operand or result, counted from the other end of some axes."""
+    if tensor == scene.problem.output:
+        return picked(scene, lambda places: np.flip(places, axes))
+    return edited(scene, {tensor: lambda array: np.flip(array, axes)})
+
+
+def picked(scene: Scene, change: Callable[[NDArray[np.intp]], NDArray[np.intp]]) -> Picked:
+    """Return the exact sums in other places: ``change`` maps an array of the places; -1 is a 0."""
+    shape = scene.got.shape
+    return Picked(scene.exact, lambda: change(np.arange(scene.got.size).reshape(shape)))
+
+
+def zeroed(array: Array, index: Any) -> Array:
+    """Return a copy with zeros at an index."""
+    other = np.array(array)
+    other[index] = 0
+    return other
+
+
+def along(axis: int, what: Any) -> tuple[Any, ...]:
+    """Return an index that takes ``what`` along an axis and all of the axes before it."""
+    return (*(slice(None),) * axis, what)

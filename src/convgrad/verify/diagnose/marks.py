@@ -1,0 +1,63 @@
+"""Defects told by what the wrong elements are: left alone, not finite, where no tap reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from convgrad.verify.diagnose.fit import ENOUGH
+from convgrad.verify.diagnose.sums import Scene
+from convgrad.verify.verdict import Defect
+
+HUGE = 2.0**64  # what memory holds by chance; no sum of ordinary operands
+
+
+def no_terms(scene: Scene) -> Iterator[Defect]:
+    """Elements without terms that are not 0: rows that no tap reaches, taps that see only padding."""
+    empty, wrong = int(np.count_nonzero(scene.exact.terms == 0)), scene.wrong.size
+    if scene.exact.terms[scene.beyond].any():
+        return
+    if (
+        wrong < empty and wrong * np.log2(scene.got.size / empty) < ENOUGH
+    ):  # some of few wrong ones may lie there by chance
+        return
+    if scene.problem.solves_for == "src":
+        yield Defect("remainder rows written", f"{wrong} of {empty} elements that no tap reaches are not 0")
+    else:
+        yield Defect("uninitialised output", f"{wrong} of {empty} elements that have no terms are not 0")
+
+
+def left_alone(scene: Scene) -> Iterator[Defect]:
+    """Wrong elements that are 0, or hold what was there before, or all the same."""
+    got = scene.actual[scene.wrong]
+    before = None if scene.old is None else np.ascontiguousarray(scene.old, np.float64).ravel()[scene.wrong]
+    if scene.wrong.size < 2:
+        return
+    if before is not None and np.array_equal(got, before, equal_nan=True) and np.ptp(before):
+        yield Defect("old contents left", f"{got.size} elements were not written")
+    elif not got.any():
+        yield Defect("elements left 0", f"{got.size} elements were not written")
+
+
+def not_finite(scene: Scene) -> Iterator[Defect]:
+    """Wrong elements that are NaN, infinite or huge though nothing in their sums is."""
+    got = scene.actual[scene.wrong]
+    exact, magnitude = scene.exact.value.ravel()[scene.wrong], scene.exact.magnitude.ravel()[scene.wrong]
+    if not np.isfinite(exact).all():
+        return
+    strange = ~np.isfinite(got) | (np.abs(got) > HUGE * np.maximum(magnitude, 1.0))
+    if not strange.all():
+        return
+    if np.isinf(got).all() and (np.sign(got) == np.sign(exact)).all() and magnitude.min() > 1e3:
+        yield Defect("overflow", f"{got.size} elements are infinite whose sums are finite")
+    else:
+        yield Defect("uninitialised output", f"{got.size} elements are NaN or huge, of operands that are neither")
+
+
+MARKS: tuple[Callable[[Scene], Iterator[Defect]], ...] = (no_terms, left_alone, not_finite)
+
+
+def marked(scene: Scene) -> list[Defect]:
+    """Return what the wrong elements show by themselves: the first that does."""
+    return next((found for mark in MARKS if (found := list(mark(scene)))), [])

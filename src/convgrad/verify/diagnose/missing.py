@@ -1,0 +1,171 @@
+"""Defects of bounds: rows, images, channels, taps or groups that were not read, not summed or not written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.operators import find
+from convgrad.verify.diagnose.fit import Explanation
+from convgrad.verify.diagnose.make import along, edited, picked, zeroed
+from convgrad.verify.diagnose.place import axis_words
+from convgrad.verify.diagnose.sums import Scene
+
+VECTORS = (2, 4, 8, 16, 32, 64, 128)
+TAPS = 128  # one missing tap is looked for among so many
+
+
+def unread(scene: Scene) -> Iterator[Explanation]:
+    """Yield the first or last position of an operand's axis not read, and positions beyond whole vectors of it."""
+    if scene.conv is None:
+        return
+    for tensor in ("src", "dst"):
+        if tensor not in scene.given:
+            continue
+        for axis, extent in enumerate(scene.given[tensor].shape[2:], 2):
+            name = f"{_spatial(axis - 2, len(scene.conv.axes))} missing"
+            of = f"of axis {axis - 2} of {scene.said(tensor)} not read"
+            if extent > 1:
+                yield _without(scene, f"last {name}", f"the last {of}", tensor, along(axis, -1))
+                yield _without(scene, f"first {name}", f"the first {of}", tensor, along(axis, 0))
+            for first, words in _tails(extent):
+                index = along(axis, slice(first, None))
+                yield _without(scene, f"last {name}", f"positions from {first} {of}: {words}", tensor, index)
+
+
+def _without(scene: Scene, name: str, detail: str, tensor: str, index: Any) -> Explanation:
+    return Explanation(name, detail, edited(scene, {tensor: lambda array: zeroed(array, index)}))
+
+
+def _tails(extent: int) -> Iterator[tuple[int, str]]:
+    """Yield where what is beyond whole vectors begins, where that is more than the last one alone."""
+    seen = {extent, extent - 1, 0}
+    for vector in VECTORS:
+        first = extent // vector * vector
+        if first not in seen:
+            seen.add(first)
+            yield first, f"{extent} is no multiple of {vector}"
+
+
+def _spatial(axis: int, rank: int) -> str:
+    return {0: "position", 1: "column", 2: "row", 3: "plane"}[min(rank - 1 - axis + (rank > 1), 3)]
+
+
+def unsummed(scene: Scene) -> Iterator[Explanation]:
+    """Yield images, or channels of each group, left out of sums: the last, the first, those beyond whole vectors."""
+    conv = scene.conv
+    if scene.problem.solves_for in ("weights", "bias"):
+        tensor, extent, name, of = "dst", scene.given["dst"].shape[0], "image", 1
+    elif conv is not None and scene.problem.solves_for == "dst":
+        tensor, extent, name, of = "src", conv.src_channels // conv.groups, "channel", conv.groups
+    elif conv is not None:
+        tensor, extent, name, of = "dst", conv.dst_channels // conv.groups, "channel", conv.groups
+    else:
+        return
+    within = np.tile(np.arange(extent), of)
+    axis = 0 if name == "image" else 1
+    if extent > 1:
+        last = "last image missing" if name == "image" else "tail channels missing"
+        yield _without(scene, last, f"the last {name} not summed", tensor, along(axis, within == extent - 1))
+        yield _without(scene, f"first {name} missing", "not summed", tensor, along(axis, within == 0))
+    for first, words in _tails(extent):
+        detail = f"{name}s from {first} not summed: {words}"
+        yield _without(scene, f"tail {name}s missing", detail, tensor, along(axis, within >= first))
+    if extent > 2:
+        for at, words in ((extent - 1, "last"), (0, "first")):
+            index = along(axis, within != at)
+            yield _without(scene, "overwritten instead of summed", f"only the {words} {name} counts", tensor, index)
+        half = extent // 2
+        for index, words in ((within >= half, "first"), (within < half, "second")):
+            yield _without(
+                scene, "overwritten instead of summed", f"only the {words} half counts", tensor, along(axis, index)
+            )
+
+
+def unsummed_positions(scene: Scene) -> Iterator[Explanation]:
+    """Yield positions of an image left out of a weight or bias gradient's sums beyond whole vectors of them."""
+    if scene.problem.solves_for not in ("weights", "bias"):
+        return
+    extents = scene.given["dst"].shape[2:]
+    if len(extents) < 2:
+        return
+    count = prod(extents)
+    tails = [(count - 1, "the last one")] if count > 1 else []
+    for first, words in [*tails, *_tails(count)]:
+        index = (..., (np.arange(count) >= first).reshape(extents))
+        detail = f"positions of an image from number {first} not summed: {words}"
+        yield _without(scene, "tail positions missing", detail, "dst", index)
+
+
+def tap_missing(scene: Scene) -> Iterator[Explanation]:
+    """Yield one tap left out: of the weights read, or of the result."""
+    if scene.conv is None or scene.conv.taps > TAPS or scene.conv.taps == 1:
+        return
+    for tap in np.ndindex(scene.conv.kernel):
+        words = f"tap {tap[0] if len(tap) == 1 else tap}"
+        if scene.problem.solves_for == "weights":
+            yield _zero(scene, "one tap missing", f"{words} left 0", (..., *tap))
+        else:
+            yield _without(scene, "one tap missing", f"{words} not summed", "weights", (..., *tap))
+    for axis, extent in enumerate(scene.conv.kernel):
+        for at in {0, extent - 1} if extent > 1 and len(scene.conv.axes) > 1 else ():
+            words = f"taps {at} of axis {axis} of {extent}"
+            if scene.problem.solves_for == "weights":
+                yield _zero(scene, "row of taps missing", f"{words} left 0", along(axis + 2, at))
+            else:
+                yield _without(scene, "row of taps missing", f"{words} not summed", "weights", along(axis + 2, at))
+
+
+def unwritten(scene: Scene) -> Iterator[Explanation]:
+    """Yield results left 0: all, or, along one axis, from the first to the last index where one is wrong."""
+    yield Explanation("result all 0", "", picked(scene, lambda places: np.full_like(places, -1)))
+    axes = range(scene.got.ndim)
+    for axis, words in enumerate(axis_words(scene.problem)):
+        extent = scene.got.shape[axis]
+        met = np.flatnonzero(scene.beyond.any(tuple(a for a in axes if a != axis)))
+        first, last = int(met[0]), int(met[-1])
+        if last - first + 1 < extent:
+            kind = "channel" if "channel" in words.one else words.one
+            name = _unwritten(first, last, extent, extent // words.groups, kind)
+            run = f"{words.one} {first}" if first == last else f"{words.many} {first}..{last}"
+            yield _zero(scene, name, f"{run}{words.after} of {extent} left 0", along(axis, slice(first, last + 1)))
+
+
+def _unwritten(first: int, last: int, extent: int, group: int, kind: str) -> str:
+    if group < extent and first % group == 0 and last == extent - 1:
+        return "only the first group computed" if first == group else "last groups missing"
+    if last == extent - 1:
+        return f"last {kind} missing" if first == last and kind != "channel" else f"tail {kind}s missing"
+    return f"first {kind}{'s' * (last > 0)} missing" if first == 0 else f"{kind}s missing"
+
+
+def _zero(scene: Scene, name: str, detail: str, index: Any) -> Explanation:
+    def change(places: NDArray[np.intp]) -> NDArray[np.intp]:
+        places[index] = -1
+        return places
+
+    return Explanation(name, detail, picked(scene, change))
+
+
+def output_padding_dropped(scene: Scene) -> Iterator[Explanation]:
+    """Yield what output_padding adds, from s(O - 1) + E - P on, left 0 or not read: on all axes, or on one."""
+    if scene.conv is None or not find(scene.problem.operator).transposed:
+        return
+    firsts = {at: axis.span - axis.pad_begin - axis.pad_end for at, axis in enumerate(scene.conv.axes)}
+    added = {at: first for at, first in firsts.items() if 0 < first < scene.conv.axes[at].src}
+    choices = [tuple(added), *((at,) for at in added if len(added) > 1)]
+    for axes in filter(None, choices):
+        extents = [a.src for a in scene.conv.axes]
+        grids = np.ix_(*(np.arange(extent) for extent in extents))
+        beyond = np.zeros(extents, np.bool_)
+        for at in axes:
+            beyond |= grids[at] >= added[at]
+        words = " and ".join(f"axis {at} from {added[at]}" for at in axes)
+        if scene.problem.solves_for == "src":
+            yield _zero(scene, "output_padding dropped", f"on {words} left 0", (..., beyond))
+        else:
+            yield _without(scene, "output_padding dropped", f"on {words} not read", "src", (..., beyond))

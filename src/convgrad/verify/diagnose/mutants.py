@@ -1,0 +1,60 @@
+"""The defects that are recognised, a row each: simplest first, and what each would have computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from convgrad.verify.diagnose import attributes, channels, missing, numbers
+from convgrad.verify.diagnose.fit import Explanation, Fit, best, fits
+from convgrad.verify.diagnose.sums import Scene
+
+Rows = Callable[[Scene], Iterator[Explanation]]
+
+# Of two that fit alike, the first is the name. A row's function lists the ways in which its defects may lie; rows that
+# copy operands are left out where these are larger than LARGE.
+TABLE: tuple[tuple[str, Rows, bool], ...] = (
+    ("what is not finite multiplied by padding", attributes.padding_multiplied, True),
+    ("what is not finite left out", numbers.swallowed, True),
+    ("results rounded, truncated, saturated, flushed", numbers.rounded, False),
+    ("sign, scale", numbers.scaled, False),
+    ("bias, old contents", numbers.added, False),
+    ("output_padding", missing.output_padding_dropped, True),
+    ("what was not written", missing.unwritten, False),
+    ("operands rounded or flushed", numbers.operands, True),
+    ("direction of the kernel", attributes.kernel_flipped, False),
+    ("strides, dilations, pads", attributes.misread, False),
+    ("axes exchanged", attributes.axes_exchanged, False),
+    ("what was not read", missing.unread, True),
+    ("what was not summed", missing.unsummed, True),
+    ("positions not summed", missing.unsummed_positions, True),
+    ("taps", missing.tap_missing, True),
+    ("what padding holds", attributes.pads_filled, True),
+    ("groups", channels.groups, True),
+    ("strides of views", channels.strides, False),
+    ("shifts", channels.shifted, False),
+    ("roles of operands", channels.roles, False),
+    ("order of axes", channels.layouts, True),
+)
+LARGE = 2**24  # elements of an operand
+
+
+def explanations(scene: Scene) -> Iterator[Explanation]:
+    """Yield every explanation that is tried of a wrong result."""
+    large = _large(scene)
+    for _, rows, copies in TABLE:
+        if not (copies and large):
+            yield from rows(scene)
+
+
+def not_tried(scene: Scene) -> tuple[str, ...]:
+    """Return the rows that are left out."""
+    return tuple(what for what, _, copies in TABLE if copies and _large(scene))
+
+
+def _large(scene: Scene) -> bool:
+    return max(array.size for array in scene.operands) > LARGE
+
+
+def recognised(scene: Scene) -> list[Fit]:
+    """Return the defects that explain a result, nearest and simplest first."""
+    return best(list(fits(scene, explanations(scene))))

@@ -1,0 +1,178 @@
+"""Defects of arithmetic: scales and signs, bias and old contents, roundings, what is flushed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import BF16, F16, TF32, Format, round_to
+from convgrad.verify.diagnose.fit import MOST, Explanation, Rounding
+from convgrad.verify.diagnose.make import edited
+from convgrad.verify.diagnose.sums import Changed, F64Array, Scene
+
+
+def scaled(scene: Scene) -> Iterator[Explanation]:
+    """Yield the exact sums times a constant: by name, or read off the wrong elements."""
+    geometry = scene.problem.geometry
+    counts = {"images": geometry.batch, "positions": geometry.positions}
+    counts["images times positions"] = geometry.batch * geometry.positions
+    if scene.conv is not None:
+        counts |= {"taps": scene.conv.taps, "groups": scene.conv.groups}
+    named = [(-1.0, "sign", ""), (2.0, "accumulated twice", "")]
+    named += [(float(n), f"accumulated {n} times", "") for n in (3, 4, 8, 16)]
+    for what, count in counts.items():
+        if count > 1:
+            named.append((1 / count, "mean instead of sum", f"divided by the {count} {what}"))
+            named.append((float(count), "scaled by a constant", f"times the {count} {what}"))
+    yield from (_times(scene, factor, name, detail) for factor, name, detail in named)
+    factor = _factor(scene)
+    if factor is not None and not any(abs(factor - one) <= 1e-3 * abs(one) for one, *_ in named):
+        yield _times(scene, factor, "scaled by a constant", f"times {factor:.6g}", MOST)
+
+
+def _times(scene: Scene, factor: float, name: str, detail: str, chosen: float = 0.0) -> Explanation:
+    def change(value: F64Array, magnitude: F64Array, _: NDArray[np.intp]) -> tuple[F64Array, F64Array]:
+        return value * factor, magnitude * abs(factor)
+
+    return Explanation(name, detail, Changed(scene.exact, change), chosen=chosen)
+
+
+def _factor(scene: Scene) -> float | None:
+    """Return got over exact, by least squares: a fraction of small numbers where one is as near as can be told."""
+    value, got = scene.exact.value.ravel()[scene.wrong], scene.actual[scene.wrong]
+    finite = np.isfinite(value) & np.isfinite(got)
+    factor = float(np.sum(got[finite] * value[finite]) / np.sum(value[finite] ** 2))
+    if not np.isfinite(factor) or abs(factor) < 1e-30:
+        return None
+    short = float(Fraction(factor).limit_denominator(64))
+    return short if abs(short - factor) <= _sharp(scene) * abs(factor) else factor
+
+
+def _sharp(scene: Scene) -> float:
+    """Return how precisely a constant can be read off the wrong elements: four deviations of the rounding's mean."""
+    return max(float(4 * scene.problem.output_format.unit / np.sqrt(scene.wrong.size)), 1e-5)
+
+
+def added(scene: Scene) -> Iterator[Explanation]:
+    """Yield bias and old contents added not at all, twice, or where none was asked for; and a constant."""
+    bias = None
+    if "bias" in scene.given:
+        shape = (1, -1, *[1] * (scene.got.ndim - 2))
+        bias = np.broadcast_to(scene.given["bias"].astype(np.float64).reshape(shape), scene.got.shape)
+    asked = scene.problem.accumulate
+    for extra, times, name, detail in (
+        (bias, -1, "bias missing", ""),
+        (bias, 1, "bias added twice", ""),
+        (bias, -2, "bias subtracted", ""),
+        (scene.old, -1 if asked else 1, "old contents not added" if asked else "accumulated into old contents", ""),
+        (scene.old, 1 if asked else 2, "old contents added twice", ""),
+        (scene.old, -2 if asked else -1, "old contents subtracted", ""),
+    ):
+        if extra is not None:
+            yield _plus(scene, times * np.asarray(extra, np.float64), name, detail)
+    constant = _constant(scene)
+    if constant is not None:
+        everywhere = np.broadcast_to(np.float64(constant), scene.got.shape)
+        detail = f"{constant:.6g} is added everywhere"
+        yield _plus(scene, everywhere, "accumulated into old contents", detail, MOST)
+
+
+def _plus(scene: Scene, extra: F64Array, name: str, detail: str, chosen: float = 0.0) -> Explanation:
+    flat = extra.reshape(-1)
+
+    def change(value: F64Array, magnitude: F64Array, where: NDArray[np.intp]) -> tuple[F64Array, F64Array]:
+        return value + flat[where], magnitude + np.abs(flat[where])
+
+    return Explanation(name, detail, Changed(scene.exact, change, integral=True), chosen=chosen)
+
+
+def _constant(scene: Scene) -> float | None:
+    """Return the mean of got less exact: to few digits where that is as near as can be told."""
+    difference = (scene.actual - scene.exact.value.ravel())[scene.wrong]
+    weights = 1 / (scene.exact.magnitude.ravel()[scene.wrong] + scene.problem.output_format.tiny)
+    found = float(np.sum(difference * weights) / np.sum(weights))
+    size = float(np.mean(np.abs(scene.actual[scene.wrong])))
+    if not np.isfinite(found) or found == 0:
+        return None
+    short = (float(f"{found:.{digits}g}") for digits in (1, 2, 3, 4))
+    return next((one for one in short if abs(one - found) <= _sharp(scene) * max(size, abs(found))), found)
+
+
+# How a result is rounded otherwise: monotone, so what lies between the rounded ends of a bound is what may be got.
+def _truncated(fmt: Format) -> Rounding:
+    def rounding(values: F64Array) -> F64Array:
+        _, exponent = np.frexp(values)
+        place = np.maximum(exponent, fmt.min_exponent + 1) - fmt.significand_bits  # of the last bit
+        kept = np.ldexp(np.trunc(np.ldexp(values, -place)), place)
+        cut: F64Array = np.where(np.isfinite(values), np.clip(kept, -fmt.largest, fmt.largest), values)
+        return cut
+
+    return rounding
+
+
+def rounded(scene: Scene) -> Iterator[Explanation]:
+    """Yield results rounded to a coarser format, rounded twice, truncated, or saturated."""
+    out = scene.problem.output_format
+    exact = Changed(scene.exact, lambda value, magnitude, _: (value, magnitude), integral=True)
+    roundings: list[tuple[str, str, Rounding, float]] = [("output truncated", f"to {out}", _truncated(out), 1.0)]
+    for fmt in (BF16, F16, TF32):
+        if fmt.significand_bits < out.significand_bits:
+            grain = out.unit / fmt.unit
+            roundings.append((f"result rounded to {fmt}", "", _chained(fmt, out), grain))
+            roundings.append((f"result truncated to {fmt}", "", _truncated_twice(fmt, out), grain))
+        elif fmt is not out:
+            roundings.append(("output rounded twice", f"through {fmt}", _chained(fmt, out), 1.0))
+    roundings.append(("saturated instead of infinite", f"at {out.largest:g}", _saturated(out), 1.0))
+    for name, detail, rounding, grain in roundings:
+        yield Explanation(name, detail, exact, rounding, grain)
+    yield Explanation("denormals flushed", "results below the normal numbers are 0", exact, _flushed(out))
+
+
+def _chained(first: Format, then: Format) -> Rounding:
+    return lambda values: round_to(round_to(values, first), then)
+
+
+def _truncated_twice(first: Format, then: Format) -> Rounding:
+    cut = _truncated(first)
+    return lambda values: round_to(cut(values), then)
+
+
+def _saturated(fmt: Format) -> Rounding:
+    return lambda values: np.clip(round_to(values, fmt), -fmt.largest, fmt.largest)
+
+
+def _flushed(fmt: Format) -> Rounding:
+    return lambda values: np.where(np.abs(values) < 2.0**fmt.min_exponent, 0.0, round_to(values, fmt))
+
+
+Convert = Callable[[F64Array], F64Array]
+
+
+def operands(scene: Scene) -> Iterator[Explanation]:
+    """Yield operands rounded or truncated to a narrower format, and subnormal ones flushed."""
+    own = scene.problem.operand_format
+    for fmt in (TF32, BF16, F16):
+        if fmt.significand_bits < own.significand_bits:
+            yield _converted(scene, f"operands rounded to {fmt}", lambda a, fmt=fmt: round_to(a, fmt))  # type: ignore[misc]
+            if fmt is not F16:
+                yield _converted(scene, f"operands truncated to {fmt}", _truncated(fmt))
+    if scene.conv is None:
+        return
+    normal = 2.0**own.min_exponent
+    if any(((np.abs(a.astype(np.float64)) < normal) & (a != 0)).any() for a in scene.operands):
+        yield _converted(scene, "denormals flushed", lambda a: np.where(np.abs(a) < normal, 0.0, a), "operands")
+
+
+def swallowed(scene: Scene) -> Iterator[Explanation]:
+    """Yield what is not finite among the operands taken as 0."""
+    if not all(np.isfinite(a.astype(np.float64)).all() for a in scene.operands):
+        detail = "what is not finite counts as 0"
+        yield _converted(scene, "NaN swallowed", lambda a: np.where(np.isfinite(a), a, 0.0), detail)
+
+
+def _converted(scene: Scene, name: str, convert: Convert, detail: str = "") -> Explanation:
+    changes = {t: lambda array: convert(np.asarray(array, np.float64)) for t in scene.given if t != "bias"}
+    return Explanation(name, detail, edited(scene, changes))

@@ -1,0 +1,139 @@
+"""Where wrong elements lie, in the words of the operator: taps, channels, groups, images, rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Channels
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem
+
+Mask = NDArray[np.bool_]
+_POSITIONS = {1: ("position",), 2: ("row", "column"), 3: ("plane", "row", "column")}
+LISTED = 4
+
+
+@dataclass(frozen=True)
+class AxisWords:
+    """What an axis of a canonical result is called, and how many groups of indices it has."""
+
+    one: str
+    after: str = ""  # behind the index
+    groups: int = 1
+
+    @property
+    def many(self) -> str:
+        """The plural."""
+        return f"{self.one}s"
+
+
+def axis_words(problem: Problem) -> tuple[AxisWords, ...]:
+    """Return what the canonical axes of a problem's result are called.
+
+    >>> from convgrad.notation import problem
+    >>> [w.one + w.after for w in axis_words(problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1"))]
+    ['output channel', 'input channel', 'tap on axis 0', 'tap on axis 1']
+    """
+    geometry = problem.geometry
+    groups = 1 if isinstance(geometry, Channels) else geometry.groups
+    if problem.output == "bias":
+        return (AxisWords("channel"),)
+    rank = len(geometry.extents) if isinstance(geometry, Channels) else len(geometry.axes)
+    if problem.output == "weights":
+        first, second = ("input", "output") if find(problem.operator).transposed else ("output", "input")
+        taps = tuple(AxisWords("tap", f" on axis {axis}" if rank > 1 else "") for axis in range(rank))
+        return (AxisWords(f"{first} channel", groups=groups), AxisWords(f"{second} channel"), *taps)
+    named = _POSITIONS.get(rank)
+    positions = tuple(AxisWords("position", f" on axis {a}") for a in range(rank))
+    if named:
+        positions = tuple(AxisWords(word) for word in named)
+    return (AxisWords("image"), AxisWords("channel", groups=groups), *positions)
+
+
+def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
+    """Return where the wrong elements of a canonical result lie, as one sentence; "" where none is wrong.
+
+    The strongest that holds: every element; exactly those of some indices; all within some indices; all of those that
+    meet padding; a share.
+
+    >>> from convgrad.notation import problem
+    >>> one = problem("BWD_W f32 NXC mb1ic2ih4oc2oh4kh3ph1")
+    >>> mask = np.zeros((2, 2, 3, 3), bool)
+    >>> mask[:, :, 2] = True
+    >>> place(mask, np.ones(mask.shape, int), one)
+    'wrong are all elements of tap 2 on axis 0 (the last of 3): 12 of 36'
+    """
+    count = int(np.count_nonzero(beyond))
+    if count in (0, beyond.size):
+        return "every element is wrong" if count else ""
+    axes = range(beyond.ndim)
+    met = [np.flatnonzero(beyond.any(tuple(a for a in axes if a != axis))) for axis in axes]
+    names = axis_words(problem)
+    parts = [_indices(m, n, w) for m, n, w in zip(met, beyond.shape, names, strict=True) if m.size < n]
+    of = f"{count} of {beyond.size}"
+    if parts and count == prod(m.size for m in met):
+        return f"wrong are all elements of {', '.join(parts)}: {of}"
+    for some, words in _kinds(terms):
+        if np.array_equal(beyond, some):
+            return f"wrong are exactly the elements {words}: {of}"
+    told = [part for part in parts if "indices" not in part]
+    if told:
+        return f"all {count} wrong elements lie in {', '.join(told)}: {of}"
+    for some, words in _kinds(terms):
+        if some.any() and not (beyond & ~some).any():
+            return f"all {count} wrong elements are among the {np.count_nonzero(some)} {words}: {of}"
+    return f"{100 * count / beyond.size:.3g} % of the elements, no pattern: {of}"
+
+
+def _kinds(terms: NDArray[np.int64]) -> list[tuple[Mask, str]]:
+    fewest, most = int(terms.min(initial=0)), int(terms.max(initial=0))
+    if fewest == most:
+        return []
+    return [(terms == 0, "that have no terms"), (terms < most, "that have fewer terms than others, beside padding")]
+
+
+def _indices(met: NDArray[np.intp], extent: int, words: AxisWords) -> str:
+    """Return indices along an axis in words: a group, one, a run, an even step, a few."""
+    groups = _groups(met, extent, words.groups)
+    if groups:
+        return groups
+    first, last, n = int(met[0]), int(met[-1]), met.size
+    if n == 1:
+        at = "the last" if first == extent - 1 and extent > 1 else "the first" if first == 0 else "one"
+        return f"{words.one} {first}{words.after} ({at} of {extent})"
+    steps = np.unique(np.diff(met))
+    if steps.size == 1 and steps[0] == 1:
+        at = "the last" if last == extent - 1 else "the first" if first == 0 else ""
+        return f"{words.many} {first}..{last}{words.after} ({f'{at} {n}' if at else n} of {extent})"
+    if steps.size == 1 and n > 2:
+        step = int(steps[0])
+        whole = first < step and last + step >= extent
+        ends = "" if whole else f" up to {last}"
+        return f"every {_ordinal(step)} {words.one}{words.after} from {first}{ends}"
+    if n <= LISTED:
+        return f"{words.many} {', '.join(map(str, met))}{words.after}"
+    return f"{n} of {extent} indices of {words.one}{words.after}"
+
+
+def _groups(met: NDArray[np.intp], extent: int, groups: int) -> str:
+    if groups == 1:
+        return ""
+    each = extent // groups
+    hit = np.unique(met // each)
+    if met.size != hit.size * each or hit.size > LISTED:
+        return ""
+    return f"group{'s' * (hit.size > 1)} {_and(hit.tolist())} of {groups}"
+
+
+def _and(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _ordinal(number: int) -> str:
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else endings.get(number % 10, 'th')}"

@@ -1,0 +1,179 @@
+"""A wrong result and all that is known of it; the sums that a defect would have made in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import Format
+from convgrad.spec import oracle
+from convgrad.spec.geometry import Conv
+from convgrad.spec.operators import find
+from convgrad.spec.oracle import Answer
+from convgrad.spec.problem import Problem
+from convgrad.verify.reference import Reference
+from convgrad.verify.terms import terms_of
+
+Array = NDArray[Any]
+F64Array = NDArray[np.float64]
+Where = NDArray[np.intp]  # places in a canonical result, flat
+
+SAMPLED, FEW = 128, 16  # elements of each kind, wrong and other, that are looked at
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A wrong result and all that is known of it; canonical. ``old`` may be there though nothing was to be added."""
+
+    got: Array
+    beyond: NDArray[np.bool_]
+    reference: Reference
+    problem: Problem
+    operands: Sequence[Array]
+    old: Array | None
+    accumulator: Format
+
+    @cached_property
+    def given(self) -> dict[str, Array]:
+        """The operands by tensor."""
+        return dict(zip(self.problem.operands, self.operands, strict=True))
+
+    def said(self, tensor: str) -> str:
+        """Return an operand's name in the caller's words."""
+        return next(port.name for port in find(self.problem.operator).operands if port.tensor == tensor)
+
+    @cached_property
+    def conv(self) -> Conv | None:
+        """The convolution, where there is one."""
+        return self.problem.geometry if isinstance(self.problem.geometry, Conv) else None
+
+    @cached_property
+    def actual(self) -> F64Array:
+        """The result in float64, flat."""
+        return np.ascontiguousarray(self.got, np.float64).ravel()
+
+    @cached_property
+    def exact(self) -> Answer:
+        """The exact answer."""
+        one = self.reference
+        return Answer(one.value, one.magnitude, one.terms, one.integral)
+
+    @cached_property
+    def wrong(self) -> Where:
+        """The wrong elements."""
+        return np.flatnonzero(self.beyond)
+
+    @cached_property
+    def few(self) -> Where:
+        """Some wrong elements, then some others: what most explanations fail at."""
+        return np.concatenate([_spread(self.wrong, FEW), _spread(np.flatnonzero(~self.beyond), FEW)])
+
+    @cached_property
+    def many(self) -> Where:
+        """More of both."""
+        return np.concatenate([_spread(self.wrong, SAMPLED), _spread(np.flatnonzero(~self.beyond), SAMPLED)])
+
+
+def _spread(where: Where, count: int) -> Where:
+    if where.size <= count:
+        return where
+    picked: Where = where[
+        np.random.default_rng(0).choice(where.size, count, replace=False)
+    ]  # no stride hides a pattern
+    return picked
+
+
+class Sums(Protocol):
+    """What a defect would have summed: at some elements, or at all."""
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of all."""
+
+    def at(self, where: Where) -> Answer:
+        """Return the answer at some elements, flat."""
+
+    def whole(self) -> Answer:
+        """Return the answer at all elements, canonical."""
+
+
+@dataclass(frozen=True, eq=False)
+class Instead:
+    """Another problem's sums, of the same shape."""
+
+    problem: Problem
+    operands: tuple[Array, ...]
+    shape: tuple[int, ...]
+    old: Array | None = None
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of all."""
+        geometry = self.problem.geometry
+        return geometry.multiply_adds if isinstance(geometry, Conv) else 0
+
+    def at(self, where: Where) -> Answer:
+        """Return the answer at some elements, term by term."""
+        rows, integral = np.zeros((3, where.size)), True
+        for at, index in enumerate(zip(*np.unravel_index(where, self.shape), strict=True)):
+            terms = terms_of(self.problem, self.operands, tuple(int(i) for i in index), self.old)
+            products = np.append(terms.products, terms.added)
+            finite = products[np.isfinite(products)]
+            rows[:, at] = products.sum(), np.abs(finite).sum(), terms.x.size
+            integral = integral and bool((finite == np.rint(finite)).all())
+        return Answer(rows[0], rows[1], rows[2].astype(np.int64), integral)
+
+    def whole(self) -> Answer:
+        """Return the answer at all elements."""
+        return oracle.evaluate(self.problem, self.operands, self.old)
+
+
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """The exact sums in other places: ``places`` has where each element's sum comes from, flat; -1 where it is 0."""
+
+    exact: Answer
+    places: Callable[[], Where]
+    work: int = 0
+
+    @cached_property
+    def _places(self) -> Where:
+        return np.ascontiguousarray(self.places()).ravel()
+
+    def at(self, where: Where) -> Answer:
+        """Return the answer at some elements."""
+        return self._of(self._places[where])
+
+    def whole(self) -> Answer:
+        """Return the answer at all elements."""
+        return self._of(self._places)
+
+    def _of(self, places: Where) -> Answer:
+        there, one = places >= 0, self.exact
+        value, magnitude = (np.where(there, array.ravel()[places], 0.0) for array in (one.value, one.magnitude))
+        return Answer(value, magnitude, np.where(there, one.terms.ravel()[places], 0), one.integral)
+
+
+@dataclass(frozen=True, eq=False)
+class Changed:
+    """The exact sums, each changed in its place: ``change`` takes flat sums and magnitudes, and where they lie."""
+
+    exact: Answer
+    change: Callable[[F64Array, F64Array, Where], tuple[F64Array, F64Array]]
+    integral: bool = False
+    work: int = 0
+
+    def at(self, where: Where) -> Answer:
+        """Return the answer at some elements."""
+        one = self.exact
+        value, magnitude = self.change(one.value.ravel()[where], one.magnitude.ravel()[where], where)
+        return Answer(value, magnitude, one.terms.ravel()[where], self.integral and one.integral)
+
+    def whole(self) -> Answer:
+        """Return the answer at all elements."""
+        return self.at(np.arange(self.exact.value.size))
