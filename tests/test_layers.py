@@ -68,6 +68,16 @@ ORDERS = {
         "judge",
         "diagnose",
         "check",
+        "foreign",
+        "probe",
+    ),
+    "verify.probe": (
+        "masks",
+        "ask",
+        "tree",
+        "sample",
+        "blocks",
+        "draw",
     ),
     "plan": (
         "rates",

@@ -76,7 +76,7 @@ class Order:
     @property
     def name(self) -> str:
         """What kind of order this is, in a few words."""
-        return "impossible" if self.tree is None else name(self.tree)
+        return "impossible" if self.tree is None else name(self.tree, self.height)
 
     def __str__(self) -> str:
         """Return what was revealed, with a drawing."""
@@ -156,6 +156,8 @@ def _revealed(asker: Asker, problem: Problem) -> Order:
         except Impossible as error:
             why = why or str(error)
     else:
+        if not asker.steady():
+            why = f"the same call has other answers each time; {why}"
         return replace(found, calls=asker.calls, impossible=why)
     return replace(
         found,

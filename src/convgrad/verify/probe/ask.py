@@ -77,6 +77,15 @@ class Asker:
         found: Int = self._joins(pairs)
         return found
 
+    def steady(self) -> bool:
+        """Tell whether a function gives the same answers thrice."""
+        n = self.terms
+        values = np.full((self.masks.columns, n), self.masks.values[0])
+        values[:, 0], values[:, n // 2] = self.masks.values[1], -self.masks.values[1]
+        columns = np.arange(self.masks.columns)
+        first = self._sums(columns, values)
+        return all(np.array_equal(first, self._sums(columns, values), equal_nan=True) for _ in range(2))
+
     def _counted(self, ones: int) -> bool:
         """Tell whether sums of so many ones, spread evenly, give their number in every column."""
         if ones < 1:

@@ -71,8 +71,8 @@ Part = Chain | Join
 def parts_of(tree: Tree) -> Part:
     """Return a tree's chains and joins.
 
-    The path from a node down its largest subtrees is one join, or a chain where it meets single terms only; it ends
-    where two subtrees are equally large, as these are rather two parts of a kind.
+    The path from a node down its largest subtrees is one join, or a chain where it meets single terms only. It turns to
+    a chain where there is nothing else, and ends where two subtrees are equally large, as these are parts of a kind.
     """
     nodes: list[list[int]] = [[] for _ in tree.sizes]
     leaves: list[list[int]] = [[] for _ in tree.sizes]
@@ -80,16 +80,22 @@ def parts_of(tree: Tree) -> Part:
         nodes[above].append(node)
     for term, over in zip(tree.seen.tolist(), tree.over.tolist(), strict=True):
         leaves[over].append(term)
-    return _part(0, tree.sizes.tolist(), nodes, leaves)
+    chained = [False] * tree.sizes.size
+    for node in range(tree.sizes.size - 1, -1, -1):
+        below = nodes[node]
+        chained[node] = len(below) + len(leaves[node]) <= 2 and (not below or (len(below) == 1 and chained[below[0]]))
+    return _part(0, tree.sizes.tolist(), chained, nodes, leaves)
 
 
-def _part(node: int, sizes: Sequence[int], nodes: list[list[int]], leaves: list[list[int]]) -> Part:
-    """Return the part at a node. Subtrees beside a path are at most half as large, so this is not deep."""
+def _part(
+    node: int, sizes: Sequence[int], chained: Sequence[bool], nodes: list[list[int]], leaves: list[list[int]]
+) -> Part:
+    """Return the part at a node. Subtrees beside a path are chains or at most half as large, so this is not deep."""
     path: list[tuple[int, tuple[Part, ...]]] = []  # from the top: a node's size, what is joined there beside the path
     while True:
-        below = sorted(nodes[node], key=lambda n: -sizes[n])
-        ends = not below or (len(below) > 1 and sizes[below[0]] == sizes[below[1]])
-        aside = [_part(n, sizes, nodes, leaves) for n in (below if ends else below[1:])]
+        below = sorted(nodes[node], key=lambda n: (chained[n], -sizes[n]))
+        ends = not below or (len(below) > 1 and (chained[below[0]] or sizes[below[0]] == sizes[below[1]]))
+        aside = [_part(n, sizes, chained, nodes, leaves) for n in (below if ends else below[1:])]
         step = sorted((*aside, *(Chain(1, (term,)) for term in leaves[node])), key=lambda part: part.first)
         path.append((sizes[node], tuple(step)))
         if ends:
@@ -124,10 +130,10 @@ def chains(part: Part) -> tuple[Chain, ...]:
     return tuple(sorted((c for p in part.parts for c in chains(p)), key=lambda chain: chain.first))
 
 
-def name(part: Part) -> str:
+def name(part: Part, height: int) -> str:
     """Return what kind of order this is, in a few words.
 
-    >>> name(Join(4, ((Chain(2, (0, 2)), Chain(2, (1, 3))),)))
+    >>> name(Join(8, ((Chain(4, (0, 2, 4, 6)), Chain(4, (1, 3, 5, 7))),)), 5)
     '2 lanes, joined one after the other'
     """
     if isinstance(part, Chain):
@@ -137,18 +143,10 @@ def name(part: Part) -> str:
     parts, found = part.parts, chains(part)
     if len(part.steps) == 1 and len(parts) > 2 and len(parts) == len(found):
         return f"{len(parts)} parts, joined at once"
-    if _pairwise(part):
-        return "pairwise"
+    if height == (part.size - 1).bit_length() + 1:
+        return "pairwise, of the least height there is"
     many = len({chain.step for chain in found}) == 1 and found[0].step == len(found)
     what = f"{len(found)} {'lanes' if many else 'blocks'}"
     if part.one_by_one and len(parts) == len(found):
         return f"{what}, joined one after the other"
     return f"{what}, joined by a tree"
-
-
-def _pairwise(part: Part) -> bool:
-    """Tell whether halves are joined, down to at most two terms."""
-    if isinstance(part, Chain):
-        return part.size <= 3
-    small, large = sorted(p.size for p in part.parts) if len(part.steps) == 1 and len(part.parts) == 2 else (0, 1)
-    return large <= 2 * small and all(_pairwise(p) for p in part.parts)

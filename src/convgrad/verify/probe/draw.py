@@ -13,6 +13,7 @@ MOST_LINES = 60
 def draw(part: Part) -> str:
     """Return the drawing of a part.
 
+    >>> from convgrad.verify.probe.blocks import Join
     >>> print(draw(Join(5, ((Chain(2, (0, 1)), Chain(2, (2, 3))), (Chain(1, (4,)),)))))
     join of 3, one after the other: 5 terms
     |-- 2 x chain of 2: 0 .. 3

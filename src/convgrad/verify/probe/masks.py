@@ -1,9 +1,10 @@
 """Operands with masks: one output of each channel sums terms that may be chosen at will.
 
-One operand, the **carrier**, holds the values of the terms, channel by channel; the others hold ones, so products are
-exact. A **column** is a channel of the carrier, with the one output element that is looked at there, whose terms stand
-in the specified order: images and positions of a weight or bias gradient, taps and channels of a forward or a data
-gradient.
+One operand, the **carrier**, holds the values of the terms, channel by channel. The other holds random signs, which the
+carrier's values have, too: products are what was chosen, exactly, but an algorithm that adds operands before it
+multiplies, as Winograd's does, is given away. A **column** is a channel of the carrier, with the one output element
+that is looked at there, whose terms stand in the specified order: images and positions of a weight or bias gradient,
+taps and channels of a forward or a data gradient.
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ VALUES: Mapping[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, eq=False)
 class Masks:
-    """Where in the carrier the terms of each column lie (``first + terms``), and the element that sums them."""
+    """Where in the carrier the terms of each column lie (``first + terms``), and the element that sums them.
+
+    ``signs`` are the other operand's, ``signed`` those that the terms meet; of a bias gradient there is no other.
+    """
 
     problem: Problem
     carrier: Tensor
     elements: tuple[Index, ...]
     first: Int
     terms: Int
+    signs: Array
+    signed: Array
 
     @property
     def columns(self) -> int:
@@ -63,9 +69,11 @@ class Masks:
         made = []
         for tensor, order in zip(self.problem.operands, self.problem.operand_orders, strict=True):
             shape = _shape(self.problem, tensor)
-            canonical = np.full(shape, 0 if tensor in (self.carrier, "bias") else 1, dtype)
+            canonical = np.zeros(shape, dtype)
             if tensor == self.carrier:
-                canonical.reshape(-1)[self.first[columns, None] + self.terms] = values.astype(dtype)
+                canonical.reshape(-1)[self.first[columns, None] + self.terms] = (values * self.signed).astype(dtype)
+            elif tensor != "bias":
+                canonical[...] = self.signs
             inverse = np.argsort(order)
             operand = arrays.empty(tuple(shape[a] for a in inverse), dtype)
             operand[...] = canonical.transpose(inverse)
@@ -98,21 +106,29 @@ def masks_of(problem: Problem) -> Masks:
 
 def _masks(problem: Problem, carrier: Tensor, elements: list[Index]) -> Masks:
     labels = np.arange(prod(_shape(problem, carrier)), dtype=np.float64).reshape(_shape(problem, carrier))
-    blank = {t: labels if t == carrier else np.zeros((1,), np.float64) for t in problem.operands}
-    blank |= {t: np.broadcast_to(np.float64(0), _shape(problem, t)) for t in problem.operands if t != carrier}
-    found = []
+    blank: dict[Tensor, Array] = {t: np.broadcast_to(np.float64(0), _shape(problem, t)) for t in problem.operands}
+    blank[carrier] = labels
+    signs = np.ones(1)
+    for other in set(problem.operands) - {carrier, "bias"}:
+        signs = blank[other] = _signs(problem, other)
+    first, place, signed = [], np.zeros(0, np.int64), np.ones(0)
     for element in elements:
         terms = terms_of(problem, [blank[t] for t in problem.operands], element)
-        met = (
-            terms.x if problem.solves_for == "bias" or (carrier, problem.solves_for) == ("src", "weights") else terms.y
-        )
+        both = [terms.x, terms.y]
         if problem.solves_for in ("dst", "src"):  # channels come last in the order of sums
-            met = np.moveaxis(met, 0, -1)
-        found.append(met.ravel().astype(np.int64))
-        if met.size == 0:
-            return Masks(problem, carrier, tuple(elements), np.zeros(len(elements), np.int64), found[0])
-    first = np.array([labels[0] for labels in found])
-    return Masks(problem, carrier, tuple(elements), first, found[0] - found[0][0])
+            both = [np.moveaxis(values, 0, -1) for values in both]
+        mine = 0 if problem.solves_for == "bias" or (carrier, problem.solves_for) == ("src", "weights") else 1
+        place, signed = both[mine].ravel().astype(np.int64), both[1 - mine].ravel()
+        first.append(place[:1].sum())
+    return Masks(problem, carrier, tuple(elements), np.array(first), place - first[-1], signs, signed)
+
+
+def _signs(problem: Problem, tensor: Tensor) -> Array:
+    """Return signs for a tensor of data, the same in every group, so that all columns meet the same."""
+    batch, channels, *extents = _shape(problem, tensor)
+    groups = problem.geometry.groups if isinstance(problem.geometry, Conv) else 1
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (batch, channels // groups, *extents))
+    return np.tile(signs, (1, groups, *(1 for _ in extents)))
 
 
 def _shape(problem: Problem, tensor: Tensor) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from convgrad.verify.probe.tree import Ask
 
 Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
 
 ALL = 4096  # terms of which each is looked at
 FIRST = 256  # of longer sums, the terms looked at first
@@ -38,10 +39,7 @@ def sample(ask: Ask, terms: int, seed: int = 2) -> tuple[Int, Int]:
                 break
             believed = False
             at = np.flatnonzero(np.diff(seen) > 1)
-            begins = joins[at] <= joins[np.minimum(at + 1, joins.size - 1)]
-            middle = np.where(
-                begins, np.maximum(seen[at + 1] - 3, seen[at] + 1), np.minimum(seen[at] + 3, seen[at + 1] - 1)
-            )
+            middle = _doubtful(seen, joins, at)
         at, middle = at[: MOST - seen.size], middle[: MOST - seen.size]
         halves = ask(np.stack([np.concatenate([seen[at], middle]), np.concatenate([middle, seen[at + 1]])], 1))
         joins[at] = halves[: at.size]
@@ -50,16 +48,28 @@ def sample(ask: Ask, terms: int, seed: int = 2) -> tuple[Int, Int]:
     return seen, joins
 
 
+def _as_chains(seen: Int, joins: Int) -> tuple[Bool, Bool]:
+    """Return which neighbours seem to have the next terms of a chain between them: one that grows, one that shrinks."""
+    gaps = np.diff(seen)
+    grown = np.diff(joins)
+    grows = joins == gaps + 1
+    grows[1:] |= np.abs(grown - gaps[1:]) <= 1  # one off where chains take their terms in pairs
+    shrinks = np.append(np.abs(grown + gaps[:-1]) <= 1, False)
+    return grows, shrinks
+
+
 def _strange(seen: Int, joins: Int) -> Int:
     """Return which neighbours have terms between them that no chain accounts for, and join as late as those beside."""
-    gaps = np.diff(seen)
-    grown = np.abs(np.diff(joins))
-    as_chain = joins == gaps + 1
-    as_chain[1:] |= np.abs(grown - gaps[1:]) <= 1  # one off where chains take their terms in pairs
-    as_chain[:-1] |= np.abs(grown - gaps[:-1]) <= 1
-    strange = np.where(~as_chain & (gaps > 1), joins, 0)
+    grows, shrinks = _as_chains(seen, joins)
+    strange = np.where(~grows & ~shrinks & (np.diff(seen) > 1), joins, 0)
     beside = np.maximum(np.append(strange[1:], 0), np.append(0, strange[:-1]))
     return np.flatnonzero((strange > 0) & (strange >= beside))
+
+
+def _doubtful(seen: Int, joins: Int, at: Int) -> Int:
+    """Return a term between each of these neighbours whose join tells a whole block from the next terms of a chain."""
+    low, high = seen[at], seen[at + 1]
+    return np.where(_as_chains(seen, joins)[0][at], np.maximum(high - 3, low + 1), np.minimum(low + 3, high - 1))
 
 
 def _between(seen: Int, joins: Int, at: Int) -> Int:
