@@ -75,6 +75,7 @@ ORDERS = {
         "masks",
         "ask",
         "tree",
+        "replay",
         "sample",
         "blocks",
         "draw",

@@ -20,6 +20,7 @@ import convgrad
 from convgrad import notation
 from convgrad.cli import main
 from convgrad.errors import UnsupportedError
+from convgrad.formats import BF16, F32, F64
 from convgrad.spec.order import order_of
 from convgrad.verify import check
 from convgrad.verify.probe import Order, probe
@@ -64,6 +65,7 @@ def test_our_own_order_is_the_specified_one(line: str) -> None:
     problem = notation.problem(line)
     assert (order.blocks, order.seen) == (specified_blocks(line), order.terms)
     assert order.height == order_of(problem).height + ("bias" in problem.operands)
+    assert order.accumulation is F32
 
 
 def test_a_chain_takes_pairs_as_specified() -> None:
@@ -160,6 +162,7 @@ def test_orders_made_up(name: str) -> None:
     assert order.impossible == ""
     assert (order.height, order.declared) == (height, declared)
     assert words in order.name
+    assert order.accumulation is {"in doubles": F64, "4 at once": None}.get(name, F32)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -260,6 +263,13 @@ def test_channels_that_differ() -> None:
     assert "channels do not share an order" in by_channel.impossible
 
 
+def test_more_than_two_at_once_are_told() -> None:
+    said = str(of_orders(partial(at_once, 4)))
+    assert "a tree that joins up to 5 at once" in said
+    assert "50 x 4 terms at once: 0 .. 199" in said
+    assert "more than two at once" in said
+
+
 def test_answers_that_change() -> None:
     seeds = iter(range(10**6))
     assert "other answers each time" in of_orders(lambda terms: at_random(next(seeds), terms)).impossible
@@ -280,7 +290,21 @@ def test_partial_sums_of_few_bits_are_counted_in_parts() -> None:
         parts = [chain(part).astype(ml_dtypes.bfloat16).astype(np.float32) for part in np.split(terms, 2)]
         return parts[0] + parts[1]
 
-    assert of_orders(partials, 700).blocks == (350, 350)
+    order = of_orders(partials, 700)
+    assert (order.blocks, order.accumulation) == ((350, 350), None)
+    assert "rounded in another way" in str(order)
+
+
+def test_sums_in_few_bits() -> None:
+    def short(terms: Array) -> Array:
+        total = np.zeros(terms.shape[1], ml_dtypes.bfloat16)
+        for term in terms:
+            total = (total.astype(np.float32) + term).astype(ml_dtypes.bfloat16)
+        return total.astype(np.float32)
+
+    order = revealed("BWD_W bf16 NXC mb1ic1iw100oc48ow100kw1pw0", weights_by(short), dtype="f32")
+    assert (order.name, order.accumulation) == ("one chain", BF16)
+    assert str(order).endswith("declare --height 100 --accumulation bf16")
 
 
 def test_what_is_not_the_operator_is_told() -> None:

@@ -90,6 +90,7 @@ def _rows(orders: Mapping[int | None, Order]) -> list[dict[str, object]]:
             "seen": order.seen,
             "name": order.name,
             "height": order.height,
+            "accumulation": None if order.accumulation is None else order.accumulation.name,
             "declared": order.declared,
             "blocks": order.blocks,
             "calls": order.calls,

@@ -23,9 +23,10 @@ from convgrad.spec.rules import refuse
 from convgrad.verify.check import as_result
 from convgrad.verify.foreign import Function, arguments
 from convgrad.verify.probe.ask import RESOLUTIONS, Asker, Impossible
-from convgrad.verify.probe.blocks import Chain, Join, Part, chains, name, parts_of
+from convgrad.verify.probe.blocks import Chain, Join, Part, binary, chains, name, parts_of
 from convgrad.verify.probe.draw import draw
 from convgrad.verify.probe.masks import masks_of
+from convgrad.verify.probe.replay import kept_in
 from convgrad.verify.probe.sample import sample
 from convgrad.verify.probe.tree import Tree, along, confirm, grow
 
@@ -43,6 +44,8 @@ class Order:
     those of no tree, and ``impossible`` says why. ``height`` is the most roundings that a term goes through, of terms
     not seen the most possible. ``channels`` share the order, ``others`` do not. Ones are counted exactly up to
     ``resolution``: where that is less than ``terms``, sums or results were rounded to fewer bits than f32 has.
+    ``accumulation`` is the format in which the tree, carried out on random terms, gives the function's own bits; None
+    where none does, or not all terms were seen.
     """
 
     operator: str
@@ -56,6 +59,7 @@ class Order:
     others: int = 0
     resolution: int = 0
     impossible: str = ""
+    accumulation: Format | None = None
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -84,12 +88,14 @@ class Order:
         if self.tree is None:
             why = "the answers are those of no tree of additions of single products, as Winograd's and FFT's are not"
             return f"{head}: IMPOSSIBLE: {self.impossible}; {why} ({self.calls} calls)"
-        bound = gamma(self.height, self.format.accumulator.unit)
+        accumulator = self.accumulation or self.format.accumulator
+        bound = gamma(self.height, accumulator.unit)
         whole = self.seen == self.terms
+        limit = f"{'' if whole else 'at most '}{self.height}"
         rows = [
             f"{head}: {self.name}",
             *(f"  {line}" for line in draw(self.tree).splitlines()),
-            f"  height {'' if whole else 'at most '}{self.height}: error at most {bound:.3g} sum |x||y|",
+            f"  height {limit}: in {accumulator} an error of at most {bound:.3g} sum |x||y|",
             f"  {self.calls} calls; {self.channels} channels share the order",
         ]
         if self.others:
@@ -100,8 +106,18 @@ class Order:
             )
         if self.resolution < self.terms:
             rows.append(f"  sums or results keep too few bits to count beyond {self.resolution}: counted in parts")
+        if self.accumulation is not None:
+            rows.append(f"  on random terms the tree in {self.accumulation} gives the same bits")
+        elif not binary(self.tree):
+            rows.append("  some additions join more than two at once: how these round is not known")
+        elif whole:
+            rows.append(
+                "  on random terms the tree gives other bits in any format: additions are rounded in another way"
+            )
         declared = self.declared
-        rows.append(f"  declare --height {declared if isinstance(declared, int) else ','.join(map(str, declared))}")
+        height = declared if isinstance(declared, int) else ",".join(map(str, declared))
+        other = self.accumulation not in (None, self.format.accumulator)
+        rows.append(f"  declare --height {height}{f' --accumulation {self.accumulation}' * other}")
         return "\n".join(rows)
 
 
@@ -152,6 +168,7 @@ def _revealed(asker: Asker, problem: Problem) -> Order:
         try:
             asker.open(bits)
             tree = _grown(asker)
+            accumulation = kept_in(tree, *asker.random(), problem.output_format, problem.operand_format.accumulator)
             break
         except Impossible as error:
             why = why or str(error)
@@ -168,6 +185,7 @@ def _revealed(asker: Asker, problem: Problem) -> Order:
         channels=asker.columns.size,
         others=asker.others.size,
         resolution=asker.resolution,
+        accumulation=accumulation,
     )
 
 

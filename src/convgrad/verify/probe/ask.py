@@ -77,6 +77,14 @@ class Asker:
         found: Int = self._joins(pairs)
         return found
 
+    def random(self, seed: int = 3) -> tuple[F64Array, F64Array]:
+        """Return random terms, a row for each column, and what the function makes of them."""
+        term, _ = self.masks.values
+        dtype = self.masks.problem.operand_format.dtype
+        shape = (self.columns.size, self.terms)
+        values = np.random.default_rng(seed).standard_normal(shape).astype(dtype).astype(np.float64)
+        return values, self._sums(self.columns, values) * term
+
     def steady(self) -> bool:
         """Tell whether a function gives the same answers thrice."""
         n = self.terms

@@ -130,6 +130,11 @@ def chains(part: Part) -> tuple[Chain, ...]:
     return tuple(sorted((c for p in part.parts for c in chains(p)), key=lambda chain: chain.first))
 
 
+def binary(part: Part) -> bool:
+    """Tell whether no addition of a part joins more than two."""
+    return isinstance(part, Chain) or (part.one_by_one and all(binary(p) for p in part.parts))
+
+
 def name(part: Part, height: int) -> str:
     """Return what kind of order this is, in a few words.
 
@@ -141,8 +146,8 @@ def name(part: Part, height: int) -> str:
             part.step, "one chain, in an order of its own"
         )
     parts, found = part.parts, chains(part)
-    if len(part.steps) == 1 and len(parts) > 2 and len(parts) == len(found):
-        return f"{len(parts)} parts, joined at once"
+    if not binary(part):
+        return f"a tree that joins up to {_widest(part)} at once"
     if height == (part.size - 1).bit_length() + 1:
         return "pairwise, of the least height there is"
     many = len({chain.step for chain in found}) == 1 and found[0].step == len(found)
@@ -150,3 +155,10 @@ def name(part: Part, height: int) -> str:
     if part.one_by_one and len(parts) == len(found):
         return f"{what}, joined one after the other"
     return f"{what}, joined by a tree"
+
+
+def _widest(part: Part) -> int:
+    if isinstance(part, Chain):
+        return min(part.size, 2)
+    own = [len(part.steps[0]), *(len(step) + 1 for step in part.steps[1:])]
+    return max(*own, *map(_widest, part.parts))

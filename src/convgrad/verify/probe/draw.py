@@ -36,17 +36,31 @@ def _lines(part: Part, times: int, last: Part | None = None) -> Iterator[str]:
     whole = f"{part.size} terms{' each' * (times > 1)}"
     if part.one_by_one:
         yield f"{many}join of {len(part.parts)}, one after the other: {whole}"
-        groups = _alike(part.parts)
+        yield from _indented([_lines(group[0], len(group), group[-1]) for group in _alike(part.parts)])
     else:
-        steps = f" in {len(part.steps)} steps" if len(part.steps) > 1 else ", at once"
-        yield f"{many}join of {len(part.parts)}{steps}: {whole}"
-        groups = [group for step in part.steps for group in _alike(step)]
-        if len(part.steps) > 1:
-            widths = [len(step) for step in part.steps]
-            yield f"|   the steps add {', '.join(_runs(widths))}"
-    for number, group in enumerate(groups):
-        ends = number == len(groups) - 1
-        for at, line in enumerate(_lines(group[0], len(group), group[-1])):
+        yield f"{many}join in {len(part.steps)} step{'s' * (len(part.steps) > 1)}: {whole}"
+        alike = groupby(part.steps, key=lambda step: [(p.key, _stepped(p)) for p in step])
+        yield from _indented([_step_lines(list(steps)) for _, steps in alike])
+
+
+def _step_lines(steps: Sequence[tuple[Part, ...]]) -> Iterator[str]:
+    """Return the lines of steps alike, of which the first is drawn."""
+    many = f"{len(steps)} x " if len(steps) > 1 else ""
+    if all(part.size == 1 for part in steps[0]):
+        yield f"{many}{_count(len(steps[0]))}: {steps[0][0].first} .. {steps[-1][-1].first}"
+        return
+    yield f"{many}at once:"
+    yield from _indented([_lines(group[0], len(group), group[-1]) for group in _alike(steps[0])])
+
+
+def _count(terms: int) -> str:
+    return f"{terms} terms at once" if terms > 1 else "1 term"
+
+
+def _indented(blocks: Sequence[Iterator[str]]) -> Iterator[str]:
+    for number, block in enumerate(blocks):
+        ends = number == len(blocks) - 1
+        for at, line in enumerate(block):
             lead = ("`-- " if ends else "|-- ") if at == 0 else ("    " if ends else "|   ")
             yield lead + line
 
@@ -57,11 +71,6 @@ def _alike(parts: Sequence[Part]) -> list[list[Part]]:
 
 def _stepped(part: Part) -> int:
     return part.step if isinstance(part, Chain) else 0
-
-
-def _runs(numbers: Sequence[int]) -> list[str]:
-    found = [(value, len(list(group))) for value, group in groupby(numbers)]
-    return [f"{value} ({times} times)" if times > 1 else str(value) for value, times in found]
 
 
 def _terms(first: Chain, last: Chain, times: int) -> str:
