@@ -74,6 +74,14 @@ def test_a_chain_takes_pairs_as_specified() -> None:
     assert chain.terms == (0, 1, 3, 2, 5, 4, 7, 6, 8)  # nothing tells the first two apart
 
 
+def test_pairs_in_short_blocks_are_not_taken_for_terms_joined_at_once() -> None:
+    """Neighbours alone cannot tell 0, 1, 3, 2 from 0, 1 and 2, 3 at once, and random pairs seldom lie in one block."""
+    taken = np.arange(1500) ^ 1
+    order = of_orders(lambda terms: cut((10,) * 150, chain, terms[taken]), 1500)
+    assert order.height == 10 + 149
+    assert order.accumulation is F32
+
+
 def test_a_bias_gradient() -> None:
     shape = (2, 20, 20, 32)
     order = probe(convgrad.run, "BiasAddBackward", shape)

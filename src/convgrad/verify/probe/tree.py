@@ -125,9 +125,12 @@ def grow(ask: Ask, terms: int, seen: Int, seed: int = 0) -> Tree:
 
 
 def along(terms: int, seen: Int, joins: Int) -> Tree | None:
-    """Return the tree whose subtrees are neighbours, from the joins of neighbours alone; None where these are of none.
+    """Return the tree whose subtrees are neighbours, from the joins of neighbours alone; None where they do not tell.
 
-    Between two terms it has the largest join that any neighbours between them have.
+    Between two terms it has the largest join that any neighbours between them have. All leaves of such a node lie under
+    the sum's node of that size; where they are as many, they are all that do, so the node is one of the sum's. Where
+    each joins two, and all terms are seen, there is no room for other nodes. Nodes that join more tell nothing of what
+    these do among themselves.
 
     >>> along(5, np.arange(5), np.array([2, 5, 2, 3])).height
     4
@@ -157,7 +160,8 @@ def along(terms: int, seen: Int, joins: Int) -> Tree | None:
         np.array([-1] * virtual + [number[above[at]] if at in above else virtual - 1 for at in order]),
         np.array([number[node[at]] if seen.size > 1 else 0 for at in over]),
     )
-    return None if tree.inconsistent.size or joins.max(initial=0) > terms else tree
+    whole = not tree.inconsistent.size and joins.max(initial=0) <= terms and tree.below.max() <= 2
+    return tree if whole else None
 
 
 def confirm(ask: Ask, tree: Tree, number: int, seed: int = 1) -> None:
