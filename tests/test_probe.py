@@ -333,6 +333,25 @@ def test_what_is_revealed_is_declared() -> None:
     assert check("ConvolutionBackwardWeights", got, src, diff_dst, height=order.declared, **call).outcome != "wrong"
 
 
+@pytest.mark.long
+def test_torch_adds_as_is_revealed() -> None:
+    """On each number of threads the tree gives PyTorch's bits on random terms, whatever PyTorch does."""
+    torch = pytest.importorskip("torch")
+
+    def weights(operator: str, src: Array, diff_dst: Array, shape: tuple[int, ...], **attributes: Any) -> object:
+        pads = attributes["pads_begin"]
+        return torch.nn.grad.conv2d_weight(torch.from_numpy(src), shape, torch.from_numpy(diff_dst), padding=pads)
+
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            for line in ("BWD_W f32 NCX mb8ic64ih14oc64oh14kh1ph0", "BWD_W f32 NCX mb1ic64ih24oc64oh24kh3ph1"):
+                assert revealed(line, weights).accumulation is F32
+    finally:
+        torch.set_num_threads(before)
+
+
 ADDERS = """
 import numpy as np
 threads = 1
