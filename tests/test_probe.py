@@ -266,7 +266,7 @@ def test_channels_that_differ() -> None:
 
     order = of_orders(some_backwards)
     assert (order.channels, order.others) == (40, 8)
-    assert "8 channels have another order" in str(order)
+    assert "8 others have another order" in str(order)
     by_channel = of_orders(lambda t: np.array([at_random(c, t[:, c]) for c in range(48)]), 40)
     assert "channels do not share an order" in by_channel.impossible
 

@@ -33,7 +33,7 @@ from convgrad.verify.probe.tree import Tree, along, confirm, grow
 Array = NDArray[Any]
 
 MOST_BLOCKS = 16  # more are declared by their height
-CONFIRMED = 128  # pairs asked about again
+CONFIRMED = 128  # pairs asked about again, at most, and in four calls
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Order:
 
     def __str__(self) -> str:
         """Return what was revealed, with a drawing."""
-        head = f"{self.operator} {self.format}, {self.terms} terms"
+        head = f"{self.operator} {self.format}, {self.terms} term{'s' * (self.terms != 1)}"
         if self.tree is None:
             why = "the answers are those of no tree of additions of single products, as Winograd's and FFT's are not"
             return f"{head}: IMPOSSIBLE: {self.impossible}; {why} ({self.calls} calls)"
@@ -96,10 +96,10 @@ class Order:
             f"{head}: {self.name}",
             *(f"  {line}" for line in draw(self.tree).splitlines()),
             f"  height {limit}: in {accumulator} an error of at most {bound:.3g} sum |x||y|",
-            f"  {self.calls} calls; {self.channels} channels share the order",
+            f"  {self.calls} calls; the order of {self.channels} channel{'s' * (self.channels != 1)}",
         ]
         if self.others:
-            rows.append(f"  {self.others} channels have another order")
+            rows.append(f"  {self.others} others have another order")
         if not whole:
             rows.append(
                 f"  {self.seen} of {self.terms} terms were looked at: sizes are exact, what lies between is not"
@@ -191,14 +191,15 @@ def _revealed(asker: Asker, problem: Problem) -> Order:
 
 def _grown(asker: Asker) -> Tree:
     """Return the tree of a sum: most are told from neighbours alone, as random pairs confirm."""
+    pairs = min(CONFIRMED, 4 * asker.columns.size)
     seen, joins = sample(asker.joins, asker.terms)
     tree = along(asker.terms, seen, joins)
     if tree is not None:
         with suppress(Impossible):
-            confirm(asker.joins, tree, CONFIRMED)
+            confirm(asker.joins, tree, pairs)
             return tree
     tree = grow(asker.joins, asker.terms, seen)
-    confirm(asker.joins, tree, CONFIRMED)
+    confirm(asker.joins, tree, pairs)
     return tree
 
 

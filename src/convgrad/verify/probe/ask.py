@@ -21,6 +21,7 @@ F64Array = NDArray[np.float64]
 Int = NDArray[np.int64]
 
 RESOLUTIONS = (24, 11, 8, 4)  # bits of formats that sums, or results, may be rounded to on the way
+MOST_VALUES = 2**24  # of all columns that are asked in a call
 
 
 class Impossible(Exception):
@@ -51,7 +52,8 @@ class Asker:
     def open(self, bits: int) -> None:
         """Count ones up to ``2^bits`` and find the columns that share an order; Impossible where ones do not add up."""
         n = self.terms
-        self.columns = np.arange(self.masks.columns)
+        width = min(self.masks.columns, max(1, MOST_VALUES // n))
+        self.columns = np.linspace(0, self.masks.columns - 1, width).astype(np.int64)
         term, mask = self.masks.values
         self.resolution = int(min(n, 2**bits, mask / term / 2**26))  # no more than sums of f32 lose beside a mask
         ones = self.resolution - 1 + self.resolution % 2  # an odd number has as many bits as any up to it
