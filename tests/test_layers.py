@@ -109,6 +109,7 @@ ORDERS = {
         "tolerance",
         "check_certificate",
         "certificate",
+        "probe",
     ),
     "verify.judge": (
         "names",
@@ -144,6 +145,17 @@ ORDERS = {
         "mutants",
         "marks",
         "partials",
+        "foreign",
+        "probe",
+    ),
+    "verify.probe": (
+        "masks",
+        "ask",
+        "tree",
+        "replay",
+        "sample",
+        "blocks",
+        "draw",
     ),
     "plan": (
         "rates",

@@ -65,6 +65,10 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _numbers(text: str) -> list[int]:
+    return [_positive(word) for word in _words(text)]
+
+
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -243,6 +247,26 @@ def verify_parser() -> argparse.ArgumentParser:
     return verify
 
 
+def probe_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``convgrad probe``."""
+    probe = _Parser(
+        prog="convgrad probe",
+        description="Reveal the order of a function's sums by calling it: a tree, its blocks, height and bound.",
+        epilog=EXIT_CODES,
+    )
+    called = "a function of yours, called as function(operator, *arrays, **attributes) in the words of convgrad.run"
+    probe.add_argument("function", metavar="MODULE:FUNCTION", help=called)
+    probe.add_argument("case", metavar="CASE", nargs="?", help="a quoted problem line, as of convgrad run")
+    probe.add_argument("--role", choices=("weights", "dst", "src"), help="without a case: what one is to solve for")
+    probe.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
+    threads = "reveal the order with each of these numbers of threads, and whether it changes"
+    probe.add_argument("--threads", metavar="N,...", type=_numbers, default=[], help=threads)
+    setter = "what sets the number of threads, such as torch:set_num_threads"
+    probe.add_argument("--set-threads", metavar="MODULE:FUNCTION", help=setter)
+    probe.add_argument("--json", action="store_true", help="print JSON instead of text, one object per order")
+    return probe
+
+
 def info_parser() -> argparse.ArgumentParser:
     """Return the parser of ``convgrad info``."""
     info = _Parser(prog="convgrad info", description="Print what a bug report needs.", epilog=EXIT_CODES)
@@ -254,6 +278,7 @@ COMMANDS = {
     "run": run_parser,
     "verify": verify_parser,
     "explain": explain_parser,
+    "probe": probe_parser,
     "bench": bench_parser,
     "info": info_parser,
 }

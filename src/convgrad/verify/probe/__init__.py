@@ -1,0 +1,216 @@
+"""The order of sums of a foreign function, revealed by calling it: as a tree, its blocks, its height."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import formats
+from convgrad.errors import UnsupportedError
+from convgrad.formats import Format
+from convgrad.functional.call import Prepared, bind, problem_of_row
+from convgrad.functional.types import DType
+from convgrad.spec.bound import gamma
+from convgrad.spec.operators import find
+from convgrad.spec.order import last_additions
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+from convgrad.verify.check import as_result
+from convgrad.verify.foreign import Function, arguments
+from convgrad.verify.probe.ask import RESOLUTIONS, Asker, Impossible
+from convgrad.verify.probe.blocks import Chain, Join, Part, binary, chains, name, parts_of
+from convgrad.verify.probe.draw import draw
+from convgrad.verify.probe.masks import masks_of
+from convgrad.verify.probe.replay import kept_in
+from convgrad.verify.probe.sample import sample
+from convgrad.verify.probe.tree import Tree, along, confirm, grow
+
+Array = NDArray[Any]
+
+MOST_BLOCKS = 16  # more are declared by their height
+CONFIRMED = 128  # pairs asked about again, at most, and in four calls
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of a sum as its answers reveal it, printable.
+
+    ``tree`` is the sum's chains and joins over ``terms``, of which ``seen`` were looked at; None where the answers are
+    those of no tree, and ``impossible`` says why. ``height`` is the most roundings that a term goes through, of terms
+    not seen the most possible. ``channels`` share the order, ``others`` do not. Ones are counted exactly up to
+    ``resolution``: where that is less than ``terms``, sums or results were rounded to fewer bits than f32 has.
+    ``accumulation`` is the format in which the tree, carried out on random terms, gives the function's own bits; None
+    where none does, or not all terms were seen.
+    """
+
+    operator: str
+    format: Format
+    terms: int
+    seen: int = 0
+    height: int = 0
+    tree: Part | None = None
+    calls: int = 0
+    channels: int = 0
+    others: int = 0
+    resolution: int = 0
+    impossible: str = ""
+    accumulation: Format | None = None
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The sizes of the chains, by their first terms."""
+        return () if self.tree is None else tuple(chain.size for chain in chains(self.tree))
+
+    @property
+    def declared(self) -> int | tuple[int, ...]:
+        """What to hand to ``check(height=...)``: blocks where few are joined one after the other, else the height."""
+        tree = self.tree
+        if isinstance(tree, Join) and tree.one_by_one and len(tree.parts) <= MOST_BLOCKS:
+            sizes = tuple(part.size for part in tree.parts)
+            chained = all(isinstance(part, Chain) for part in tree.parts)
+            if chained and max(sizes) + len(sizes) - 1 == self.height:
+                return sizes
+        return self.height
+
+    @property
+    def name(self) -> str:
+        """What kind of order this is, in a few words."""
+        return "impossible" if self.tree is None else name(self.tree, self.height)
+
+    def __str__(self) -> str:
+        """Return what was revealed, with a drawing."""
+        head = f"{self.operator} {self.format}, {self.terms} term{'s' * (self.terms != 1)}"
+        if self.tree is None:
+            why = "the answers are those of no tree of additions of single products, as Winograd's and FFT's are not"
+            return f"{head}: IMPOSSIBLE: {self.impossible}; {why} ({self.calls} calls)"
+        accumulator = self.accumulation or self.format.accumulator
+        bound = gamma(self.height, accumulator.unit)
+        whole = self.seen == self.terms
+        limit = f"{'' if whole else 'at most '}{self.height}"
+        rows = [
+            f"{head}: {self.name}",
+            *(f"  {line}" for line in draw(self.tree).splitlines()),
+            f"  height {limit}: in {accumulator} an error of at most {bound:.3g} sum |x||y|",
+            f"  {self.calls} calls; the order of {self.channels} channel{'s' * (self.channels != 1)}",
+        ]
+        if self.others:
+            rows.append(f"  {self.others} others have another order")
+        if not whole:
+            rows.append(
+                f"  {self.seen} of {self.terms} terms were looked at: sizes are exact, what lies between is not"
+            )
+        if self.resolution < self.terms:
+            rows.append(f"  sums or results keep too few bits to count beyond {self.resolution}: counted in parts")
+        if self.accumulation is not None:
+            rows.append(f"  on random terms the tree in {self.accumulation} gives the same bits")
+        elif not binary(self.tree):
+            rows.append("  some additions join more than two at once: how these round is not known")
+        elif whole:
+            rows.append(
+                "  on random terms the tree gives other bits in any format: additions are rounded in another way"
+            )
+        declared = self.declared
+        height = declared if isinstance(declared, int) else ",".join(map(str, declared))
+        other = self.accumulation not in (None, self.format.accumulator)
+        rows.append(f"  declare --height {height}{f' --accumulation {self.accumulation}' * other}")
+        return "\n".join(rows)
+
+
+def probe(
+    function: Function,
+    operator: str,
+    *shapes: Sequence[int],
+    operand_type: str | Format = "f32",
+    dtype: DType | None = None,
+    **attributes: Any,
+) -> Order:
+    """Return the order of the sums that a function makes of a call of ``convgrad.run``, found by calling it.
+
+    ``function(operator, *inputs, **attributes)`` is called as ``convgrad.run`` may be, with attributes resolved, and
+    returns one array. ``shapes`` has a shape per operand, of a shape operand its values; ``operand_type`` is their
+    type, ``dtype`` the result's, handed on where it is another. All terms of a sum are 1, but one is +M and another -M,
+    with M so large that it swallows what is added to it: n - result is the number of terms under their join. Every
+    channel has another pair.
+
+    Raises as ``convgrad.run`` does of the shapes; UnsupportedError where there are no sums, or the function raises.
+
+    >>> from convgrad import run
+    >>> layer = {"strides": [1, 1], "dilations": [1, 1]}
+    >>> order = probe(run, "ConvolutionBackwardWeights", (1, 24, 24, 4), (1, 24, 24, 64), (1, 1, 4, 64), **layer)
+    >>> order.blocks, order.height, order.declared
+    ((240, 240, 96), 242, (240, 240, 96))
+    """
+    op = find(operator)
+    fmt = formats.named(operand_type)
+    if fmt is None:  # T1
+        refuse("T1", operator, f"operand_type must be one of {', '.join(formats.FORMATS)}; got {operand_type!r}")
+    checked, problem = problem_of_row(op, tuple(shapes), attributes, fmt, dtype)
+    masks = masks_of(problem)
+
+    def call(operands: tuple[Array, ...]) -> NDArray[np.float64]:
+        return _answer(function, bind(op, checked, problem, dict(zip(op.array_names, operands, strict=False))))
+
+    return _revealed(Asker(call, masks), problem)
+
+
+def _revealed(asker: Asker, problem: Problem) -> Order:
+    """Return what a function that is asked reveals."""
+    found = Order(problem.operator, problem.operand_format, asker.terms)
+    why = ""
+    for bits in RESOLUTIONS:
+        if why and 2**bits >= asker.terms:
+            continue
+        try:
+            asker.open(bits)
+            tree = _grown(asker)
+            accumulation = kept_in(tree, *asker.random(), problem.output_format, problem.operand_format.accumulator)
+            break
+        except Impossible as error:
+            why = why or str(error)
+    else:
+        if not asker.steady():
+            why = f"the same call has other answers each time; {why}"
+        return replace(found, calls=asker.calls, impossible=why)
+    return replace(
+        found,
+        seen=tree.seen.size,
+        height=tree.height + last_additions(problem),
+        tree=parts_of(tree),
+        calls=asker.calls,
+        channels=asker.columns.size,
+        others=asker.others.size,
+        resolution=asker.resolution,
+        accumulation=accumulation,
+    )
+
+
+def _grown(asker: Asker) -> Tree:
+    """Return the tree of a sum: most are told from neighbours alone, as random pairs confirm."""
+    pairs = min(CONFIRMED, 4 * asker.columns.size)
+    seen, joins = sample(asker.joins, asker.terms)
+    tree = along(asker.terms, seen, joins)
+    if tree is not None:
+        with suppress(Impossible):
+            confirm(asker.joins, tree, pairs)
+            return tree
+    tree = grow(asker.joins, asker.terms, seen)
+    confirm(asker.joins, tree, pairs)
+    return tree
+
+
+def _answer(function: Function, prepared: Prepared) -> NDArray[np.float64]:
+    """Return the canonical result of a function, in float64."""
+    operator = prepared.problem.operator
+    inputs, attributes = arguments(prepared)
+    try:
+        value = function(operator, *inputs, **attributes)
+    except Exception as error:  # whatever foreign code raises
+        raise UnsupportedError(f"{operator}: the function raised {type(error).__name__}: {error}") from error
+    array, _ = as_result(value, prepared.problem)
+    result: NDArray[np.float64] = prepared.canonical_output(array).astype(np.float64)
+    return result

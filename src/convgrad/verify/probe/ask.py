@@ -1,0 +1,136 @@
+"""What is asked of a function: how many leaves lie under the join of two terms, many pairs in a call.
+
+Of the n terms of a sum all are 1, but one is +M and one is -M, where M is so large that it swallows what is added to
+it. What is added to either before the two meet is lost; what comes later is counted. So n - result is the number of
+leaves under their join in the tree of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.probe.masks import Masks, hidden_by
+
+Array = NDArray[Any]
+F64Array = NDArray[np.float64]
+Int = NDArray[np.int64]
+
+RESOLUTIONS = (24, 11, 8, 4)  # bits of formats that sums, or results, may be rounded to on the way
+MOST_VALUES = 2**24  # of all columns that are asked in a call
+
+
+class Impossible(Exception):
+    """The answers are those of no tree of additions; what speaks against it."""
+
+
+@dataclass
+class Asker:
+    """Asks a function, which returns a canonical result of the operands it is given, and counts the calls.
+
+    ``open`` comes first. ``columns`` are those whose sums are taken in one order; ``others`` the rest. Where ones can
+    be counted up to ``resolution`` only, the terms are cut into ``parts``, and each is counted by itself.
+    """
+
+    function: Callable[[tuple[Array, ...]], F64Array]
+    masks: Masks
+    calls: int = 0
+    columns: Int = field(default_factory=lambda: np.zeros(0, np.int64))
+    others: Int = field(default_factory=lambda: np.zeros(0, np.int64))
+    resolution: int = 0
+    parts: int = 1
+
+    @property
+    def terms(self) -> int:
+        """The number n of terms."""
+        return int(self.masks.terms.size)
+
+    def open(self, bits: int) -> None:
+        """Count ones up to ``2^bits`` and find the columns that share an order; Impossible where ones do not add up."""
+        n = self.terms
+        width = min(self.masks.columns, max(1, MOST_VALUES // n))
+        self.columns = np.linspace(0, self.masks.columns - 1, width).astype(np.int64)
+        term, mask = self.masks.values
+        self.resolution = int(min(n, 2**bits, mask / term / 2**26))  # no more than sums of f32 lose beside a mask
+        ones = self.resolution - 1 + self.resolution % 2  # an odd number has as many bits as any up to it
+        if not self._counted(ones):
+            raise Impossible(f"{ones} ones do not add up to that number")
+        self.parts = -(-n // self.resolution)
+        if n < 3:
+            return
+        some = [(0, n - 1), (0, 1), (n // 2, (n // 2 + 1) % n), (n // 3, 2 * n // 3)]
+        pairs = np.array([pair for pair in some if pair[0] != pair[1]])
+        answers = np.array([self._joins(np.repeat(pair[None], self.columns.size, 0)) for pair in pairs])
+        if (answers[:2] == 2).all():
+            hides = hidden_by(self.masks.problem.operand_format)
+            raise Impossible(f"sums are kept in more bits than a mask of {hides} hides, or what is lost is given back")
+        same = [(answers == answers[:, [column]]).all(axis=0) for column in range(self.columns.size)]
+        chosen = max(same, key=lambda columns: int(columns.sum()))
+        if 2 * chosen.sum() < self.columns.size:
+            raise Impossible("channels do not share an order: fewer than half of them answer alike")
+        self.columns, self.others = self.columns[chosen], self.columns[~chosen]
+
+    def joins(self, pairs: Int) -> Int:
+        """Return the number of leaves under the join of each pair of terms."""
+        found: Int = self._joins(pairs)
+        return found
+
+    def random(self, seed: int = 3) -> tuple[F64Array, F64Array]:
+        """Return random terms, a row for each column, and what the function makes of them."""
+        term, _ = self.masks.values
+        dtype = self.masks.problem.operand_format.dtype
+        shape = (self.columns.size, self.terms)
+        values = np.random.default_rng(seed).standard_normal(shape).astype(dtype).astype(np.float64)
+        return values, self._sums(self.columns, values) * term
+
+    def steady(self) -> bool:
+        """Tell whether a function gives the same answers thrice."""
+        n = self.terms
+        values = np.full((self.masks.columns, n), self.masks.values[0])
+        values[:, 0], values[:, n // 2] = self.masks.values[1], -self.masks.values[1]
+        columns = np.arange(self.masks.columns)
+        first = self._sums(columns, values)
+        return all(np.array_equal(first, self._sums(columns, values), equal_nan=True) for _ in range(2))
+
+    def _counted(self, ones: int) -> bool:
+        """Tell whether sums of so many ones, spread evenly, give their number in every column."""
+        if ones < 1:
+            return True
+        values = np.zeros(self.terms)
+        values[np.arange(ones) * self.terms // ones] = self.masks.values[0]
+        return bool((self._sums(self.columns, np.repeat(values[None], self.columns.size, 0)) == ones).all())
+
+    def _joins(self, pairs: Int) -> Int:
+        n, parts, width = self.terms, self.parts, self.columns.size
+        part_of = np.arange(n) % parts
+        sizes = np.bincount(part_of)
+        term, mask = self.masks.values
+        kind = self.masks.problem.operand_format.dtype
+        joins = np.full(len(pairs), 2, np.int64)
+        for begin in range(0, len(pairs) * parts, width):
+            pair, part = np.divmod(np.arange(begin, min(begin + width, len(pairs) * parts)), parts)
+            live = part_of == part[:, None]
+            i, j = pairs[pair].T
+            row = np.arange(pair.size)
+            live[row, i] = live[row, j] = False
+            values = np.where(live, kind.type(term), kind.type(0))
+            values[row, i], values[row, j] = mask, -mask
+            ones = sizes[part] - (part_of[i] == part) - (part_of[j] == part)
+            got = self._sums(self.columns[: pair.size], values)
+            strange = ~((got >= 0) & (got <= ones) & (got == np.rint(got)))
+            if strange.any():
+                at = int(np.argmax(strange))
+                raise Impossible(f"ones beside masks at terms {i[at]} and {j[at]} add up to {got[at]:.9g}, no count")
+            np.add.at(joins, pair, (ones - got).astype(np.int64))
+        return joins
+
+    def _sums(self, columns: Int, values: Array) -> F64Array:
+        """Return what the columns sum, counted in terms."""
+        self.calls += 1
+        result = self.function(self.masks.operands(columns, values))
+        got: F64Array = np.array([result[self.masks.elements[column]] for column in columns])
+        return got / self.masks.values[0]

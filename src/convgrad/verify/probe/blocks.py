@@ -1,0 +1,164 @@
+"""The parts of a tree: chains, what joins them, and the name of the whole where it has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from convgrad.verify.probe.tree import Tree
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Terms added one by one, in the order in which they are added: of ``size`` terms those seen; or one term."""
+
+    size: int
+    terms: tuple[int, ...]
+
+    @property
+    def first(self) -> int:
+        """The first of the terms in the order of the sum's definition."""
+        return min(self.terms)
+
+    @property
+    def key(self) -> object:
+        """What chains that are drawn alike have in common."""
+        return self.size
+
+    @property
+    def step(self) -> int:
+        """How far terms lie from each other, negative where the last comes first; 0 where that differs."""
+        steps = {b - a for a, b in zip(self.terms, self.terms[1:], strict=False)}
+        if len(self.terms) < self.size:  # terms between those seen may have been left out
+            span = abs(self.terms[-1] - self.terms[0])
+            ordered = all(step > 0 for step in steps) or all(step < 0 for step in steps)
+            return (1 if self.terms[-1] > self.terms[0] else -1) if ordered and span < self.size else 0
+        return steps.pop() if len(steps) == 1 else 1 if not steps else 0
+
+
+@dataclass(frozen=True)
+class Join:
+    """Parts joined step by step: those of the first with each other, those of each later one with the sum so far."""
+
+    size: int
+    steps: tuple[tuple[Part, ...], ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts in the order in which they are joined."""
+        return tuple(part for step in self.steps for part in step)
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether no addition joins more than two."""
+        return len(self.steps[0]) == 2 and all(len(step) == 1 for step in self.steps[1:])
+
+    @cached_property
+    def first(self) -> int:
+        """The first of the terms in the order of the sum's definition."""
+        return min(part.first for part in self.parts)
+
+    @cached_property
+    def key(self) -> object:
+        """What joins that are drawn alike have in common."""
+        return tuple(tuple(part.key for part in step) for step in self.steps)
+
+
+Part = Chain | Join
+
+
+def parts_of(tree: Tree) -> Part:
+    """Return a tree's chains and joins.
+
+    The path from a node down its largest subtrees is one join, or a chain where it meets single terms only. It turns to
+    a chain where there is nothing else, and ends where two subtrees are equally large, as these are parts of a kind.
+    """
+    nodes: list[list[int]] = [[] for _ in tree.sizes]
+    leaves: list[list[int]] = [[] for _ in tree.sizes]
+    for node, above in enumerate(tree.above[1:].tolist(), 1):
+        nodes[above].append(node)
+    for term, over in zip(tree.seen.tolist(), tree.over.tolist(), strict=True):
+        leaves[over].append(term)
+    chained = [False] * tree.sizes.size
+    for node in range(tree.sizes.size - 1, -1, -1):
+        below = nodes[node]
+        chained[node] = len(below) + len(leaves[node]) <= 2 and (not below or (len(below) == 1 and chained[below[0]]))
+    return _part(0, tree.sizes.tolist(), chained, nodes, leaves)
+
+
+def _part(
+    node: int, sizes: Sequence[int], chained: Sequence[bool], nodes: list[list[int]], leaves: list[list[int]]
+) -> Part:
+    """Return the part at a node. Subtrees beside a path are chains or at most half as large, so this is not deep."""
+    path: list[tuple[int, tuple[Part, ...]]] = []  # from the top: a node's size, what is joined there beside the path
+    while True:
+        below = sorted(nodes[node], key=lambda n: (chained[n], -sizes[n]))
+        ends = not below or (len(below) > 1 and (chained[below[0]] or sizes[below[0]] == sizes[below[1]]))
+        aside = [_part(n, sizes, chained, nodes, leaves) for n in (below if ends else below[1:])]
+        step = sorted((*aside, *(Chain(1, (term,)) for term in leaves[node])), key=lambda part: part.first)
+        path.append((sizes[node], tuple(step)))
+        if ends:
+            return _told(path[::-1])
+        node = below[0]
+
+
+def _told(path: Sequence[tuple[int, tuple[Part, ...]]]) -> Part:
+    """Return a path, the lowest node first, as a chain or a join that begins with what chain there is."""
+    top = path[-1][0]
+    run = 0
+    if len(path[0][1]) <= 2 and all(part.size == 1 for part in path[0][1]):
+        run = 1 + next(
+            (at for at, (_, step) in enumerate(path[1:]) if [part.size for part in step] != [1]), len(path) - 1
+        )
+    steps = [step for _, step in path[run:] if step]
+    if not run:
+        return Join(top, tuple(steps))
+    terms = [part.first for _, step in path[:run] for part in step]
+    if len(terms) > 2 and terms[2] < terms[0]:  # nothing tells the two that are added first apart
+        terms[:2] = terms[1::-1]
+    chain = Chain(path[run - 1][0] if steps else top, tuple(terms))
+    if not steps:
+        return chain
+    return Join(top, (tuple(sorted((chain, *steps[0]), key=lambda part: part.first)), *steps[1:]))
+
+
+def chains(part: Part) -> tuple[Chain, ...]:
+    """Return all chains of a part, by their first terms."""
+    if isinstance(part, Chain):
+        return (part,)
+    return tuple(sorted((c for p in part.parts for c in chains(p)), key=lambda chain: chain.first))
+
+
+def binary(part: Part) -> bool:
+    """Tell whether no addition of a part joins more than two."""
+    return isinstance(part, Chain) or (part.one_by_one and all(binary(p) for p in part.parts))
+
+
+def name(part: Part, height: int) -> str:
+    """Return what kind of order this is, in a few words.
+
+    >>> name(Join(8, ((Chain(4, (0, 2, 4, 6)), Chain(4, (1, 3, 5, 7))),)), 5)
+    '2 lanes, joined one after the other'
+    """
+    if isinstance(part, Chain):
+        return {1: "one chain", -1: "one chain, the last term first"}.get(
+            part.step, "one chain, in an order of its own"
+        )
+    parts, found = part.parts, chains(part)
+    if not binary(part):
+        return f"a tree that joins up to {_widest(part)} at once"
+    if height == (part.size - 1).bit_length() + 1:
+        return "pairwise, of the least height there is"
+    many = len({chain.step for chain in found}) == 1 and found[0].step == len(found)
+    what = f"{len(found)} {'lanes' if many else 'blocks'}"
+    if part.one_by_one and len(parts) == len(found):
+        return f"{what}, joined one after the other"
+    return f"{what}, joined by a tree"
+
+
+def _widest(part: Part) -> int:
+    if isinstance(part, Chain):
+        return min(part.size, 2)
+    own = [len(part.steps[0]), *(len(step) + 1 for step in part.steps[1:])]
+    return max(*own, *map(_widest, part.parts))

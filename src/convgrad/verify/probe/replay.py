@@ -1,0 +1,63 @@
+"""A revealed tree carried out on numbers: where the bits are the function's, so are order and format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import ACCUMULATIONS, F32, F64, Format, round_to
+from convgrad.verify.probe.tree import Tree
+
+Array = NDArray[Any]
+Rounded = Callable[[Array], Array]
+
+
+def kept_in(tree: Tree, values: Array, sums: Array, to: Format, first: Format) -> Format | None:
+    """Return the format in which the tree's additions give these sums, rounded to ``to``; None where none does.
+
+    ``values`` has a row of terms for each sum, in float64. ``first`` is tried before the others. A tree not all seen,
+    or one that joins more than two at once, cannot be carried out.
+    """
+    if tree.seen.size < tree.terms or tree.below.max() > 2:
+        return None
+    for fmt in (first, *(f for f in ACCUMULATIONS.values() if f is not first)):
+        if np.array_equal(round_to(added(tree, values, fmt), to), sums):
+            return fmt
+    return None
+
+
+def added(tree: Tree, values: Array, fmt: Format) -> NDArray[np.float64]:
+    """Return the sums of rows of terms, each addition rounded to a format.
+
+    >>> from convgrad.verify.probe.tree import along
+    >>> chain = along(3, np.arange(3), np.array([2, 3]))
+    >>> float(added(chain, np.array([[2.0**24, 1.0, 1.0]]), F32)[0]) - 2**24
+    0.0
+    """
+    sums: list[NDArray[np.float64] | None] = [None] * tree.sizes.size
+
+    def add(node: int, part: NDArray[np.float64]) -> None:
+        so_far = sums[node]
+        sums[node] = part if so_far is None else _round(so_far + part, fmt)
+
+    for term, over in enumerate(tree.over.tolist()):
+        add(over, values[:, term].astype(np.float64))
+    for node in range(tree.sizes.size - 1, 0, -1):
+        done = sums[node]
+        assert done is not None
+        add(int(tree.above[node]), done)
+    total = sums[0]
+    assert total is not None
+    return total
+
+
+def _round(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
+    """Round sums of two numbers of a format, that float64 rounded to more than 2 x 24 + 1 bits: as if once."""
+    if fmt is F64:
+        return values
+    if fmt is F32:
+        return values.astype(np.float32).astype(np.float64)
+    return round_to(values, fmt)

@@ -1,0 +1,179 @@
+"""The tree of a sum, grown from how many leaves lie under the joins of pairs of terms.
+
+One term is asked about with all others of its subtree: equal answers are the terms of subtrees that join the path from
+this term up to the root at one node, and are asked about in the same way. Terms are picked at random, so that some
+n log n pairs are enough, whatever the tree (FPRev, USENIX ATC 2025, has the method). Where subtrees are neighbours, as
+they are most often, the n - 1 pairs of neighbours are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.probe.ask import Impossible
+
+Int = NDArray[np.int64]
+Ask = Callable[[Int], Int]  # pairs of terms to sizes of joins
+
+STALE = 64  # terms that all meet at one node: beyond, the rest is taken to do so, which samples then confirm
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A tree over the terms ``seen``, some or all of ``terms``, in order.
+
+    Node 0 is the root; ``sizes`` are the leaves under each node, unseen ones counted; ``above`` has the node above each
+    node, and ``over`` that above each term seen. A node comes after the one above it.
+    """
+
+    terms: int
+    seen: Int
+    sizes: Int
+    above: Int
+    over: Int
+
+    @cached_property
+    def unseen(self) -> Int:
+        """The leaves under each node that lie under none of the nodes and seen terms below it."""
+        found = self.sizes - np.bincount(self.over, minlength=self.sizes.size)
+        np.subtract.at(found, self.above[1:], self.sizes[1:])
+        return found
+
+    @cached_property
+    def below(self) -> Int:
+        """The number of nodes and seen terms right below each node."""
+        count = np.bincount(self.over, minlength=self.sizes.size)
+        np.add.at(count, self.above[1:], 1)
+        return count
+
+    @property
+    def inconsistent(self) -> Int:
+        """The nodes that have more leaves below them than under them; or fewer, where all are seen."""
+        return np.flatnonzero(self.unseen < 0 if self.seen.size < self.terms else self.unseen != 0)
+
+    @property
+    def height(self) -> int:
+        """The most roundings a term goes through, its product's counted: exact, or of unseen leaves the most possible.
+
+        A node that joins k at once counts for k - 1 roundings, each unseen leaf below it for one.
+        """
+        own = self.unseen + self.below - 1
+        own[0] = max(own[0], 0)
+        highest = np.zeros_like(own)
+        for node in range(own.size - 1, 0, -1):
+            highest[self.above[node]] = max(highest[self.above[node]], highest[node] + own[node])
+        return int(highest[0] + own[0]) + 1
+
+    def join(self, first: int, second: int) -> int:
+        """Return the number of leaves under the join of two seen terms, by their places in ``seen``."""
+        a, b = int(self.over[first]), int(self.over[second])
+        while a != b:
+            if a > b:
+                a = int(self.above[a])
+            else:
+                b = int(self.above[b])
+        return int(self.sizes[a])
+
+
+def grow(ask: Ask, terms: int, seen: Int, seed: int = 0) -> Tree:
+    """Return the tree over the terms ``seen``; Impossible where the answers contradict each other.
+
+    >>> chain = lambda pairs: pairs.max(axis=1) + 1
+    >>> tree = grow(chain, 5, np.arange(5))
+    >>> tree.height, sorted(tree.sizes.tolist())
+    (5, [2, 3, 4, 5])
+    """
+    rng = np.random.default_rng(seed)
+    sizes, above = [terms], [-1]
+    over = np.zeros(seen.size, np.int64)
+    todo = [(np.arange(seen.size), 0, 0)] if seen.size > 1 else []  # places in seen, the node above, how often in vain
+    while todo:
+        picks = [int(rng.integers(places.size)) for places, _, _ in todo]
+        rests = [np.delete(places, pick) for (places, _, _), pick in zip(todo, picks, strict=True)]
+        firsts = [places[pick] for (places, _, _), pick in zip(todo, picks, strict=True)]
+        pairs = [np.stack([np.full(rest.size, first), rest], 1) for first, rest in zip(firsts, rests, strict=True)]
+        answers = np.split(ask(seen[np.concatenate(pairs)]), np.cumsum([rest.size for rest in rests])[:-1])
+        later = []
+        for (_, node, vain), first, rest, joins in zip(todo, firsts, rests, answers, strict=True):
+            if joins.max() > sizes[node]:
+                raise Impossible(f"a subtree of {sizes[node]} leaves has a join of {joins.max()}")
+            at = node
+            for size in np.unique(joins)[::-1].tolist():
+                group = rest[joins == size]
+                again = vain + 1 if size == sizes[node] else 0
+                if not again:
+                    above.append(at)
+                    at = len(sizes)
+                    sizes.append(size)
+                if group.size > 1 and again < STALE:
+                    later.append((group, at, again))
+                else:
+                    over[group] = at
+            over[first] = at
+        todo = later
+    tree = Tree(terms, seen, np.array(sizes), np.array(above), over)
+    short = tree.inconsistent
+    if short.size:
+        size = int(tree.sizes[short[0]])
+        raise Impossible(f"a join of {size} leaves has {size - int(tree.unseen[short[0]])} below it")
+    return tree
+
+
+def along(terms: int, seen: Int, joins: Int) -> Tree | None:
+    """Return the tree whose subtrees are neighbours, from the joins of neighbours alone; None where they do not tell.
+
+    Between two terms it has the largest join that any neighbours between them have. All leaves of such a node lie under
+    the sum's node of that size; where they are as many, they are all that do, so the node is one of the sum's. Where
+    each joins two, and all terms are seen, there is no room for other nodes. Nodes that join more tell nothing of what
+    these do among themselves.
+
+    >>> along(5, np.arange(5), np.array([2, 5, 2, 3])).height
+    4
+    """
+    above: dict[int, int] = {}  # by the neighbours that stand for a node
+    node = list(range(joins.size))
+    size = joins.tolist()
+    path: list[int] = []
+    for at in range(joins.size):
+        while path and size[path[-1]] < size[at]:
+            low = path.pop()
+            above[low] = path[-1] if path and size[path[-1]] <= size[at] else at
+        if path and size[path[-1]] == size[at]:
+            node[at] = path[-1]
+        else:
+            path.append(at)
+    above |= dict(zip(path[1:], path, strict=False))
+    order = sorted(set(node), key=lambda at: -size[at])
+    virtual = not order or size[order[0]] < terms  # above what was seen
+    number = {at: place + virtual for place, at in enumerate(order)}
+    sides = [[joins[at] if at >= 0 else terms + 1 for at in range(-1, joins.size)], [*size, terms + 1]]
+    over = [at - 1 if sides[0][at] <= sides[1][at] else at for at in range(seen.size)]
+    tree = Tree(
+        terms,
+        seen,
+        np.array([terms] * virtual + [size[at] for at in order]),
+        np.array([-1] * virtual + [number[above[at]] if at in above else virtual - 1 for at in order]),
+        np.array([number[node[at]] if seen.size > 1 else 0 for at in over]),
+    )
+    whole = not tree.inconsistent.size and joins.max(initial=0) <= terms and tree.below.max() <= 2
+    return tree if whole else None
+
+
+def confirm(ask: Ask, tree: Tree, number: int, seed: int = 1) -> None:
+    """Ask about random pairs, and of a tree not all seen about the next but one; Impossible where one disagrees."""
+    places = np.random.default_rng(seed).integers(tree.seen.size, size=(number, 2))
+    if tree.seen.size < tree.terms:
+        places = np.concatenate([places, np.arange(tree.seen.size - 2)[:, None] + [0, 2]])
+    places = places[places[:, 0] != places[:, 1]]
+    if not places.size:
+        return
+    wanted = [tree.join(first, second) for first, second in places.tolist()]
+    wrong = np.flatnonzero(ask(tree.seen[places]) != wanted)
+    if wrong.size:
+        first, second = tree.seen[places[wrong[0]]].tolist()
+        raise Impossible(f"{wrong.size} of {len(wanted)} pairs contradict the others, first terms {first} and {second}")
