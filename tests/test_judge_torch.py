@@ -13,8 +13,9 @@ from convgrad.cases.case import Case
 from judging import judged_in_full
 
 SPARED = {"hard": 29, "edges": 53}  # of so many cases the quick tier judges one
-# What is known to be wrong of PyTorch or cannot be said to it lies beyond these: see tests/judge_all.py
-UNSAID = ("pytorch-147362",)
+# What PyTorch 2.13 is wrong on: NaN and infinities beside padding, strides of 2^55, odd pads of a transposed gradient;
+# oneDNN-6035-64 ends the process. `python tests/judge_all.py` judges all of it, in processes of its own.
+KNOWN = ("oneDNN-6035-64", "pytorch-147362", "burn-5385", "oneDNN-2a743fd", "openvino-7321")
 
 
 @pytest.fixture
@@ -25,14 +26,14 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     sys.modules.pop("judge_torch")
 
 
-def posed(case: Case) -> bool:
-    return not case.name.startswith(UNSAID)
+def unknown(case: Case) -> bool:
+    return not case.name.startswith(KNOWN)
 
 
 @pytest.mark.parametrize("name", SPARED)
 def test_pytorch_answers_what_was_asked(name: str, run: Any) -> None:
     """Integers whose sums are exact, so that any misreading of a call shows, and nothing else does."""
-    cases = [case for case in collection.cases(name)[:: SPARED[name]] if posed(case)]
+    cases = [case for case in collection.cases(name)[:: SPARED[name]] if unknown(case)]
     cases += [
         case for case in collection.cases(name) if "BiasAddBackward" in case.name or "output_padding" in case.why
     ][::5]
