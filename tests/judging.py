@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from convgrad.cases.case import Case
-from convgrad.functional.call import Prepared, prepare, problem_from_shapes
-from convgrad.spec.geometry import Conv
+from convgrad.functional.call import prepare, problem_from_shapes
 from convgrad.verify import Verdict, check
-from convgrad.verify.check import answer_of, verdict_on
+from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import declared
 from convgrad.verify.fill import Kind, fill
+from convgrad.verify.foreign import answer, arguments
 
 SEED = 0
 
@@ -35,18 +35,6 @@ def judged(case: Case, function: Callable[..., Any], kind: Kind) -> Verdict:
 
 def judged_in_full(case: Case, function: Callable[..., Any], kind: Kind) -> Verdict:
     """Return the verdict on the answer of a function that has every attribute filled in, as foreign ones have."""
-    inputs = inputs_of(case, kind)
-    prepared = prepare(case.operator, inputs, case.attributes)
+    prepared = prepare(case.operator, inputs_of(case, kind), case.attributes)
     how = declared(case.operator, prepared.problem.operand_format)
-    return verdict_on(answer_of(function, case.operator, *inputs, **in_full(prepared)), prepared, how)
-
-
-def in_full(prepared: Prepared) -> dict[str, Any]:
-    """Return a call's attributes with explicit pads and all defaults, under the operator's own names."""
-    given = {a.name: getattr(prepared.attributes, a.means) for a in prepared.op.attributes}
-    geometry = prepared.problem.geometry
-    if isinstance(geometry, Conv):
-        given["pads_begin"] = [axis.pad_begin for axis in geometry.axes]
-        given["pads_end"] = [axis.pad_end for axis in geometry.axes]
-        given["auto_pad"] = "none"
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items() if v is not None}
+    return verdict_on(answer(function, case.operator, *arguments(prepared)), prepared, how)

@@ -172,12 +172,14 @@ def test_sums_that_stagnate_are_undecided() -> None:
 
 
 def test_another_algorithm_is_ok_or_undecided() -> None:
-    layer = layer_of("BWD_W f32 NXC mb8ic16ih28oc16oh28kh1", "normal")
-    winograd = Declared(F32, algorithm="winograd")
+    layer = layer_of("FWD_D f32 NXC mb4ic16ih28oc16oh28kh3ph1", "normal")
+    winograd = Declared(F32, algorithm="winograd:4,3")
     assert said_of(layer, layer.right, winograd).ok
     noise = np.random.default_rng(0).standard_normal(layer.right.shape) * 0.01
     verdict = said_of(layer, (layer.right + noise).astype(np.float32), winograd)
     assert (verdict.outcome, "winograd" in verdict.reason) == ("undecided", True)
+    verdict = said_of(layer, layer.right, Declared(F32, algorithm="fft"))
+    assert (verdict.outcome, "no bound" in verdict.reason) == ("undecided", True)
 
 
 def test_integers_have_no_figures() -> None:

@@ -144,9 +144,6 @@ ORDERS = {
         "numbers",
         "mutants",
         "marks",
-        "partials",
-        "foreign",
-        "probe",
     ),
     "verify.probe": (
         "masks",

@@ -13,7 +13,6 @@ from convgrad.formats import Format
 from convgrad.spec.problem import Problem
 from convgrad.verify.diagnose.marks import marked
 from convgrad.verify.diagnose.mutants import not_tried, recognised
-from convgrad.verify.diagnose.partials import partial_sums
 from convgrad.verify.diagnose.place import place
 from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.reference import Reference
@@ -54,7 +53,7 @@ def _found(scene: Scene) -> tuple[tuple[Defect, ...], str]:
     """Return the defects recognised; where there is none, what was not tried."""
     fits = recognised(scene)
     if not fits:
-        found = tuple(marked(scene) or partial_sums(scene))
+        found = tuple(marked(scene))
         return found, "" if found else ", ".join(not_tried(scene))
     first, *others = fits
     also = dict.fromkeys(other.name for other in others if other.name != first.name)
