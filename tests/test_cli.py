@@ -287,6 +287,7 @@ def test_without_standard_output(tmp_path: Path) -> None:
     assert (tmp_path / "a.npy").is_file()
 
 
+@pytest.mark.long
 def test_wrong_results_of_long_sums_do_not_pass(tmp_path: Path) -> None:
     """Integers tell by themselves; of normal numbers a 0 lies inside the bound of any order, and its errors tell."""
     line = "BWD_W f32 NXC mb64ic4ih56oc4oh56kh3ph1"
