@@ -96,13 +96,23 @@ class Verdict:
         elif self.undecided:
             head = f"{head}: {self.undecided} of {self.elements} elements may overflow or have too long a sum"
         elif self.evidence:
-            head = f"{head}: inside the bound, but {', '.join(one.statistic for one in self.evidence)} out of the model"
+            head = f"{head}: inside the bound, but {self._alarms}"
         strange = f", {self.nonfinite} not finite" if self.nonfinite else ""
         return f"{head}: {self.equal} of {self.elements} equal{strange}, largest error {self.share:.3g} of the bound"
 
     @property
     def _head(self) -> str:
         return self.outcome if self.ok else self.outcome.upper()
+
+    @property
+    def _alarms(self) -> str:
+        """What speaks most against the result, and how much more does."""
+        first, *others = sorted(self.evidence, key=lambda one: -abs(one.value) / max(one.threshold, 1e-300))
+        statistics = "statistic" if len(others) == 1 else "statistics"
+        more = f", and {len(others)} {statistics} more" if others else ""
+        place = f" at {first.where}" if first.where else ""
+        where_right = f"where right results stay within {first.threshold:.3g}"
+        return f"{first.statistic}{place} is {first.value:.3g} {where_right}{more}"
 
     def __str__(self) -> str:
         """Return the verdict as one line."""

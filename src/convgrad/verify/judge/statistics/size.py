@@ -37,7 +37,7 @@ def root_mean_square(errors: Errors) -> Finding:
         sampled = np.array([errors.z[index] for index in errors.sample.at])
         size = sqrt(float((np.square(sampled) / np.maximum(errors.kappas / errors.kappa, 1)).mean()))
         threshold = size_threshold(sampled.size)
-    evidence = (Evidence("R, the size of the errors", size, threshold),) if size > threshold else ()
+    evidence = (Evidence("R, the size of the errors,", size, threshold),) if size > threshold else ()
     return Finding({"R": size}, evidence)
 
 
