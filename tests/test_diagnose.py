@@ -99,6 +99,23 @@ def test_what_is_huge_or_not_finite_was_not_written(value: float) -> None:
     assert PLANTS["src"].call(sums).defects == ("uninitialised output",)
 
 
+def test_one_huge_element_among_other_damage_was_not_written() -> None:
+    sums = PLANTS["src"].sums()
+    some = np.flatnonzero(np.random.default_rng(9).random(sums.size) < 0.2)
+    sums.flat[some] = np.random.default_rng(10).standard_normal(some.size)
+    sums.flat[some[0]] = 1e35
+    assert PLANTS["src"].call(sums).defects == ("uninitialised output",)
+
+
+def test_nan_where_the_operands_have_one_elsewhere_has_spread() -> None:
+    one = PLANTS["dst"]
+    x = one.x.copy()
+    x.flat[0] = np.nan  # enters some sums of the first image
+    sums = replace(one, x=x).sums()
+    sums[-1][np.random.default_rng(9).random(sums[-1].shape) < 0.2] = np.nan
+    assert replace(one, x=x).call(sums).defects == ("NaN spread",)
+
+
 def test_elements_left_0_without_a_pattern() -> None:
     sums = PLANTS["weights"].sums()
     some = np.random.default_rng(9).random(sums.shape) < 0.2
