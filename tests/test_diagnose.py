@@ -13,6 +13,7 @@ from convgrad.spec.check import check_attributes
 from convgrad.spec.operators import find
 from convgrad.spec.oracle import count_terms
 from convgrad.spec.problem import Problem, canonical_shape, problem_of
+from convgrad.verify import check
 from convgrad.verify.diagnose import mutants
 from convgrad.verify.diagnose.place import place
 from planted import is_named, verdict_of
@@ -130,6 +131,20 @@ def test_the_bound_of_the_declared_accumulation_counts() -> None:
     sums *= 1 + 2.0**-9 * np.random.default_rng(4).standard_normal(sums.shape)
     assert replace(one, extra={"accumulation": "bf16"}).call(sums).defects == ("kernel flipped",)
     assert one.call(sums).defects == ()
+
+
+def test_that_sums_may_have_been_kept_in_the_operands_format_is_said() -> None:
+    src, dst = np.random.default_rng(0).standard_normal((2, 1, 40, 4)).astype(np.float16)
+    sums = np.zeros((4, 4), np.float16)
+    for x, y in zip(src[0], dst[0], strict=True):
+        sums = sums + np.outer(x, y)
+    call = {"strides": [1], "dilations": [1], "weights_shape": [1, 4, 4]}
+    verdict = check("ConvolutionBackwardWeights", sums[None], src, dst, **call)
+    assert verdict.outcome == "wrong"
+    assert verdict.where.endswith("none is beyond the bound of sums kept in f16")
+    sums[0, 0] += 100
+    verdict = check("ConvolutionBackwardWeights", sums[None], src, dst, **call)
+    assert "kept in f16" not in verdict.where
 
 
 def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,8 @@ def verdict_on(
         beyond = bounded.mask.transpose(problem.output_order)
         diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
         found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # its arithmetic, its place
-        return replace(bounded, where=diagnosis.where, found=found)
+        where = diagnosis.where + _kept_in_the_operands_format(got, reference, problem, how)
+        return replace(bounded, where=where, found=found)
     if bounded.outcome == UNDECIDED and how.algorithm == FFT:
         return replace(bounded, reason=f"no bound is known of the errors of {FFT}; declare {SUM} to hold it to that")
     if bounded.outcome != OK or not bounded.elements:
@@ -120,6 +121,15 @@ def verdict_on(
         statistics=judged.statistics,
         limits=judged.limits,
     )
+
+
+def _kept_in_the_operands_format(got: Array, reference: Reference, problem: Problem, how: Declared) -> str:
+    """Return that all elements lie inside the bound of sums kept in the operands' own format, where they do."""
+    fmt = problem.operand_format
+    if how.algorithm != SUM or fmt.significand_bits >= how.accumulation.significand_bits:
+        return ""
+    other = bounded_by(got, reference, problem, replace(how, accumulation=fmt))
+    return f"; none is beyond the bound of sums kept in {fmt}" if other.outcome == OK else ""
 
 
 def bounded_by(

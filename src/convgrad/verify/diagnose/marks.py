@@ -52,7 +52,9 @@ def not_finite(scene: Scene) -> Iterator[Defect]:
     how_many = f"{np.count_nonzero(strange)} elements are NaN or huge"
     if not all(np.isfinite(operand.astype(np.float64)).all() for operand in scene.operands):
         if strange.all():
-            yield Defect("NaN spread", f"{how_many}, and nothing that enters their sums: it is elsewhere in the operands")
+            yield Defect(
+                "NaN spread", f"{how_many}, and nothing that enters their sums: it is elsewhere in the operands"
+            )
     elif np.isinf(got).all() and (np.sign(got) == np.sign(exact)).all() and magnitude.min() > 1e3:
         yield Defect("overflow", f"{got.size} elements are infinite whose sums are finite")
     elif strange.all() or (strange & small).any():
