@@ -73,7 +73,7 @@ class Isolated:
             again = self.answer(operator, inputs, attributes) if served else None
             if isinstance(again, Verdict) and again.defects == (CRASHED,):
                 return again
-            behind = f" behind {served} other calls, and alone did not: one of them may have damaged memory"
+            behind = f" behind {served} other calls, and alone did not: this call or one of them damages memory"
             return Verdict(outcome=WRONG, reason=f"it {how}{behind * (served > 0)}", found=(Defect(CRASHED),))
         self._served += 1
         answered: Array | Verdict = _unpacked(result)
