@@ -147,6 +147,20 @@ def test_that_sums_may_have_been_kept_in_the_operands_format_is_said() -> None:
     assert "kept in f16" not in verdict.where
 
 
+def test_that_subnormal_operands_count_as_0_is_said_of_one_wrong_element() -> None:
+    """Which is too few for a name."""
+    rng = np.random.default_rng(0)
+    src = rng.standard_normal((1, 40, 4)).astype(np.float32)
+    src[0, 7] = 0, 2.0**-130, 0, 0
+    weights = np.full((1, 4, 1), 2.0**100, np.float32)
+    result = (src[0].astype(np.float64) @ weights[0])[None].astype(np.float32)
+    assert result[0, 7] == 2.0**-30
+    result[0, 7] = 0
+    verdict = check("Convolution", result, src, weights, strides=[1], dilations=[1])
+    assert verdict.beyond == 1
+    assert verdict.where.endswith("none is beyond the bound where subnormal operands count as 0")
+
+
 def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mutants, "LARGE", 10)
     one = PLANTS["weights"]
