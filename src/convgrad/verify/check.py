@@ -108,7 +108,8 @@ def verdict_on(
     found = judged.found
     if outcome == DEGRADED and not found:  # a bound of long sums is wide: zeros, a transposed result may lie inside
         unequal = got != reference.rounded(fmt)
-        found = diagnose(got, unequal, reference, problem, operands, old, how.accumulation).found
+        if unequal.any():
+            found = diagnose(got, unequal, reference, problem, operands, old, how.accumulation).found
     return replace(
         bounded,
         outcome=outcome,
