@@ -85,7 +85,7 @@ def _solve(problem: Problem, given: Operands, progress: Callable[[float], None])
 def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the number of products in each output element, of ``shape``: existing taps times what is summed beside.
 
-    Counts the taps axis by axis, by solving one image and one channel of ones.
+    Counts the taps axis by axis.
     """
     geometry, role = problem.geometry, problem.solves_for
     if isinstance(geometry, Channels):
@@ -95,15 +95,15 @@ def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
         "src": geometry.dst_channels // geometry.groups,
         "weights": geometry.batch,
     }
-    counted = np.full((), beside[role])
+    counted = np.full((), beside[role], np.int64)
     for axis in geometry.axes:
-        one = Conv(1, 1, 1, 1, (axis,))
-        ones: Operands = {
-            "src": np.ones(one.src_shape),
-            "dst": np.ones(one.dst_shape),
-            "weights": np.ones(one.weights_shape),
-        }
-        along = _SOLVERS[role](one, ones, lambda share: None).ravel().astype(np.int64)
+        along = np.zeros({"dst": axis.dst, "src": axis.src, "weights": axis.kernel}[role], np.int64)
+        for k in range(axis.kernel):
+            i, p = _meetings(axis, k)
+            if role == "weights":
+                along[k] = p.size
+            else:
+                along[p if role == "dst" else i] += 1
         counted = np.multiply.outer(counted, along)
     return np.broadcast_to(counted, shape)
 
