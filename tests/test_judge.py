@@ -24,6 +24,7 @@ from convgrad.verify.verdict import Verdict
 from tiers import tiers
 from verdict_campaign import LINES, Tally, filled, judge_all, problems
 from verdict_data import KINDS
+from verdict_orders import chains, columns_of, finished
 from verdict_power import DEFECTS, LAYER, Layer, layer_of
 
 Array = NDArray[Any]
@@ -85,6 +86,23 @@ def test_copies_count_once() -> None:
     one = replace(layer, right=layer.of(src, np.ones_like(dst)))
     prepared = one.prepared._replace(operands=(src, np.ones_like(dst)))
     assert verdict_on(one.right, prepared, declared("it", F32)).ok
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("FWD_D f32 NXC g4mb1ic4ih24oc4oh24kh7ph3", "box of ReLU"),  # neighbours share products
+        ("FWD_B f32 NXC mb1ic200ih7oc12oh7kh3ph1", "ones"),  # so do channels, which biases tell apart
+        ("BWD_W f32 NXC mb8ic12ih8oc2oh8kh1", "binary"),  # all products are one
+    ],
+)
+def test_elements_that_share_products_count_as_one(line: str, kind: str) -> None:
+    (_, prepared) = next(problems(0, 1, line, [kind]))
+    columns, reference = columns_of(prepared.problem, prepared.operands), certify(prepared.problem, prepared.operands)
+    got = finished(columns, chains(columns.x, columns.y, 1)[0], F32).reshape(reference.value.shape)
+    in_layout = got.transpose(np.argsort(prepared.problem.output_order))
+    verdict = verdict_on(in_layout, prepared, declared("it", F32), None, reference)
+    assert verdict.ok, str(verdict)
 
 
 # -- defects ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -30,6 +30,7 @@ from convgrad.verify.reference import certify
 from convgrad.verify.verdict import OK, Verdict
 from helpers import Case, random_case
 from verdict_data import KINDS, made
+from verdict_data_more import MORE
 from verdict_orders import columns_of, finished, orders
 
 Array = NDArray[Any]
@@ -78,12 +79,12 @@ class Tally:
             print(self.alarms[-1], flush=True)
 
 
-def problems(seed: int, number: int, only: str = "") -> Iterator[tuple[str, Prepared]]:
+def problems(seed: int, number: int, only: str = "", kinds: Collection[str] = KINDS) -> Iterator[tuple[str, Prepared]]:
     """Yield problems with made-up data, in words and prepared."""
     rng = np.random.default_rng(seed)
     lines = [only] if only else LINES
     for at in range(number):
-        kind = list(KINDS)[(at + seed) % len(KINDS)]
+        kind = list(kinds)[(at + seed) % len(kinds)]
         if only or at % 2:
             line = lines[at // 2 % len(lines)]
             found = calls(read(line))
@@ -172,9 +173,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--problems", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--line", default="", help="one problem of this notation instead, on every kind of data")
+    parser.add_argument("--more", action="store_true", help="the kinds of data of verdict_data_more.py instead")
     options = parser.parse_args(arguments)
+    kinds = MORE if options.more else KINDS
     tally, started = Tally(), time.monotonic()
-    for number, (what, prepared) in enumerate(problems(options.seed, options.problems, options.line)):
+    for number, (what, prepared) in enumerate(problems(options.seed, options.problems, options.line, kinds)):
         judge_all(what, prepared, 1000 * options.seed + number, tally)
         if number % 50 == 49:
             print(f"{number + 1} problems: {tally}", flush=True)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verdict_data_more import MORE
+
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 Made = Callable[[np.random.Generator, Shape, str], Array]
@@ -170,5 +172,5 @@ KINDS: Mapping[str, Made] = {
 def made(kind: str, seed: int, shape: Shape, tensor: str) -> Array:
     """Return a canonical f32 array of a kind; a bias is normal."""
     rng = np.random.default_rng([seed, sum(map(ord, tensor))])
-    make = _normal if tensor == "bias" or len(shape) < 2 else KINDS[kind]
+    make = _normal if tensor == "bias" or len(shape) < 2 else {**KINDS, **MORE}[kind]
     return np.ascontiguousarray(make(rng, shape, tensor), np.float32)

@@ -20,6 +20,7 @@ from convgrad.verify.judge.conspire import conspiracies
 from convgrad.verify.judge.lost import Curve, curve
 from convgrad.verify.judge.model import ROUNDING, cell, last_place, partial_sums, tree
 from convgrad.verify.judge.sample import Sample, sampled, take
+from convgrad.verify.judge.shared import repeats, shared
 from convgrad.verify.reference import Reference
 from convgrad.verify.terms import Index
 
@@ -84,6 +85,13 @@ class Errors:
         """The judged elements without copies."""
         return alone(self.value, self.judged)
 
+    @cached_property
+    def shared(self) -> float:
+        """How many of the elements alone have in the mean one error, because they share products; at least 1."""
+        chosen = self.alone
+        leaning = float(np.square(self.plain[chosen] / self.magnitude[chosen]).mean()) if chosen.any() else 0.0
+        return shared(self.problem, self.operands, float(self.terms[chosen].sum()), min(leaning, 1.0))
+
     @property
     def spread(self) -> F64Array:
         """Q - S^2/n, what the partial sums of many parts vary by."""
@@ -110,7 +118,7 @@ class Errors:
 
     def own_share(self, at: Sequence[Index]) -> F64Array:
         """Return by how much the variance of elements rises by their own kappa: the second look at suspects."""
-        return np.maximum(conspiracies(take(self.problem, self.operands, at).products) / self.kappa, 1.0)
+        return np.maximum(_kappas(take(self.problem, self.operands, at).products) / self.kappa, 1.0)
 
     def place(self, index: Index) -> str:
         """Return an element's place in the caller's layout, in words."""
@@ -143,7 +151,7 @@ def errors_of(
     terms = np.maximum(reference.nonzero, 1).astype(np.float64)
     sample = take(problem, operands, sampled(judged, reference.terms))
     products = sample.products
-    kappas = conspiracies(products)
+    kappas = _kappas(products)
     kappa = max(1.0, float(kappas.mean() + 2 * kappas.std() / np.sqrt(kappas.size)))
     added = _added(problem, operands, old, value)
     first = _variance(value, squares, terms, kappa, declared, problem, added)
@@ -176,6 +184,11 @@ def errors_of(
         kappa=kappa,
         curve=losses,
     )
+
+
+def _kappas(products: F64Array) -> F64Array:
+    """Return by how much elements' variance rises over that of unlike terms in exchangeable order."""
+    return conspiracies(products) * repeats(products)
 
 
 def grain(errors: Errors) -> F64Array:

@@ -35,19 +35,24 @@ def detection_limits(errors: Errors) -> dict[str, float]:
     relative = float(np.median(deviation / value))
     if errors.narrow:  # what moves a sum by a share of its last place moves that share of the results
         expected = float(expected_mismatches(errors).sum())
-        share = float(mismatch_threshold(0.0) + mismatch_threshold(expected) - expected) / count
+        share = (
+            float(mismatch_threshold(0.0, errors.shared) + mismatch_threshold(expected, errors.shared) - expected)
+            / count
+        )
         limits[ALL] = share * float(np.median(2 * half / value))
     else:
         size = max(
             size, sqrt(float(np.square(2 * last_place(errors.value, errors.fmt)[chosen] / deviation).mean() / 48))
         )
-        limits[ALL] = relative * (THRESHOLD * size / sqrt(count) + float(np.mean(errors.allowance[chosen])))
+        limits[ALL] = relative * (
+            THRESHOLD * size * sqrt(errors.shared / count) + float(np.mean(errors.allowance[chosen]))
+        )
         for grouping, counts in groupings(errors):
             length = float(np.median(counts[counts > 0]))
-            needed = (sqrt(2 * log(4 * counts.size / LEVEL)) + 1) * size / sqrt(length)
+            needed = (sqrt(2 * log(4 * counts.size / LEVEL)) + 1) * size * sqrt(errors.shared / length)
             limits[f"a {grouping.name}, relative"] = relative * (needed + float(np.mean(errors.allowance[chosen])))
     caused = 0.17 * np.minimum(np.square(errors.value[chosen]), errors.spread[chosen]) / np.square(deviation)
-    typical = sqrt(float(caused.mean())) / size_threshold(count)
+    typical = sqrt(float(caused.mean())) / size_threshold(count / errors.shared)
     if typical > 0 and not errors.narrow:
         limits[PARTIALS] = float(max(0, floor(log2(typical))))
     return limits

@@ -1,6 +1,8 @@
 """The statistics of a judgement, as a table: what each is of, its threshold and why.
 
 N is the number of elements that count, L that of a group, G the number of groups.
+Where sums share products, so that I elements' errors are in the mean one, N / I and L / I count, and mismatches and
+coarse results come I at a time.
 
 | statistic     | threshold                          | why                                                            |
 |---------------|------------------------------------|----------------------------------------------------------------|

@@ -1,7 +1,7 @@
 """Errors that lean: towards or away from the value, in all elements or in those of large values.
 
 t = sum d / sqrt(sum d^2), whose tail is below 2 exp(-t^2/2) for symmetric independent errors of any scales: no order
-has to be known. What nearest rounding itself may lose is taken off first.
+has to be known. What nearest rounding itself may lose is taken off first; elements that share products count as one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _leaning(errors: Errors, weight: NDArray[np.float64], name: str, below: str,
     if np.count_nonzero(chosen) < FEWEST:
         return Finding()
     leaning, weights = (errors.z * weight)[chosen], np.abs(weight[chosen])
-    length = float(np.sqrt(np.square(leaning).sum()))
+    length = float(np.sqrt(errors.shared * np.square(leaning).sum()))
     total, allowed = float(leaning.sum()), float((errors.allowance[chosen] * weights).sum())
     t = float(np.sign(total)) * max(abs(total) - allowed, 0.0) / length if length else 0.0
     evidence = (

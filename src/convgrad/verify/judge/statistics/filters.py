@@ -144,7 +144,7 @@ def _matched(errors: Errors, at: Any, caused: F64Array) -> tuple[float, float, f
     z, value = errors.z[at], errors.value[at] / deviation
     filtered = _beside(caused / deviation, value)
     product = _beside(z, value) * filtered
-    length = sqrt(float(np.square(product).sum()))
+    length = sqrt(errors.shared * float(np.square(product).sum()))
     if not length or not np.isfinite(length):
         return 0.0, 0.0, float("inf")
     left = float(np.square(z - caused / deviation).mean())

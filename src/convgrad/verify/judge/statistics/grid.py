@@ -43,7 +43,7 @@ def coarse_grids(errors: Errors) -> Finding:
         eligible = away & (_rounded(rounded, grid) != rounded) & (np.abs(got) >= SMALL)
         count = int(np.count_nonzero((_rounded(got, grid) == got) & eligible))
         expected = float(np.minimum(1, largest / _place(value, grid))[eligible].sum())
-        threshold = 1.5 * expected + 6 * sqrt(expected) + 8
+        threshold = 1.5 * expected + 6 * sqrt(errors.shared * expected) + 8 * errors.shared
         figures[f"on a grid of {grid} bits"] = count
         if count > threshold:
             evidence.append(Evidence(f"results on a grid of {grid} bits", count, threshold))

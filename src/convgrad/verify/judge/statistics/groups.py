@@ -78,9 +78,9 @@ def sizes(errors: Errors) -> Finding:
     for grouping, counts in groupings(errors):
         many = np.maximum(counts, 1)
         size = np.where(counts >= FEWEST, np.sqrt(grouping.total(squared) / many), 0.0)
-        excess = size / (1.3 * (1 + 14 / np.sqrt(many)))
+        excess = size / (1.3 * (1 + 14 / np.sqrt(np.maximum(many / errors.shared, 1))))
         worst = tuple(int(i) for i in np.unravel_index(int(excess.argmax()), excess.shape))
-        value, threshold = float(size[worst]), size_threshold(int(many[worst]), 14.0)
+        value, threshold = float(size[worst]), size_threshold(many[worst] / errors.shared, 14.0)
         if threshold < value < 6 * threshold:
             value, threshold = _second_look(errors, grouping, worst)
         figures[f"R of a {grouping.name}"] = value
@@ -96,7 +96,7 @@ def _second_look(errors: Errors, grouping: Grouping, group: Index) -> tuple[floa
     chosen = np.random.default_rng(0).permutation(len(members))[:ELEMENTS]
     at = [tuple(int(i) for i in members[one]) for one in chosen]
     z = np.array([errors.z[index] for index in at])
-    return sqrt(float((np.square(z) / errors.own_share(at)).mean())), size_threshold(z.size, 14.0)
+    return sqrt(float((np.square(z) / errors.own_share(at)).mean())), size_threshold(z.size / errors.shared, 14.0)
 
 
 def _inside(errors: Errors, grouping: Grouping, group: Index) -> NDArray[np.bool_]:
@@ -116,7 +116,7 @@ def leanings(errors: Errors) -> Finding:
     for grouping, counts in groupings(errors):
         many = np.maximum(counts, 1)
         threshold = sqrt(2 * log(4 * counts.size / LEVEL)) + 1
-        square = np.maximum(grouping.total(np.square(masked)), errors.observed * many)
+        square = errors.shared * np.maximum(grouping.total(np.square(masked)), errors.observed * many)
         allowed = grouping.total(allowance)
         for name, leaning in (("bias", masked * np.sign(errors.value)), ("mean", masked)):
             t = np.maximum(np.abs(grouping.total(leaning)) - allowed, 0) / np.sqrt(square)

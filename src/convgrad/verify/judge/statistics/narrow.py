@@ -26,9 +26,11 @@ FAR = 7.0  # deviations, from which on a crossing is not counted on
 _erfc = np.frompyfunc(erfc, 1, 1)
 
 
-def mismatch_threshold(expected: Any, slack: float = 1.2, deviations: float = 6.0, least: float = 10.0) -> Any:
-    """Return what the number of mismatches stays below, of so many expected."""
-    return slack * expected + deviations * np.sqrt(expected) + least
+def mismatch_threshold(
+    expected: Any, shared: float, slack: float = 1.2, deviations: float = 6.0, least: float = 10.0
+) -> Any:
+    """Return what the number of mismatches stays below, of so many expected, which come ``shared`` at a time."""
+    return slack * expected + deviations * np.sqrt(shared * expected) + least * shared
 
 
 def expected_mismatches(errors: Errors) -> F64Array:
@@ -53,11 +55,11 @@ def mismatches(errors: Errors) -> Finding:
     crossing = expected_mismatches(errors)
     other = errors.alone & (round_to(errors.value, errors.fmt) != errors.got)
     count, expected = int(np.count_nonzero(other)), float(crossing.sum())
-    threshold, evidence = float(mismatch_threshold(expected)), []
+    threshold, evidence = float(mismatch_threshold(expected, errors.shared)), []
     if count > threshold:
         evidence.append(Evidence("results that are not the exact value rounded", count, threshold))
     for grouping, _ in groupings(errors) if count else ():
-        counts, most = grouping.total(other), mismatch_threshold(grouping.total(crossing), 1.3, 5.0, 6.0)
+        counts, most = grouping.total(other), mismatch_threshold(grouping.total(crossing), errors.shared, 1.3, 5.0, 6.0)
         worst = tuple(int(i) for i in np.unravel_index(int((counts - most).argmax()), counts.shape))
         if counts[worst] > most[worst]:
             words = f"results that are not the exact value rounded, of a {grouping.name}"

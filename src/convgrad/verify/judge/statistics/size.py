@@ -15,9 +15,9 @@ SUSPECTS = 64
 FEW = 4  # elements, at most, that are called single, where no other comes near
 
 
-def size_threshold(elements: int, slack: float = 6.0) -> float:
+def size_threshold(elements: float, slack: float = 6.0) -> float:
     """Return what R stays below: it is at most 1 by the model, and few elements have a heavy tail."""
-    return 1.3 * (1 + slack / sqrt(elements))
+    return 1.3 * (1 + slack / sqrt(max(elements, 1)))
 
 
 def largest_threshold(elements: int) -> float:
@@ -32,11 +32,11 @@ def largest_threshold(elements: int) -> float:
 def root_mean_square(errors: Errors) -> Finding:
     """Return R of all elements; a second look takes the sampled elements by their own kappas."""
     z = errors.z[errors.alone]
-    size, threshold = sqrt(float(np.square(z).mean())), size_threshold(z.size)
+    size, threshold = sqrt(float(np.square(z).mean())), size_threshold(z.size / errors.shared)
     if threshold < size < 6 * threshold:
         sampled = np.array([errors.z[index] for index in errors.sample.at])
         size = sqrt(float((np.square(sampled) / np.maximum(errors.kappas / errors.kappa, 1)).mean()))
-        threshold = size_threshold(sampled.size)
+        threshold = size_threshold(min(sampled.size, z.size / errors.shared))
     evidence = (Evidence("R, the size of the errors,", size, threshold),) if size > threshold else ()
     return Finding({"R": size}, evidence)
 
