@@ -79,8 +79,9 @@ def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operan
 
 
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return the most roundings that a term of each element goes through: declared, or its own number of terms."""
-    own = terms + last_additions(problem)
+    """Return the most roundings that a term of each element goes through: its own number of terms, or fewer declared."""
+    last = last_additions(problem)
+    own = terms + last
     if how.blocks:
-        return np.minimum(own, max(how.blocks) + len(how.blocks) - 1 + last_additions(problem))
-    return own if how.height is None else np.full_like(own, how.height)
+        return np.minimum(own, max(how.blocks) + len(how.blocks) - 1 + last)
+    return own if how.height is None else np.minimum(own, how.height)
