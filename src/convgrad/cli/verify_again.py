@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from contextlib import suppress
 
 from convgrad import notation
 from convgrad.cases.case import Case
@@ -42,7 +43,8 @@ def _case(case: Case, options: argparse.Namespace) -> list[str]:
     """
     made_up = ["--fill", options.fill, "--seed", str(options.seed)]
     if case.arrays is None and options.got is None and options.operands is None:
-        return [*_problem(case), *made_up]
+        with suppress(ConvgradError):  # with --dtype a case may be no problem
+            return [*_problem(case), *made_up]
     words = list(options.cases)
     for name in options.collection:
         words += ["--collection", name]

@@ -36,12 +36,20 @@ class Posed:
 
 def cases_of(options: argparse.Namespace, limits: Limits) -> list[Case]:
     """Return all cases of the command line under names of their own; the same command line names them the same."""
-    found = [case for case in named_apart(_read(options, limits)) if _wanted(case.name, options.only)]
+    there = list(named_apart(_read(options, limits)))
+    if not there:
+        raise FileError(f"{', '.join(options.cases)}: must hold a case; there is none")
+    found = [case for case in there if _wanted(case.name, options.only)]
     if not found:
-        raise UsageError(f"no case has a name like {', '.join(options.only)}")
+        raise UsageError(f"no case has a name like {', '.join(options.only)}; there are {_some(there)}")
     if options.dtype is None:
         return found
     return [replace(case, output_format=FORMATS[options.dtype]) for case in found]
+
+
+def _some(there: Sequence[Case]) -> str:
+    names = [case.name for case in there]
+    return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def _wanted(name: str, patterns: Sequence[str]) -> bool:
