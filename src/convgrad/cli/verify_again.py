@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from convgrad import notation
 from convgrad.cases.case import Case
+from convgrad.cli.arguments import typed
 from convgrad.descriptor import AxisSize, Descriptor
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_from_shapes
@@ -16,7 +17,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
 # What tells a run of a case from another beside its operands; switches have no value.
-KEPT = ("call", "got", "operands", "accumulation", "algorithm", "timeout")
+KEPT = ("call", "got", "operands", "accumulation", "height", "algorithm", "timeout")
 
 
 def reproducer(case: Case, options: argparse.Namespace) -> str:
@@ -24,12 +25,7 @@ def reproducer(case: Case, options: argparse.Namespace) -> str:
     words = ["convgrad", "verify", *_case(case, options)]
     for name in KEPT:
         value = getattr(options, name)
-        words += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)] * (value is not None)
-    if options.height is not None:
-        words += [
-            "--height",
-            ",".join(map(str, options.height)) if isinstance(options.height, list) else options.height,
-        ]
+        words += [f"--{name}", typed(value)] * (value is not None)
     words += ["--isolate"] * options.isolate
     for text in options.limit:
         words += ["--limit", text]
@@ -67,7 +63,7 @@ def _problem(case: Case) -> list[str]:
     words = [case.operator, "--shapes", *(("x".join(map(str, shape)) or "0") for shape in case.shapes)]
     for name, value in case.attributes.items():
         if value is not None and not (isinstance(value, list | tuple) and not value):
-            words += ["--attr", f"{name}={','.join(map(str, value)) if isinstance(value, list | tuple) else value}"]
+            words += ["--attr", f"{name}={typed(value)}"]
     return [*words, "--type", fmt.name, *dtype]
 
 

@@ -6,7 +6,7 @@ import argparse
 
 from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import height, seed
+from convgrad.cli.parsers.texts import height_or_blocks, seed
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,7 +48,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--check", choices=("oracle",), help=check)
     expect = f"judge a result that somebody computed, {place}, in the same way, by its own type"
     run.add_argument("--expect", metavar="FILE", help=expect)
-    most = "the most roundings a term of the file's sums went through (default: the number of terms, for any order)"
-    run.add_argument("--height", metavar="N", type=height, help=most)
+    most = (
+        "the most roundings a term of the file's sums went through, or the blocks of an order, B1,B2,... (default: the"
+        " number of terms, for any order)"
+    )
+    run.add_argument("--height", metavar="N", type=height_or_blocks, help=most)
     run.add_argument("--json", action="store_true", help="print JSON instead of text, one object per operator")
     return run

@@ -14,16 +14,13 @@ def seed(text: str) -> int:
     return int(text)
 
 
-def height(text: str) -> int:
-    """Return a height."""
+def height_or_blocks(text: str) -> int | list[int]:
+    """Return a height, or the blocks of an order, B1,B2,..."""
+    if "," in text:
+        return [positive(block) for block in text.split(",")]
     if not text.isdecimal():
         raise ArgumentTypeError(f"a height is a non-negative integer, a number of roundings; got {text!r}")
     return int(text)
-
-
-def height_or_blocks(text: str) -> int | list[int]:
-    """Return a height, or the blocks of an order, B1,B2,..."""
-    return [positive(block) for block in text.split(",")] if "," in text else height(text)
 
 
 def index(text: str) -> tuple[int, ...]:
