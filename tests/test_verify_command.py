@@ -256,6 +256,7 @@ def test_a_certificate_of_one_element_is_written_for_anybody_to_check(said: Run)
 
 REFUSED = {
     (): "give cases",
+    ("--colection", "hard"): "unrecognized arguments: --colection; did you mean --collection?",
     ("cases.txt", "--got", ".", *call("right")): "--got and --call",
     ("cases.txt", "--isolate"): "--isolate goes with --call",
     ("cases.txt", *call("right"), "--timeout", "3"): "--timeout goes with --isolate",

@@ -19,7 +19,10 @@ def parser() -> argparse.ArgumentParser:
         " --call a case's own result is judged, or, where it has none, convgrad's own engine.",
         epilog=EXIT_CODES,
     )
-    what = "files or folders of cases in any notation that is known, quoted problem lines, or OPERATOR with --shapes"
+    what = (
+        "files or folders of cases in any notation that is known; OPERATOR with --shapes; quoted problem lines, of"
+        ' benchdnn\'s with its knobs: "--dir=BWD_W mb2ic8ih9oc8oh9kh3ph1"'
+    )
     verify.add_argument("cases", metavar="CASE", nargs="*", help=what)
     names = "cases that ship with convgrad; an unknown name lists them"
     verify.add_argument("--collection", metavar="NAME", action="append", default=[], help=names)
