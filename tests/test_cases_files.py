@@ -183,8 +183,8 @@ def test_what_lacks_or_is_there_twice_is_named(tmp_path: Path) -> None:
 SIDECARS = {
     "": "json:1:1: must be JSON; Expecting value",
     '{"tensors":\n {]': "json:2:3: must be JSON",
-    "[" * 100_000: "must be JSON in UTF-8; maximum recursion",
-    "\udcff": "must be JSON in UTF-8",
+    "[" * 100_000: "must nest no deeper",
+    "\udcff": "must be text in UTF-8",
     "[]": "must be an object whose",
     '{"tensors": {"src": 1}}': "are objects by name",
     '{"tensors": {"diff_weights": {"stride": [1]}}}': "may have dtype, shape, strides, offset; got 'stride'",

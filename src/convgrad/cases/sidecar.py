@@ -16,7 +16,7 @@ from typing import Any
 
 from convgrad import formats
 from convgrad.cases.case import Case
-from convgrad.disk import read_bytes
+from convgrad.cases.json_values import read_json
 from convgrad.errors import FileError
 from convgrad.files.raw import Described, dense
 from convgrad.functional.call import problem_from_shapes
@@ -53,15 +53,7 @@ def text_of(case: Case) -> str:
 
 def read(path: Path, named: Mapping[str, Described], limits: Limits) -> dict[str, Described]:
     """Return the arrays of a case by name as a sidecar describes them; ``named`` holds of what it leaves out."""
-    data = read_bytes(path, limits.file_bytes + 1)
-    if len(data) > limits.file_bytes:
-        raise FileError(f"{path}: must have at most {limits.file_bytes} bytes (file_bytes); it has more")
-    try:
-        document = json.loads(data)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{path}:{error.lineno}:{error.colno}: must be JSON; {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: must be JSON in UTF-8; {error}") from None
+    document = read_json(path, limits).value
     tensors = document.get("tensors", {}) if isinstance(document, dict) else None
     if not isinstance(tensors, dict) or not all(isinstance(entry, dict) for entry in tensors.values()):
         raise FileError(f'{path}: must be an object whose "tensors" are objects by name')
