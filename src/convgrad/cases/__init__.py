@@ -11,7 +11,6 @@ from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.naming import named_apart
 from convgrad.cases.place import TYPED
 from convgrad.errors import ConvgradError, FileError, NotationError
-from convgrad.functional.call import problem_from_shapes
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["DIALECTS", "Array", "Arrays", "Case", "Dialect", "read"]
@@ -100,7 +99,7 @@ def _checked(case: Case) -> Case:
     if case.unsupported:
         return case
     try:
-        problem_from_shapes(case.operator, case.shapes, case.attributes, case.operand_format, case.output_format)
+        case.posed()
     except ConvgradError as error:
         kind = NotationError if case.place.startswith(f"{TYPED}:") else FileError
         raise kind(f"{case.place}: {error}") from error

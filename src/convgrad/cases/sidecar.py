@@ -19,7 +19,6 @@ from convgrad.cases.case import Case
 from convgrad.cases.json_values import read_json
 from convgrad.errors import FileError
 from convgrad.files.raw import Described, dense
-from convgrad.functional.call import problem_from_shapes
 from convgrad.graph.limits import Limits
 from convgrad.spec.check import S64_MAX
 from convgrad.spec.shapes import LARGEST_RANK
@@ -29,9 +28,7 @@ KEYS = ("dtype", "shape", "strides", "offset")
 
 def tensors_of(case: Case) -> dict[str, Described]:
     """Return the arrays of a case by name, dense: its operands in their order, its result last."""
-    op, problem = problem_from_shapes(
-        case.operator, case.shapes, case.attributes, case.operand_format, case.output_format
-    )
+    op, problem = case.posed()
     ports = zip(op.operands, case.shapes, strict=False)
     found = {port.name: Described(case.operand_format, tuple(shape)) for port, shape in ports if not port.is_shape}
     return found | {op.output.name: Described(case.output_format, problem.output_shape)}
@@ -39,7 +36,7 @@ def tensors_of(case: Case) -> dict[str, Described]:
 
 def text_of(case: Case) -> str:
     """Return the sidecar of a case whose arrays are dense."""
-    op, _ = problem_from_shapes(case.operator, case.shapes, case.attributes, case.operand_format, case.output_format)
+    op, _ = case.posed()
     shapes = {p.name: list(shape) for p, shape in zip(op.operands, case.shapes, strict=False) if p.is_shape}
     tensors = {
         name: {"dtype": d.format.name, "shape": list(d.shape), "strides": list(dense(d.shape))}

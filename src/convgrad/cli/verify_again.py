@@ -55,8 +55,7 @@ def _case(case: Case, options: argparse.Namespace) -> list[str]:
 def _problem(case: Case) -> list[str]:
     """Return a problem line, where one says the problem, or the operator with its shapes and attributes."""
     fmt, to = case.operand_format, case.output_format
-    _, problem = problem_from_shapes(case.operator, case.shapes, case.attributes, fmt, to)
-    line = problem_line(problem)
+    line = problem_line(case.posed()[1])
     dtype = ["--dtype", to.name] * (to is not fmt)
     if line is not None:
         return [line, *dtype]

@@ -17,7 +17,7 @@ from convgrad.cli.arguments import attributes_of, shape_of
 from convgrad.cli.exits import UsageError
 from convgrad.errors import FileError, UnsupportedError
 from convgrad.formats import FORMATS
-from convgrad.functional.call import Prepared, prepare, problem_from_shapes
+from convgrad.functional.call import Prepared, prepare
 from convgrad.graph.limits import Limits
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
@@ -75,9 +75,10 @@ def _typed(options: argparse.Namespace) -> Case:
     operator = options.cases[0]
     attributes, shapes = attributes_of(operator, options.attr), tuple(map(shape_of, options.shapes))
     fmt = FORMATS[options.type or "f32"]
-    problem_from_shapes(operator, shapes, attributes, fmt, options.dtype)
     name = f"{operator}_{fmt}_{'_'.join(options.shapes)}"
-    return Case(name, "command line", operator, shapes, attributes, fmt, fmt)
+    case = Case(name, "command line", operator, shapes, attributes, fmt, FORMATS[options.dtype or fmt.name])
+    case.posed()  # what is no problem is a mistake of the command line
+    return case
 
 
 # -- operands ----------------------------------------------------------------------------------------------------
@@ -87,9 +88,7 @@ def pose(case: Case, options: argparse.Namespace, limits: Limits) -> Posed:
     """Return a case with operands: those it brings, those of a folder of results or operands, or made-up ones."""
     if case.unsupported:
         raise UnsupportedError(case.unsupported)
-    op, problem = problem_from_shapes(
-        case.operator, case.shapes, case.attributes, case.operand_format, case.output_format
-    )
+    op, problem = case.posed()
     _check_memory(case, op, problem, limits)
     brought = None if case.arrays is None else case.arrays()
     given, origin = (brought.operands, case.place) if brought else _given(case, op, problem, options, limits)
