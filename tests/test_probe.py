@@ -382,6 +382,15 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "does not change" in capsys.readouterr().out
     assert main(["probe", "convgrad:run", "--role", "dst", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["blocks"] == [256, 256, 64]
+    (tmp_path / "cases.txt").write_text(f'{line}\n--dir=BWD_W --stag=axb --dt=s8,f32 mb1ic2iw30oc20ow30kw1pw0n"thirty"')
+    assert main(["probe", "adders:gradient", "cases.txt"]) == 0
+    out, err = capsys.readouterr()
+    assert [row.split(":")[0] for row in out.splitlines() if row.startswith("Conv")] == [
+        f"ConvolutionBackwardWeights f32, {terms} terms" for terms in (40, 30)
+    ]
+    assert "thirty_BWD_W_f32_NXC_XIO" in out
+    assert "is left out: type s8 is not supported" in err
+    assert main(["probe", "adders:gradient", "none.txt"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -389,7 +398,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     [
         (["convgrad:run", "--threads", "2"], "go together"),
         (["convgrad:run", "BWD_W f32 NXC mb1ic2iw4oc2ow4kw1pw0", "--role", "dst"], "without a case"),
-        (["convgrad:run", "layers.txt"], "in quotes"),
+        (["convgrad:run", "BWD_W f33 NXC mb1ic2iw4oc2ow4kw1pw0"], "the problem:1:7: expected one of f32"),
         (["convgrad:no_such"], "cannot be loaded"),
         (["convgrad"], "module:function"),
     ],

@@ -18,7 +18,8 @@ def parser() -> argparse.ArgumentParser:
     )
     called = "a function of yours, called as function(operator, *arrays, **attributes) in the words of convgrad.run"
     probe.add_argument("function", metavar="MODULE:FUNCTION", help=called)
-    probe.add_argument("case", metavar="CASE", nargs="?", help="a quoted problem line, as of convgrad run")
+    case = "a quoted problem line, or what else convgrad verify takes as cases: whose shapes are probed, not the arrays"
+    probe.add_argument("case", metavar="CASE", nargs="?", help=case)
     probe.add_argument("--role", choices=("weights", "dst", "src"), help="without a case: what one is to solve for")
     probe.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
     threads = "reveal the order with each of these numbers of threads, and whether it changes"
