@@ -38,7 +38,9 @@ def parser() -> argparse.ArgumentParser:
     theirs.add_argument("--call", metavar="MODULE:FUNCTION", help=function)
     theirs.add_argument("--isolate", action="store_true", help="call it in a child process: a crash is a verdict")
     theirs.add_argument("--timeout", metavar="SECONDS", type=seconds, help="with --isolate: how long a call may take")
-    theirs.add_argument("--got", metavar="DIR", help="a folder with CASE.OUTPUT.npy, .pt, .bin, or CASE.npz, ...")
+    theirs.add_argument(
+        "--got", metavar="DIR", help="a folder with CASE.OUTPUT.npy, .pt, .bin, or CASE.npz, ...; of one case a file"
+    )
 
     made = verify.add_argument_group("operands, where a case brings none")
     fill = (
@@ -52,10 +54,16 @@ def parser() -> argparse.ArgumentParser:
     )
 
     how = verify.add_argument_group("the arithmetic that is declared")
-    how.add_argument("--accumulation", metavar="TYPE", help="the type sums are kept in (default f32; f64 of f64)")
+    how.add_argument(
+        "--accumulation",
+        metavar="TYPE",
+        help="the type sums are kept in, as f32 (default; f64 of f64), bf16, f16, tf32",
+    )
     heights = "the most roundings a term goes through, or the blocks of an order, B1,B2,... (default: any order)"
     how.add_argument("--height", metavar="N", type=height_or_blocks, help=heights)
-    how.add_argument("--algorithm", metavar="NAME", help="sum (default), or what is no sum of products: winograd, fft")
+    how.add_argument(
+        "--algorithm", metavar="NAME", help="sum (default), or what is no sum of products: winograd:M,R, fft"
+    )
 
     told = verify.add_argument_group("what is told")
     told.add_argument("--verbose", action="store_true", help="a line for every case, not only those that are not ok")
