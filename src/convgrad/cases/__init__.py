@@ -71,9 +71,8 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Case]:
         return dialect.read(path, limits)
     if folder:
         return _read_folder(path, limits)
-    known = ", ".join(dialect.name for dialect in DIALECTS)
     wanted = "must be cases in a notation that is known here" if there else "no such file, and no problem"
-    raise FileError(f"{source}: {wanted}; notations are {known}")
+    raise FileError(f"{source}: {wanted}; {_known()}")
 
 
 def _read_folder(folder: Path, limits: Limits) -> Iterator[Case]:
@@ -87,7 +86,11 @@ def _read_folder(folder: Path, limits: Limits) -> Iterator[Case]:
             found += 1
             yield case
     if not found:
-        raise FileError(f"{folder}: must hold cases in a known notation; it has none")
+        raise FileError(f"{folder}: must hold cases in a known notation; it has none; {_known()}")
+
+
+def _known() -> str:
+    return f"notations are {', '.join(dialect.name for dialect in DIALECTS)}"
 
 
 def _dialect(path: Path) -> Dialect | None:

@@ -19,4 +19,4 @@ def posed(case: Case, place: Place) -> Problem:
 
 def unsupported(name: str, place: Place, sentence: str) -> Case:
     """Return the case of which nothing is said but why nobody can judge it."""
-    return Case(name, str(place), "Convolution", (), {}, F32, F32, unsupported=sentence)
+    return Case(name, str(place), "", (), {}, F32, F32, unsupported=sentence)
