@@ -78,6 +78,17 @@ def segfault_once(operator: str, *inputs: Any, **attributes: Any) -> Array:
     return right(operator, *inputs, **attributes)
 
 
+def damages_memory(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """Answers, so that the next call in this process crashes."""
+    if _DAMAGED:
+        ctypes.string_at(0)
+    _DAMAGED.append(True)
+    return right(operator, *inputs, **attributes)
+
+
+_DAMAGED: list[bool] = []
+
+
 def ends(operator: str, *inputs: Any, **attributes: Any) -> None:
     os._exit(7)
 

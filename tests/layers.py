@@ -124,6 +124,7 @@ ORDERS = {
         "copies",
         "foreign",
         "isolate",
+        "pardon",
         "check",
         "tolerance",
         "check_certificate",

@@ -13,6 +13,7 @@ from convgrad.spec.check import check_attributes
 from convgrad.spec.operators import find
 from convgrad.spec.oracle import count_terms
 from convgrad.spec.problem import Problem, canonical_shape, problem_of
+from convgrad.verify import check
 from convgrad.verify.diagnose import mutants
 from convgrad.verify.diagnose.place import place
 from planted import is_named, verdict_of
@@ -99,6 +100,23 @@ def test_what_is_huge_or_not_finite_was_not_written(value: float) -> None:
     assert PLANTS["src"].call(sums).defects == ("uninitialised output",)
 
 
+def test_one_huge_element_among_other_damage_was_not_written() -> None:
+    sums = PLANTS["src"].sums()
+    some = np.flatnonzero(np.random.default_rng(9).random(sums.size) < 0.2)
+    sums.flat[some] = np.random.default_rng(10).standard_normal(some.size)
+    sums.flat[some[0]] = 1e35
+    assert PLANTS["src"].call(sums).defects == ("uninitialised output",)
+
+
+def test_nan_where_the_operands_have_one_elsewhere_has_spread() -> None:
+    one = PLANTS["dst"]
+    x = one.x.copy()
+    x.flat[0] = np.nan  # enters some sums of the first image
+    sums = replace(one, x=x).sums()
+    sums[-1][np.random.default_rng(9).random(sums[-1].shape) < 0.2] = np.nan
+    assert replace(one, x=x).call(sums).defects == ("NaN spread",)
+
+
 def test_elements_left_0_without_a_pattern() -> None:
     sums = PLANTS["weights"].sums()
     some = np.random.default_rng(9).random(sums.shape) < 0.2
@@ -113,6 +131,34 @@ def test_the_bound_of_the_declared_accumulation_counts() -> None:
     sums *= 1 + 2.0**-9 * np.random.default_rng(4).standard_normal(sums.shape)
     assert replace(one, extra={"accumulation": "bf16"}).call(sums).defects == ("kernel flipped",)
     assert one.call(sums).defects == ()
+
+
+def test_that_sums_may_have_been_kept_in_the_operands_format_is_said() -> None:
+    src, dst = np.random.default_rng(0).standard_normal((2, 1, 40, 4)).astype(np.float16)
+    sums = np.zeros((4, 4), np.float16)
+    for x, y in zip(src[0], dst[0], strict=True):
+        sums = sums + np.outer(x, y)
+    call = {"strides": [1], "dilations": [1], "weights_shape": [1, 4, 4]}
+    verdict = check("ConvolutionBackwardWeights", sums[None], src, dst, **call)
+    assert verdict.outcome == "wrong"
+    assert verdict.where.endswith("none is beyond the bound of sums kept in f16")
+    sums[0, 0] += 100
+    verdict = check("ConvolutionBackwardWeights", sums[None], src, dst, **call)
+    assert "kept in f16" not in verdict.where
+
+
+def test_that_subnormal_operands_count_as_0_is_said_of_one_wrong_element() -> None:
+    """Which is too few for a name."""
+    rng = np.random.default_rng(0)
+    src = rng.standard_normal((1, 40, 4)).astype(np.float32)
+    src[0, 7] = 0, 2.0**-130, 0, 0
+    weights = np.full((1, 4, 1), 2.0**100, np.float32)
+    result = (src[0].astype(np.float64) @ weights[0])[None].astype(np.float32)
+    assert result[0, 7] == 2.0**-30
+    result[0, 7] = 0
+    verdict = check("Convolution", result, src, weights, strides=[1], dilations=[1])
+    assert verdict.beyond == 1
+    assert verdict.where.endswith("none is beyond the bound where subnormal operands count as 0")
 
 
 def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,6 +167,16 @@ def test_a_crash_and_a_hang_are_verdicts_and_the_next_call_is_answered(name: str
             assert str(verdict) == f"WRONG: {CRASHES[name]}"
 
 
+@pytest.mark.long
+def test_a_crash_that_another_call_prepared_is_told_apart() -> None:
+    inputs, attributes = arguments(call())
+    with isolated("damages_memory") as ask:
+        assert_same_bits(ask(OPERATOR, inputs, attributes), convgrad.run(OPERATOR, *inputs, **attributes), "right")
+        verdict = ask(OPERATOR, inputs, attributes)
+    assert verdict.outcome == "wrong"
+    assert verdict.reason.startswith("it crashed with SIGSEGV behind 1 other calls, and alone did not")
+
+
 def test_a_module_that_crashes_when_it_is_imported_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "crashing.py").write_text("import os\nos._exit(9)\n")
     monkeypatch.chdir(tmp_path)

@@ -56,6 +56,16 @@ def test_twenty_thousand_right_results_are_ok(seed: int) -> None:
     assert tally.alarms == []
 
 
+def test_sums_beside_numbers_of_few_bits_may_end_there() -> None:
+    """1536 + 1024 and four numbers that are lost one by one, though not together: 2560 where these come last."""
+    rng = np.random.default_rng(0)
+    small = rng.choice([-1.0, 1.0], (300, 1)) * rng.uniform(0.3, 0.45, (300, 4)) * 2.0**-13
+    src = np.concatenate([np.full((300, 1), 1536), np.full((300, 1), 1024), small], 1)[None].astype(np.float32)
+    result = np.full((1, 300, 1), 2560, np.float32)
+    verdict = check("Convolution", result, src, np.ones((1, 6, 1), np.float32), strides=[1], dilations=[1])
+    assert not [one for one in verdict.evidence if "grid" in one.statistic]
+
+
 def test_a_bias_that_all_elements_of_a_channel_lose_alike_is_no_bias_of_the_sums() -> None:
     call = calls(read("FWD_B f32 NXC mb1ic200ih7oc12oh7kh3ph1"))[0]
     prepared = filled(find(call.operator), call.shapes, dict(call.attributes), call.format, "positive", 3)

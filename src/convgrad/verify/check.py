@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
@@ -14,15 +13,13 @@ from convgrad.errors import ConvgradError
 from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.layouts import shape_words
-from convgrad.spec.oracle import Answer
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.verify.bound import bound_of
-from convgrad.verify.compare import compare
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.diagnose import diagnose
 from convgrad.verify.foreign import WRONG_KIND, answer
 from convgrad.verify.judge import judge
+from convgrad.verify.pardon import bounded_by, pardoned
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Verdict
 
@@ -100,7 +97,8 @@ def verdict_on(
         beyond = bounded.mask.transpose(problem.output_order)
         diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
         found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # its arithmetic, its place
-        return replace(bounded, where=diagnosis.where, found=found)
+        where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
+        return replace(bounded, where=where, found=found)
     if bounded.undecided == bounded.elements > 0 and how.algorithm != SUM:
         unknown = f"no bound is known of the errors of {how.algorithm} in this problem"
         return replace(bounded, reason=f"{unknown}; declare {SUM} to hold it to that")
@@ -122,15 +120,6 @@ def verdict_on(
         statistics=judged.statistics,
         limits=judged.limits,
     )
-
-
-def bounded_by(
-    got: Array, answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array] = ()
-) -> Verdict:
-    """Return the verdict of the bound alone on a canonical result; of sums nothing is asked of ``operands``."""
-    with np.errstate(all="ignore"):
-        bound = bound_of(answer, problem, how, operands)
-    return compare(got, answer, problem, 0, bound=bound)
 
 
 def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from convgrad.formats import F16
 from convgrad.verify.diagnose.fit import ENOUGH
 from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.verdict import Defect
@@ -47,12 +48,17 @@ def not_finite(scene: Scene) -> Iterator[Defect]:
     if not np.isfinite(exact).all():
         return
     strange = ~np.isfinite(got) | (np.abs(got) > HUGE * np.maximum(magnitude, 1.0))
-    if not strange.all():
-        return
-    if np.isinf(got).all() and (np.sign(got) == np.sign(exact)).all() and magnitude.min() > 1e3:
+    small = magnitude < F16.largest / 2  # of which no partial sum overflows in any format
+    how_many = f"{np.count_nonzero(strange)} elements are NaN or huge"
+    if not all(np.isfinite(operand.astype(np.float64)).all() for operand in scene.operands):
+        if strange.all():
+            yield Defect(
+                "NaN spread", f"{how_many}, and nothing that enters their sums: it is elsewhere in the operands"
+            )
+    elif np.isinf(got).all() and (np.sign(got) == np.sign(exact)).all() and magnitude.min() > 1e3:
         yield Defect("overflow", f"{got.size} elements are infinite whose sums are finite")
-    else:
-        yield Defect("uninitialised output", f"{got.size} elements are NaN or huge, of operands that are neither")
+    elif strange.all() or (strange & small).any():
+        yield Defect("uninitialised output", f"{how_many}, of operands that are neither")
 
 
 MARKS: tuple[Callable[[Scene], Iterator[Defect]], ...] = (no_terms, left_alone, not_finite)

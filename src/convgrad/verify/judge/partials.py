@@ -59,7 +59,9 @@ def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[flo
         columns = np.stack([of_total, of_spread], 1) * weight[:, None]
         fitted = np.maximum(np.linalg.lstsq(columns, square * weight, rcond=None)[0], 0)
         told = fitted[0] * of_total + fitted[1] * of_spread
-        weight = 1 / np.maximum(told, max(1e-3 * float(told.mean()), 1e-300))
+        if not told.any():
+            break
+        weight = 1 / np.maximum(told, 1e-3 * float(told.mean()))
     return float(fitted[0]), float(fitted[1])
 
 

@@ -1,7 +1,8 @@
 """Results on a coarser grid than their format's: rounded to fewer bits on the way.
 
 A right result is a multiple of its last partial sums' last place, so cancellation alone makes low bits 0: as many as
-the largest partial sum tells are expected.
+the largest partial sum tells are expected. An exact value nearer to a coarse grid than that place may end there by any
+order: of data with few bits many do, so these do not count.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def coarse_grids(errors: Errors) -> Finding:
     for grid, fmt in GRIDS:
         if grid >= bits:
             continue
-        eligible = (_rounded(rounded, grid) != rounded) & (np.abs(got) >= SMALL)
+        away = np.abs(value - _rounded(value, grid)) > largest  # nearer ones may end there
+        eligible = away & (_rounded(rounded, grid) != rounded) & (np.abs(got) >= SMALL)
         count = int(np.count_nonzero((_rounded(got, grid) == got) & eligible))
         expected = float(np.minimum(1, largest / _place(value, grid))[eligible].sum())
         threshold = 1.5 * expected + 6 * sqrt(expected) + 8

@@ -1,0 +1,57 @@
+"""What else a wrong result would be right by: another format of its sums, or subnormal operands that count as 0.
+
+Neither is a name: a name needs that chance is excluded, which few wrong elements cannot. Both are facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.oracle import Answer
+from convgrad.spec.problem import Problem
+from convgrad.verify.bound import bound_of
+from convgrad.verify.compare import compare
+from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.reference import Reference, certify
+from convgrad.verify.verdict import OK, Verdict
+
+Array = NDArray[Any]
+
+
+def bounded_by(
+    got: Array, answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array] = ()
+) -> Verdict:
+    """Return the verdict of the bound alone on a canonical result; of sums nothing is asked of ``operands``."""
+    with np.errstate(all="ignore"):
+        bound = bound_of(answer, problem, how, operands)
+    return compare(got, answer, problem, 0, bound=bound)
+
+
+def pardoned(
+    got: Array,
+    reference: Reference,
+    problem: Problem,
+    operands: Sequence[Array],
+    how: Declared,
+    old: Array | None,
+) -> Iterator[str]:
+    """Yield, in words, by what no element of a canonical result would be wrong."""
+    fmt = problem.operand_format
+    if how.algorithm == SUM and fmt.significand_bits < how.accumulation.significand_bits:
+        other = replace(how, accumulation=fmt)
+        if bounded_by(got, reference, problem, other, operands).outcome == OK:
+            yield f"none is beyond the bound of sums kept in {fmt}"
+    least = 2.0**fmt.min_exponent
+    with np.errstate(invalid="ignore"):  # of NaN
+        subnormal = [(np.abs(array) < array.dtype.type(least)) & (array != 0) for array in operands]
+    if any(some.any() for some in subnormal):
+        pairs = zip(subnormal, operands, strict=True)
+        flushed = [np.where(some, array.dtype.type(0), array) for some, array in pairs]
+        left = certify(problem, flushed, old)
+        if bounded_by(got, left, problem, how, flushed).outcome == OK:
+            yield "none is beyond the bound where subnormal operands count as 0"
