@@ -106,6 +106,7 @@ ORDERS = {
         "verdict",
         "declared",
         "terms",
+        "rows",
         "gather",
         "granule",
         "sums",

@@ -26,6 +26,7 @@ from convgrad.graph.limits import Limits
 from convgrad.verify.check import check
 from convgrad.verify.fill import fill
 from graph_documents import CASES, good, tensor, typed
+from tiers import tiers
 
 LINES = [
     "BWD_W bf16 NCX g2mb2ic4ih5oc6kh3ph1",
@@ -54,8 +55,7 @@ def same(left: np.ndarray, right: np.ndarray) -> bool:
 # -- the naming scheme -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("line", LINES)
-@pytest.mark.parametrize("kind", KINDS)
+@tiers("line, kind", LINES, KINDS, every=2)
 def test_what_is_exported_is_found(tmp_path: Path, line: str, kind: str) -> None:
     case = one(line)
     operands, result = made(case)

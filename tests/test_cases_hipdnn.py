@@ -15,6 +15,7 @@ import convgrad
 from convgrad.cases import hipdnn
 from convgrad.errors import FileError
 from convgrad.graph.limits import Limits
+from tiers import tiers
 
 Array = np.ndarray[Any, Any]
 DIMS = {"x": (2, 4, 5, 6), "w": (6, 2, 3, 3), "y": (2, 6, 3, 6)}
@@ -62,9 +63,7 @@ def write(folder: Path, document: Mapping[str, Any], arrays: Mapping[int, Array]
     return path
 
 
-@pytest.mark.parametrize("kind", NODES)
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 0, 2, 1)])
-@pytest.mark.parametrize("data_type", TYPES)
+@tiers("data_type, order, kind", list(TYPES), [(0, 1, 2, 3), (0, 2, 3, 1), (3, 0, 2, 1)], list(NODES), every=4)
 def test_a_bundle_is_its_operator_on_its_arrays(
     kind: str, order: tuple[int, ...], data_type: str, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import Declared, declared
 from convgrad.verify.reference import certify
 from judging import inputs_of
+from tiers import tiers
 
 CHECKER = Path(check_certificate.__file__)
 LINES = (
@@ -48,8 +49,7 @@ def some(shape: tuple[int, ...], count: int = 4) -> list[tuple[int, ...]]:
     return [tuple(int(rng.integers(extent)) for extent in shape) for _ in range(count)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("kind", ["normal", "adversarial", "integers"])
+@tiers("kind, case", ["normal", "adversarial", "integers"], CASES, every=5)
 def test_what_is_concluded_is_what_the_reference_says(case: Any, kind: Any) -> None:
     prepared, got, how = called(case, kind)
     reference = certify(prepared.problem, prepared.operands)
@@ -68,7 +68,7 @@ def test_what_is_concluded_is_what_the_reference_says(case: Any, kind: Any) -> N
         assert found["share"] <= 1
 
 
-@pytest.mark.parametrize("case", CASES[::2], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES[::4], ids=lambda case: case.name)
 def test_the_first_value_beyond_is_where_the_verdict_has_it(case: Any) -> None:
     """Of values from the exact one outwards; the reference's own error is so small that it moves none of them."""
     prepared, got, how = called(case)

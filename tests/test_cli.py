@@ -43,9 +43,9 @@ def test_version_help_and_no_command() -> None:
 
 def test_help_is_quick() -> None:
     started = time.perf_counter()
-    for _ in range(5):
+    for _ in range(3):
         command("--help")
-    assert (time.perf_counter() - started) / 5 < 2  # 0.1 s on an idle machine
+    assert (time.perf_counter() - started) / 3 < 2  # 0.1 s on an idle machine
 
 
 def test_made_up_operands() -> None:
@@ -242,15 +242,16 @@ def test_options_may_stand_anywhere(layer: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["2,2", "[2, 2]", "2x2", "(2,2)", "2 2"])
-def test_lists_are_written_in_any_usual_way(text: str) -> None:
+def test_lists_are_written_in_any_usual_way(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [a for a in MADE_UP if a != "strides=2,2"]
     arguments.insert(arguments.index("--attr") + 1, f"strides={text}")
-    assert json.loads(command(*arguments, "--json").stdout)["attributes"]["strides"] == [2, 2]
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["attributes"]["strides"] == [2, 2]
 
 
 @pytest.mark.parametrize("key", ["file", "allow_pickle", "a b"])
 def test_any_key_of_npz(tmp_path: Path, key: str) -> None:
-    command(*MADE_UP, "-o", f"a.npz:{key}", cwd=tmp_path)
+    assert main([*MADE_UP, "-o", f"{tmp_path}/a.npz:{key}"]) == 0
     assert files.read(f"{tmp_path}/a.npz:{key}").shape == (3, 3, 4, 6)
 
 

@@ -20,6 +20,7 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.graph import Graph, LogicalTensor, Op, to_json
 from convgrad.verify import check, exact
 from convgrad.verify.verdict import Verdict
+from tiers import tiers
 
 Said = tuple[int, str, str]
 
@@ -85,14 +86,14 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize("height", [None, 0, (2, 1), 2**30])
-@pytest.mark.parametrize(
-    ("type_name", "result_type"), [("f32", "f32"), ("f32", "f16"), ("bf16", "bf16"), ("f64", "f32")]
-)
-@pytest.mark.parametrize("operator", CALLS)
+MIXED = [("f32", "f32"), ("f32", "f16"), ("bf16", "bf16"), ("f64", "f32")]
+
+
+@tiers("operator, types, height", list(CALLS), MIXED, [None, 0, (2, 1), 2**30], every=5)
 def test_the_verdict_on_a_file_is_checks(
-    said, operator: str, type_name: str, result_type: str, height: int | tuple[int, ...] | None
+    said, operator: str, types: tuple[str, str], height: int | tuple[int, ...] | None
 ) -> None:
+    type_name, result_type = types
     words, operands, attributes = written(operator, type_name)
     right = exact(operator, *operands, dtype=result_type, **attributes)
     declared = [] if height is None else ["--height", typed(height)]
@@ -264,9 +265,7 @@ def verdicts(
     }
 
 
-@pytest.mark.parametrize("height", [None, 0])
-@pytest.mark.parametrize("wrong", [None, "2", "3"])
-@pytest.mark.parametrize("what", RECORDED)
+@tiers("what, wrong, height", list(RECORDED), [None, "2", "3"], [None, 0], every=5)
 def test_recorded_results_of_a_graph_are_judged_as_check_does(
     said, what: str, wrong: str | None, height: int | None
 ) -> None:

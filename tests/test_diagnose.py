@@ -19,6 +19,7 @@ from convgrad.verify.diagnose.place import place
 from planted import is_named, verdict_of
 from planted_defects import DEFECTS, cut
 from plants import ROLES, SIZES, TYPES, Plant, plant
+from tiers import tiers
 
 PLANTS = {role: plant(role, 200) for role in ROLES}
 
@@ -68,8 +69,7 @@ def damaged(sums: np.ndarray, how: str, rng: np.random.Generator) -> np.ndarray:
     return flat.reshape(sums.shape)
 
 
-@pytest.mark.parametrize("how", ["nothing", "one", "some", "all", "relative", "another result"])
-@pytest.mark.parametrize("role", ROLES)
+@tiers("how, role", ["nothing", "one", "some", "all", "relative", "another result"], ROLES, every=4)
 def test_unrelated_damage_has_no_name(role: str, how: str) -> None:
     """But for one that says no more than that few elements are off."""
     for integers in (False, True):

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from convgrad.formats import BF16, F8, F16, F32, F64, FORMATS, Format, named, of_dtype, round_to, store
+from convgrad.formats import BF16, F8, F16, F32, F64, FORMATS, TF32, Format, named, of_dtype, round_to, store
 
 
 def all_of(fmt: Format) -> np.ndarray:
@@ -50,6 +50,32 @@ def test_agrees_with_numpy_where_numpy_rounds_once(fmt: Format) -> None:
     values = rng.standard_normal(100_000) * 10.0 ** rng.integers(-50, 45, 100_000)
     with np.errstate(all="ignore"):
         assert np.array_equal(round_to(values, fmt), values.astype(fmt.dtype).astype(np.float64))
+
+
+def by_definition(values: np.ndarray, fmt: Format) -> np.ndarray:
+    """Scale each value so that the last place of the format is 1, round to an integer, and scale back."""
+    with np.errstate(all="ignore"):
+        place = np.maximum(np.frexp(values)[1] - 1, fmt.min_exponent) - fmt.significand_bits + 1
+        rounded = np.ldexp(np.rint(np.ldexp(values, -place)), place)
+        return np.where(np.abs(rounded) > fmt.largest, np.copysign(np.inf, rounded), rounded)
+
+
+@pytest.mark.parametrize("fmt", [F32, BF16, F16, TF32, *F8], ids=str)
+def test_every_rounding_is_that_of_the_definition(fmt: Format) -> None:
+    """Ties, subnormals, the boundary of overflow, zeros of both signs, NaN of any bits, and any bits at all."""
+    rng = np.random.default_rng(0)
+    steps = fmt.tiny * np.arange(0, 2 ** min(fmt.significand_bits + 1, 10) + 1) / 2
+    ends = np.array([0.0, 2.0**fmt.min_exponent, fmt.largest, fmt.largest + fmt.unit * 2.0**fmt.max_exponent])
+    near = np.concatenate([ends, steps, np.ldexp(rng.integers(2**24, 2**26, 2000), rng.integers(-180, 120, 2000))])
+    beside = np.concatenate([near, np.nextafter(near, 0), np.nextafter(near, np.inf)])
+    strange = np.array([0x7FF0000000000001, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, 0x7FEFFFFFFFFFFFFF, 1])
+    bits = np.concatenate([strange, rng.integers(0, 2**63, 2000)]).view(np.float64)
+    positive = np.concatenate([beside, bits])
+    values = np.concatenate([positive, -positive])
+    rounded, wanted = round_to(values, fmt), by_definition(values, fmt)
+    assert np.array_equal(rounded, wanted, equal_nan=True)
+    signed = ~np.isnan(wanted)
+    assert np.array_equal(np.signbit(rounded[signed]), np.signbit(wanted[signed]))
 
 
 def test_bf16_is_not_rounded_twice() -> None:

@@ -42,7 +42,7 @@ from tiers import tiers
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 
 
-@tiers("row", ROWS, every=7)
+@tiers("row", ROWS, every=13)
 def test_integers(row: Row) -> None:
     """``out`` is filled with NaN, or left away."""
     for fmt in row.types:
@@ -84,7 +84,7 @@ def counts(axis: Axis, tensor: str) -> Array:
     return np.bincount(np.array(existing, np.intp), minlength=extent)
 
 
-@tiers("row", ROWS, every=2)
+@tiers("row", ROWS, every=5)
 def test_ones(row: Row) -> None:
     tensors = {t: np.ones(shape, np.float32) for t, shape in row.shapes.items()}
     groups, flipped = row.attributes["groups"], {"src": "dst", "dst": "src", "weights": "weights"}
@@ -199,7 +199,7 @@ SMALL_ROWS = [r for r in ROWS if 0 < prod(r.src) <= 2000 and prod(r.weights) <= 
 POISON = (np.nan, np.inf, -np.inf)
 
 
-@tiers("row", SMALL_ROWS, every=2)
+@tiers("row", SMALL_ROWS, every=5)
 def test_non_finite_values_reach_the_existing_taps(row: Row) -> None:
     rng = np.random.default_rng(len(row.id))
     for fmt in row.types:
@@ -238,8 +238,7 @@ def test_burn_5385(row: Row, role: str, value: float) -> None:
     assert np.array_equal(got[met], np.full(np.count_nonzero(met), value, np.float32), equal_nan=True)
 
 
-@pytest.mark.parametrize("fmt", ["bf16", "f32", "f16"])
-@pytest.mark.parametrize("channels", [1, 7, 15, 16, 17, 31, 32, 33, 47, 65])
+@tiers("channels, fmt", [1, 7, 15, 16, 17, 31, 32, 33, 47, 65], ["bf16", "f32", "f16"], every=4)
 def test_one_dnn_5717(channels: int, fmt: str) -> None:
     """NaN in one row stays there, for every number of rows and every length of the reduction (also 2a743fd)."""
     for rows in range(1, 18):

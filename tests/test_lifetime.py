@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tiers import tiers
+
 SET_UP = """
 import atexit, gc, sys, threading, time
 import numpy as np
@@ -83,24 +85,25 @@ def test_the_interpreter_ends_while_a_daemon_compiles(count: int) -> None:
     assert ends == [(0, "", "")] * count
 
 
-@pytest.mark.parametrize("before", ["", "gradient(1, 64, 2)"], ids=["first", "later"])
-@pytest.mark.parametrize("batch", [1, 256], ids=["short", "long"])
+@tiers("batch, before", [1, 256], ["", "gradient(1, 64, 2)"], every=3)
 def test_a_call_while_the_interpreter_ends(batch: int, before: str) -> None:
     """No thread of the pool is alive then, and none can be started."""
     assert python(LATE.format(batch=batch, before=before, when="Late()")) == (0, "True True\n", "")
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.long)])
-@pytest.mark.parametrize("before", ["", "gradient(1, 64, 2)"], ids=["first", "later"])
+@tiers("count, before", [3, 20], ["", "gradient(1, 64, 2)"], every=4)
 def test_a_call_at_exit(before: str, count: int) -> None:
     """LLVM's binding, first loaded there, does not hear that the interpreter ends."""
     for _ in range(count):
         assert python(LATE.format(batch=1, before=before, when="atexit.register(late)")) == (0, "False True\n", "")
 
 
-@pytest.mark.parametrize("how", ["call()", ON_A_THREAD, f"{ON_A_THREAD}; call()"], ids=["ours", "theirs", "both"])
-@pytest.mark.parametrize("stack_kib", [32, pytest.param(40, marks=pytest.mark.long), 48])
-def test_small_stacks(stack_kib: int, how: str) -> None:
+CALLING = {"ours": "call()", "theirs": ON_A_THREAD, "both": f"{ON_A_THREAD}; call()"}
+
+
+@tiers("stack_kib, whose", [32, 40, 48], list(CALLING), every=4)
+def test_small_stacks(stack_kib: int, whose: str) -> None:
     """Threads of ours have their own size; LLVM and the interpreter's compiler never run on somebody else's."""
+    how = CALLING[whose]
     right = "True\n" * (1 + how.count("; call"))
     assert python(SMALL_STACK.format(stack_kib=stack_kib, how=how)) == (0, right, "")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from engine_helpers import HOST
+from tiers import tiers
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as Linux does", allow_module_level=True)
@@ -24,7 +25,7 @@ from limited import COUNTED, MIB, PERHAPS, TOO_LARGE
 PLAIN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}  # the allocator keeps nothing back
 COMPILING = 256  # MiB in which kernels can be compiled for sure
 CLEAR = {"MemoryError", "ConvgradError"}
-QUICK = [("AS", 512), ("AS", 160)]  # MiB
+QUICK = [("AS", 160)]  # MiB
 LONG = [
     (limit, room)
     for limit in COUNTED
@@ -85,7 +86,7 @@ def test_what_perhaps_fits(limit: str, room: int) -> None:
     assert not outcomes["3072 channels"] or fits > 1
 
 
-@pytest.mark.parametrize("limit", COUNTED)
+@tiers("limit", COUNTED, every=2)
 def test_scratch_that_cannot_be_had(limit: str) -> None:
     (one,) = child(limit, 512, "scratch")
     if HOST:

@@ -22,6 +22,7 @@ from convgrad.verify import check
 from convgrad.verify.probe import Order, probe
 from convgrad.verify.probe.blocks import Chain
 from convgrad.verify.probe.tree import along, grow
+from tiers import tiers
 
 Array = NDArray[Any]
 Sum = Callable[[Array], Array]  # of rows of terms, a column a sum
@@ -55,7 +56,7 @@ OURS = (
 )
 
 
-@pytest.mark.parametrize("line", OURS)
+@tiers("line", OURS, every=2)
 def test_our_own_order_is_the_specified_one(line: str) -> None:
     order = revealed(line)
     problem = notation.problem(line)

@@ -10,6 +10,7 @@ import pytest
 from convgrad.functional.call import prepare
 from convgrad.notation import calls, read
 from convgrad.spec import oracle
+from convgrad.verify import rows
 from convgrad.verify.terms import terms_of
 
 LINES = (
@@ -25,7 +26,8 @@ LINES = (
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_every_element_is_the_sum_of_its_terms(line: str) -> None:
+def test_every_element_is_the_sum_of_its_terms(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all elements at once, gathered together and one by one, they are the same, and zeros."""
     for call in calls(read(line)):
         shapes = call.shapes
         made = [np.random.default_rng(at).integers(-8, 9, shape).astype(np.float32) for at, shape in enumerate(shapes)]
@@ -34,8 +36,18 @@ def test_every_element_is_the_sum_of_its_terms(line: str) -> None:
         prepared = prepare(call.operator, tuple(made), dict(call.attributes))
         problem, operands = prepared.problem, prepared.operands
         answer = oracle.evaluate(problem, operands)
-        for index in np.ndindex(answer.value.shape):
+        places = list(np.ndindex(answer.value.shape))
+        x, y = rows.rows_of(problem, operands, places)
+        for row, index in enumerate(places):
             terms = terms_of(problem, operands, index)
             assert terms.products.sum() + sum(terms.added) == answer.value[index]
             assert prod(terms.x.shape) == answer.terms[index]
+            box = tuple(map(slice, terms.x.shape))
+            for values, own in ((x[row], terms.x), (y[row], terms.y)):
+                assert np.array_equal(values[box], own)
+                assert np.abs(values).sum() == np.abs(own).sum()  # what is beyond is 0
             assert terms.x.shape == terms.y.shape
+        with monkeypatch.context() as patched:
+            patched.setattr(rows, "LONG", 0)
+            apart = rows.rows_of(problem, operands, places)
+        assert all(map(np.array_equal, apart, (x, y)))

@@ -14,6 +14,7 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.check import check
 from convgrad.verify.reference import certify
 from convgrad.verify.winograd import matrices, winograd_bound
+from tiers import tiers
 
 Array = np.ndarray
 FILTERS = [(1, 3), (2, 3), (4, 3), (6, 3), (3, 2), (2, 5), (3, 4), (5, 1)]
@@ -118,10 +119,10 @@ def posed(role: str, outputs: int, taps: int, axes: int, scale: float, rng: np.r
     return made, call
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize(("outputs", "taps"), FILTERS)
-def test_f32_keeps_the_bound(role: str, outputs: int, taps: int) -> None:
+@tiers("filtering, role", FILTERS, ROLES, every=5)
+def test_f32_keeps_the_bound(filtering: tuple[int, int], role: str) -> None:
     """Also where products underflow; on one axis and on two; it is less than that of a result that is off by all."""
+    outputs, taps = filtering
     rng = np.random.default_rng([106, outputs, taps, ROLES.index(role)])
     for axes, scale in ((1, 1.0), (2, 1.0), (1, 2.0**-70), (2, 2.0**-75)):
         made, call = posed(role, outputs, taps, axes, scale, rng)

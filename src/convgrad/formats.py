@@ -94,7 +94,7 @@ def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
 
     Scales each value so that the last place of ``fmt`` becomes 1, rounds to an integer, and scales back. Both scalings
     are exact, so there is one rounding only: 1 + 2**-8 + 2**-40 rounds up in bf16, where the way through f32 loses the
-    last bit and then breaks the tie downwards.
+    last bit and then breaks the tie downwards. To f32 NumPy rounds just so, in a third of the time.
 
     >>> float(round_to(np.array([1 + 2**-8 + 2**-40]), BF16)[0])
     1.0078125
@@ -105,11 +105,22 @@ def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:
     if fmt is F64:
         return values
     with np.errstate(all="ignore"):
+        if fmt is F32:
+            return _to_f32(values)
         _, exponent = np.frexp(values)  # 2**(exponent-1) <= |value| < 2**exponent
         last_place = np.maximum(exponent - fmt.significand_bits, fmt.min_exponent - fmt.significand_bits + 1)
         rounded = np.ldexp(np.rint(np.ldexp(values, -last_place)), last_place)
         finite: NDArray[np.float64] = np.where(np.abs(rounded) > fmt.largest, np.copysign(np.inf, rounded), rounded)
         return finite
+
+
+def _to_f32(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Round as the processor does; what is subnormal in f32, which a process may have set to be flushed, by itself."""
+    rounded = values.astype(np.float32).astype(np.float64)
+    small = np.abs(values) < 2.0**F32.min_exponent
+    if small.any():
+        rounded = np.where(small, np.rint(values / F32.tiny) * F32.tiny, rounded)
+    return rounded
 
 
 def store(values: NDArray[np.float64], fmt: Format) -> NDArray[Any]:

@@ -85,24 +85,27 @@ def _solve(problem: Problem, given: Operands, progress: Callable[[float], None])
 def count_terms(problem: Problem, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the number of products in each output element, of ``shape``: existing taps times what is summed beside.
 
-    Counts the taps by solving one image and one channel of ones.
+    Counts the taps axis by axis.
     """
     geometry, role = problem.geometry, problem.solves_for
     if isinstance(geometry, Channels):
         return np.full(shape, geometry.batch * geometry.positions if role == "bias" else 1)
-    one = Conv(1, 1, 1, 1, geometry.axes)
-    ones: Operands = {
-        "src": np.ones(one.src_shape),
-        "dst": np.ones(one.dst_shape),
-        "weights": np.ones(one.weights_shape),
-    }
     beside = {
         "dst": geometry.src_channels // geometry.groups,
         "src": geometry.dst_channels // geometry.groups,
         "weights": geometry.batch,
     }
-    counted = _SOLVERS[role](one, ones, lambda share: None) * beside[role]
-    return np.broadcast_to(counted.astype(np.int64), shape)
+    counted = np.full((), beside[role], np.int64)
+    for axis in geometry.axes:
+        along = np.zeros({"dst": axis.dst, "src": axis.src, "weights": axis.kernel}[role], np.int64)
+        for k in range(axis.kernel):
+            i, p = _meetings(axis, k)
+            if role == "weights":
+                along[k] = p.size
+            else:
+                along[p if role == "dst" else i] += 1
+        counted = np.multiply.outer(counted, along)
+    return np.broadcast_to(counted, shape)
 
 
 def _taps(conv: Conv, progress: Callable[[float], None]) -> Iterator[tuple[Any, Any, Any]]:

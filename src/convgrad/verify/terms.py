@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +61,8 @@ def _dst(conv: Conv, given: dict[str, Array], index: Index) -> tuple[Array, Arra
     n, o, *positions = index
     first, channels = _group(o, conv.dst_channels, conv.src_channels, conv.groups)
     met = [_taps_of_dst(axis, p) for axis, p in zip(conv.axes, positions, strict=True)]
-    return _at(given["src"][n, first : first + channels], [i for _, i in met]), _at(
-        given["weights"][o], [k for k, _ in met]
-    )
+    src = given["src"][n, first : first + channels]
+    return _at(src, [i for i, _ in met]), _at(given["weights"][o], [k for _, k in met])
 
 
 def _src(conv: Conv, given: dict[str, Array], index: Index) -> tuple[Array, Array]:
@@ -72,7 +71,7 @@ def _src(conv: Conv, given: dict[str, Array], index: Index) -> tuple[Array, Arra
     first, channels = _group(c, conv.src_channels, conv.dst_channels, conv.groups)
     met = [_taps_of_src(axis, i) for axis, i in zip(conv.axes, positions, strict=True)]
     weights = given["weights"][first : first + channels, c % per_group]
-    return _at(given["dst"][n, first : first + channels], [p for _, p in met]), _at(weights, [k for k, _ in met])
+    return _at(given["dst"][n, first : first + channels], [p for p, _ in met]), _at(weights, [k for _, k in met])
 
 
 def _weights(conv: Conv, given: dict[str, Array], index: Index) -> tuple[Array, Array]:
@@ -100,9 +99,17 @@ def _group(channel: int, of: int, others: int, groups: int) -> tuple[int, int]:
 
 def _at(array: Array, met: Sequence[Met]) -> Array:
     """Return the values of the last axes at what is met along each."""
-    indices: Any = (..., *np.ix_(*met))
+    indices: Any = (..., *map(_slice, met))
     picked: Array = array[indices]
     return picked
+
+
+def _slice(met: Met) -> slice:
+    """Return as a slice what is met along an axis: it is equally spaced."""
+    if met.size < 2:
+        return slice(int(met[0]), int(met[0]) + 1) if met.size else slice(0)
+    step, stop = int(met[1] - met[0]), int(2 * met[-1] - met[-2])
+    return slice(int(met[0]), stop if stop >= 0 else None, step)
 
 
 def _positions_of(axis: Axis, k: int) -> tuple[Met, Met]:
@@ -114,19 +121,26 @@ def _positions_of(axis: Axis, k: int) -> tuple[Met, Met]:
 
 
 def _taps_of_dst(axis: Axis, p: int) -> tuple[Met, Met]:
-    """Return the existing taps of a destination position, and the source positions they meet."""
+    """Return the source positions that a destination position meets, and the existing taps under which it does."""
     k = np.arange(axis.kernel)
     i = p * axis.stride - axis.pad_begin + k * axis.dilation
     exists = (i >= 0) & (i < axis.src)
-    return k[exists], i[exists]
+    return i[exists], k[exists]
 
 
 def _taps_of_src(axis: Axis, i: int) -> tuple[Met, Met]:
-    """Return the existing taps of a source position, and the destination positions they meet."""
+    """Return the destination positions that a source position meets, and the existing taps under which it does."""
     k = np.arange(axis.kernel)
     p, off = np.divmod(i + axis.pad_begin - k * axis.dilation, axis.stride)
     exists = (off == 0) & (p >= 0) & (p < axis.dst)
-    return k[exists], p[exists]
+    return p[exists], k[exists]
 
+
+# Along one axis: where the factors x and y of an output element's terms lie, by where the element does.
+MEETINGS: Mapping[str, Callable[[Axis, int], tuple[Met, Met]]] = {
+    "dst": _taps_of_dst,
+    "src": _taps_of_src,
+    "weights": _positions_of,
+}
 
 _PICK: dict[str, Any] = {"dst": _dst, "src": _src, "weights": _weights, "bias": _bias, "bias_add": _bias_add}

@@ -51,43 +51,63 @@ def fits(scene: Scene, explanations: Iterable[Explanation]) -> Iterator[Fit]:
     for one in explanations:
         few = scene.few
         stages = (few[:2], few[2:8], few[8:])
-        if not all(_inside(scene, one, where, one.sums.at(where))[0].all() for where in stages):
+        if not all(_tried(scene, one, where, one.sums.at(where)).inside.all() for where in stages):
             continue
         whole = one.sums.work <= WHOLE
         where = np.arange(scene.actual.size) if whole else scene.many
-        inside, bits = _inside(scene, one, where, one.sums.whole() if whole else one.sums.at(where))
-        if inside.all() and bits >= ENOUGH + one.chosen:
+        tried = _tried(scene, one, where, one.sums.whole() if whole else one.sums.at(where))
+        if tried.inside.all() and _bits(scene, one, where, tried) >= ENOUGH + one.chosen:
             checked = "" if whole else f"checked at {where.size} elements"
             detail = ", ".join(part for part in (one.detail, checked) if part)
             yield Fit(one.name, detail, _distance(scene, one))
 
 
-def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tuple[NDArray[np.bool_], float]:
-    """Return which elements lie inside an explanation's bound, and by how many bits they speak for it.
+@dataclass(frozen=True, eq=False)
+class _Tried:
+    """An explanation's values at some elements, the ends of what it admits there, and which results lie inside."""
+
+    value: F64Array
+    low: F64Array
+    high: F64Array
+    free: NDArray[np.bool_]  # of any bound
+    inside: NDArray[np.bool_]
+
+
+def _rounding(scene: Scene, one: Explanation) -> Rounding:
+    return one.rounding or (lambda values: round_to(values, scene.problem.output_format))
+
+
+def _tried(scene: Scene, one: Explanation, where: Where, answer: Answer) -> _Tried:
+    """Return which elements lie inside an explanation's bound: most explanations fail at the first."""
+    answer = Answer(answer.value.ravel(), answer.magnitude.ravel(), answer.terms.ravel(), answer.integral)
+    got, rounding, value = scene.actual[where], _rounding(scene, one), answer.value
+    bound = sum_bound(answer, scene.accumulator, answer.terms + last_additions(scene.problem))
+    low, high, free = rounding(value - bound), rounding(value + bound), np.isinf(bound)
+    between = (low <= got) & (got <= high)
+    if one.rounding:
+        between &= rounding(got) == got
+    return _Tried(value, low, high, free, free | between | (np.isnan(got) & np.isnan(value)))
+
+
+def _bits(scene: Scene, one: Explanation, where: Where, tried: _Tried) -> float:
+    """Return by how many bits elements speak for an explanation.
 
     They speak in two ways, of which the better counts. An element that is wrong, or that is no correctly rounded exact
     value but the only one the explanation admits, has as many bits as its error is longer than what is admitted. And
     where errors are symmetric, an element lies nearer to an unrelated value than to the exact one in half of all cases
     at most: k of m that do have m (1 - H(k / m)) bits, by Chernoff's bound.
     """
-    answer = Answer(answer.value.ravel(), answer.magnitude.ravel(), answer.terms.ravel(), answer.integral)
     fmt, got, exact = scene.problem.output_format, scene.actual[where], scene.exact.value.ravel()[where]
-    rounding = one.rounding or (lambda values: round_to(values, fmt))
-    bound = sum_bound(answer, scene.accumulator, answer.terms + last_additions(scene.problem))
-    free = np.isinf(bound)
-    low, high = rounding(answer.value - bound), rounding(answer.value + bound)
-    between = (low <= got) & (got <= high) & (rounding(got) == got)
-    inside = free | between | (np.isnan(got) & np.isnan(answer.value))
-    wide = (high - low) * one.grain + np.abs(answer.value) * fmt.unit + fmt.tiny
+    wide = (tried.high - tried.low) * one.grain + np.abs(tried.value) * fmt.unit + fmt.tiny
     wide = np.maximum(wide, float(scene.reference.integral))  # integers meet by chance where their grid is coarse
     bits = np.log2(1 + np.abs(got - exact) / wide)
     bits = np.minimum(np.nan_to_num(bits, nan=MOST, posinf=MOST), MOST)
-    right, told = round_to(exact, fmt), rounding(answer.value)
-    only = (low == high) & (got != right)
+    right, told = round_to(exact, fmt), _rounding(scene, one)(tried.value)
+    only = (tried.low == tried.high) & (got != right)
     apart = np.isfinite(got) & np.isfinite(right) & np.isfinite(told) & (told != right)
     nearer = apart & (np.abs(got - told) < np.abs(got - right))
-    speaks = inside & ~free & (scene.beyond.ravel()[where] | only)
-    return inside, max(float(bits[speaks].sum()), 0.0 if one.chosen else _surprise(int(nearer.sum()), int(apart.sum())))
+    speaks = tried.inside & ~tried.free & (scene.beyond.ravel()[where] | only)
+    return max(float(bits[speaks].sum()), 0.0 if one.chosen else _surprise(int(nearer.sum()), int(apart.sum())))
 
 
 def _surprise(k: int, m: int) -> float:

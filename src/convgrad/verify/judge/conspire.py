@@ -9,7 +9,7 @@ in 8 parts and in 8 and 16 interleaved lanes, over what exchangeable terms would
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import pairwise, permutations
 from math import prod
 
 import numpy as np
@@ -20,7 +20,7 @@ from convgrad.verify.judge.model import partial_sums
 F64Array = NDArray[np.float64]
 
 PARTS, LANES = (2, 8), (8, 16)
-AT_ONCE = 2**20  # terms, so that what is computed of them stays in a cache or near it
+AT_ONCE = 2**17  # products, so that what is computed of them stays in a cache or near it
 PERMUTED = 3  # axes up to which all permutations are tried; of more, those that take one axis innermost or outermost
 
 
@@ -41,7 +41,11 @@ def _of(products: F64Array) -> F64Array:
     total, squares, live = flat.sum(1), np.square(flat).sum(1), np.maximum(np.count_nonzero(flat, axis=1), 1)
     spread = np.maximum(squares - np.square(total) / live, 0)
     exchangeable = partial_sums((live + 1) * (2 * live + 1) / (6 * live), (live + 1) / 6, total, spread)
-    most = np.array([_energy(rows) for rows in _orders(products)]).max(0)
+    orders = list(_orders(products))
+    if len(orders) * flat.size <= AT_ONCE:
+        most = _energy(np.concatenate(orders)).reshape(len(orders), -1).max(0)
+    else:
+        most = np.array([_energy(rows) for rows in orders]).max(0)
     kappa: F64Array = np.maximum(1.0, most / np.where(exchangeable > 0, exchangeable, 1.0))
     return kappa
 
@@ -61,21 +65,24 @@ def _orders(products: F64Array) -> Iterator[F64Array]:
 
 def _energy(rows: F64Array) -> F64Array:
     """Return the largest sum of squared partial sums over chains in this order; products that are 0 add nothing."""
-    live = rows != 0
+    live = None if rows.all() else (rows != 0).astype(np.float64)
     sums = np.cumsum(rows, 1)
     most = np.maximum(_squares(sums, live), _squares(sums[:, -1:] - sums + rows, live))
     for parts in PARTS:
-        cuts = np.linspace(0, rows.shape[1], parts + 1).astype(int)
-        before = np.where(cuts[:-1] > 0, sums[:, cuts[:-1] - 1], 0.0)
-        most = np.maximum(most, _squares(sums - np.repeat(before, np.diff(cuts), axis=1), live))
+        cuts = [rows.shape[1] * part // parts for part in range(parts + 1)]
+        apart = sums.copy()
+        for begin, end in pairwise(cuts[1:]):
+            apart[:, begin:end] -= sums[:, begin - 1 : begin] if begin else 0.0
+        most = np.maximum(most, _squares(apart, live))
     for lanes in LANES:
         if rows.shape[1] >= 4 * lanes:
             length = rows.shape[1] // lanes * lanes  # what is left over changes nothing much
             own = np.cumsum(rows[:, :length].reshape(len(rows), -1, lanes), 1).reshape(len(rows), -1)
-            most = np.maximum(most, _squares(own, live[:, :length]))
+            most = np.maximum(most, _squares(own, None if live is None else live[:, :length]))
     return most
 
 
-def _squares(sums: F64Array, live: NDArray[np.bool_]) -> F64Array:
-    total: F64Array = np.einsum("ij,ij,ij->i", sums, sums, live.astype(np.float64))
+def _squares(sums: F64Array, live: F64Array | None) -> F64Array:
+    """Return the sums of squares by row, of what is live: all where there is no mask."""
+    total: F64Array = np.einsum("ij,ij->i", sums, sums) if live is None else np.einsum("ij,ij,ij->i", sums, sums, live)
     return total

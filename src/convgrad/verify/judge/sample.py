@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.problem import Problem
-from convgrad.verify.terms import Index, terms_of
+from convgrad.verify.rows import rows_of
+from convgrad.verify.terms import Index
 
 F64Array = NDArray[np.float64]
 
@@ -37,12 +38,7 @@ class Sample:
 
 def take(problem: Problem, operands: Sequence[NDArray[Any]], at: Sequence[Index]) -> Sample:
     """Return the terms of the elements at these indices."""
-    terms = [terms_of(problem, operands, index) for index in at]
-    shape = np.maximum(np.max([one.x.shape for one in terms], axis=0), 1)
-    x, y = np.zeros((2, len(terms), *shape))
-    for row, one in enumerate(terms):
-        box = (row, *(slice(extent) for extent in one.x.shape))
-        x[box], y[box] = one.x, one.y
+    x, y = rows_of(problem, operands, at)
     return Sample(tuple(at), x, y)
 
 

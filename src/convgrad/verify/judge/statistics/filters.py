@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from convgrad.formats import BF16, F16, F32, TF32, Format
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
+from convgrad.verify.judge.conspire import AT_ONCE
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.names import OPERANDS_ROUNDED, OPERANDS_TRUNCATED
 from convgrad.verify.judge.sample import take
@@ -94,15 +95,22 @@ def matched_filters(errors: Errors) -> Finding:
 def _possible(errors: Errors, one: Filter) -> bool:
     """Tell from the sample whether a coefficient of any weight can be: it is at most rms(error) / rms(filter)."""
     sample = errors.sample
-    with np.errstate(invalid="ignore", over="ignore"):
-        caused = coarser(sample.x, one) * coarser(sample.y, one) - sample.x * sample.y
-        caused = caused.reshape(len(caused), -1).sum(1)
+    count = max(1, AT_ONCE // max(1, sample.x[:1].size))
+    parts = [slice(begin, begin + count) for begin in range(0, len(sample.x), count)]
+    caused = np.concatenate([_changes(sample.x[part], sample.y[part], one) for part in parts])
     if not np.isfinite(caused).all() or not caused.any():
         return False
     at = tuple(np.transpose(sample.at))
     filtered = _beside(caused / errors.deviation[at], errors.value[at] / errors.deviation[at])
     size = sqrt(float(np.square(errors.z[errors.alone]).mean()))
     return size > COEFFICIENT / 2 * sqrt(float(np.square(filtered).mean()))
+
+
+def _changes(x: F64Array, y: F64Array, one: Filter) -> F64Array:
+    """Return by how much sums of products [element, ...] change."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        changes: F64Array = (coarser(x, one) * coarser(y, one) - x * y).reshape(len(x), -1).sum(1)
+    return changes
 
 
 def _caused(errors: Errors, one: Filter) -> tuple[Any, F64Array]:

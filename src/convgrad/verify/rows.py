@@ -1,0 +1,102 @@
+"""The terms of many output elements at once: a row each, padded with zeros to the longest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.geometry import Axis, Conv
+from convgrad.spec.problem import Problem
+from convgrad.verify.terms import MEETINGS, Index, terms_of
+
+Array = NDArray[Any]
+F64Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+LONG = 1 << 12  # terms from which on a row is quicker gathered by itself
+
+
+def rows_of(problem: Problem, operands: Sequence[Array], at: Sequence[Index]) -> tuple[F64Array, F64Array]:
+    """Return x and y of the elements at these indices, [element, summed beside, spatial...], as ``terms_of`` has them.
+
+    Along each axis come the existing terms first, in order, then zeros.
+
+    >>> from convgrad.notation import problem
+    >>> one = problem("BWD_W f32 NXC mb1ic1iw3oc1ow3kw3pw1")
+    >>> x, y = rows_of(one, [np.arange(1.0, 4.0).reshape(1, 1, 3)] * 2, [(0, 0, 0), (0, 0, 1)])
+    >>> (x * y).tolist()
+    [[[2.0, 6.0, 0.0]], [[1.0, 4.0, 9.0]]]
+    """
+    conv = problem.geometry
+    if isinstance(conv, Conv) and _most_terms(problem, conv) <= LONG:
+        return _together(problem, conv, operands, at)
+    terms = [terms_of(problem, operands, index) for index in at]
+    shape = np.maximum(np.max([one.x.shape for one in terms], axis=0), 1)
+    x, y = np.zeros((2, len(terms), *shape))
+    for row, one in enumerate(terms):
+        box = (row, *(slice(extent) for extent in one.x.shape))
+        x[box], y[box] = one.x, one.y
+    return x, y
+
+
+def _most_terms(problem: Problem, conv: Conv) -> int:
+    if problem.solves_for == "weights":
+        return conv.batch * conv.positions
+    return conv.taps * (conv.src_channels if problem.solves_for == "dst" else conv.dst_channels) // conv.groups
+
+
+def _together(
+    problem: Problem, conv: Conv, operands: Sequence[Array], at: Sequence[Index]
+) -> tuple[F64Array, F64Array]:
+    """Return the rows of a convolution's elements, gathered all at once."""
+    role = problem.solves_for
+    rank, given = 2 + len(conv.axes), dict(zip(problem.operands, operands, strict=True))
+    first, second, *positions = np.array(at, np.intp).T
+    met = [_meetings(role, axis, places.tolist()) for axis, places in zip(conv.axes, positions, strict=True)]
+    xs, ys, exist = (
+        [_onto(rank, part, 0, axis) for axis, part in enumerate(parts, 2)] for parts in zip(*met, strict=True)
+    )
+    sources, destinations = conv.src_channels // conv.groups, conv.dst_channels // conv.groups
+    each = partial(_onto, rank)
+    if role == "weights":
+        images = each(np.arange(conv.batch), 1)
+        x = given["src"][images, each(first // destinations * sources + second, 0), *xs]
+        y = given["dst"][images, each(first, 0), *ys]
+    elif role == "dst":
+        channels = np.arange(sources)
+        x = given["src"][each(first, 0), each(np.add.outer(second // destinations * sources, channels), 0, 1), *xs]
+        y = given["weights"][each(second, 0), each(channels, 1), *ys]
+    else:
+        channels = each(np.add.outer(second // sources * destinations, np.arange(destinations)), 0, 1)
+        x = given["dst"][each(first, 0), channels, *xs]
+        y = given["weights"][channels, each(second % sources, 0), *ys]
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    missing = ~reduce(np.logical_and, exist)
+    if missing.any():
+        for values in (x, y):
+            np.copyto(values, 0.0, where=missing)
+    return x, y
+
+
+def _meetings(role: str, axis: Axis, places: Sequence[int]) -> tuple[Places, Places, NDArray[np.bool_]]:
+    """Return where along an axis the factors of elements at these places lie, and which of them exist."""
+    found = {place: MEETINGS[role](axis, place) for place in set(places)}
+    longest = max(1, *(x.size for x, _ in found.values()))
+    xs, ys = np.zeros((2, len(places), longest), np.intp)
+    exists = np.zeros((len(places), longest), np.bool_)
+    for row, place in enumerate(places):
+        x, y = found[place]
+        xs[row, : x.size], ys[row, : y.size], exists[row, : x.size] = x, y, True
+    return xs, ys, exists
+
+
+def _onto(rank: int, array: Array, *axes: int) -> Array:
+    """Return an array of this rank whose own axes lie at these."""
+    shape = [1] * rank
+    for axis, extent in zip(axes, array.shape, strict=True):
+        shape[axis] = extent
+    return array.reshape(shape)
