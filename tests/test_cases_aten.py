@@ -98,7 +98,8 @@ def test_bits_of_bf16_need_a_header_that_says_so(tmp_path: Path) -> None:
 
 HEADERS: dict[str, tuple[Any, str]] = {
     "no JSON": ('{"op":\n  ,', r"a.npz: aten:2:3: must be JSON"),
-    "deep": ("[" * 100_000, "aten: must be JSON; maximum recursion"),
+    "a key twice": ('{"op": 1, "op": 2}', "aten: keys of an object must differ; 'op' stands twice"),
+    "deep": ("[" * 100_000, "aten: must nest no deeper"),
     "a list": ([], "aten: must be an object; got list"),
     "no op": (backward(op=...), "aten must have op; it has stride"),
     "other op": (backward(op="aten.conv2d"), r"aten.op must be one of .*; got \"aten.conv2d\""),

@@ -160,10 +160,12 @@ def test_what_lacks_or_is_there_twice_is_named(tmp_path: Path) -> None:
     case = one(LINES[0])
     operands, result = made(case)
     assert scheme.operands(tmp_path, case) is None
-    with pytest.raises(FileError, match=rf"looked for {case.name}\.diff_weights \(\.npy, \.pt, \.bin\), and diff_we"):
+    with pytest.raises(
+        FileError, match=rf"looked for {case.name}\.diff_weights \(\.npy, \.pt, \.bin\), and for diff_we"
+    ):
         scheme.result(tmp_path, case)
     scheme.export(tmp_path, case, operands, None, ".npz")
-    with pytest.raises(FileError, match="must be there; looked for"):
+    with pytest.raises(FileError, match="no result is there; looked for"):
         scheme.result(tmp_path, case)
     scheme.export(tmp_path, case, operands, result, ".npy", force=True)
     with pytest.raises(FileError, match=rf"src of {case.name} must be there once; got it in .*npz, .*\.src\.npy"):
@@ -181,8 +183,8 @@ def test_what_lacks_or_is_there_twice_is_named(tmp_path: Path) -> None:
 SIDECARS = {
     "": "json:1:1: must be JSON; Expecting value",
     '{"tensors":\n {]': "json:2:3: must be JSON",
-    "[" * 100_000: "must be JSON in UTF-8; maximum recursion",
-    "\udcff": "must be JSON in UTF-8",
+    "[" * 100_000: "must nest no deeper",
+    "\udcff": "must be text in UTF-8",
     "[]": "must be an object whose",
     '{"tensors": {"src": 1}}': "are objects by name",
     '{"tensors": {"diff_weights": {"stride": [1]}}}': "may have dtype, shape, strides, offset; got 'stride'",

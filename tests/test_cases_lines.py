@@ -217,6 +217,7 @@ MISTAKES = {
     "hello": ("1:1", "a descriptor is keys with numbers"),
     f"--dt=f32, \\\n  f33 {SMALL}": ("1:1", "a type must be of"),
     f"BWD_W f33 NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64; got 'f33'"),
+    f"BWDW f32 NXC {SMALL}": ("1:1", "expected one of FWD_B, .*; got 'BWDW'"),
     f"BWD_W BWD_W NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64; got 'BWD_W'"),
     f"\nBWD_W f32 NXC:OXI {SMALL}": ("2:1", "expected one of XIO, OIX"),
     "deconv BWD_W f32 NXC mb1ic3": ("1:22", "at least one spatial axis"),

@@ -17,9 +17,10 @@ import pytest
 import convgrad
 from convgrad.cases.collection import read
 from convgrad.errors import InvalidShapeError, UnsupportedError
-from convgrad.formats import FORMATS
+from convgrad.formats import ACCUMULATIONS, FORMATS
 from convgrad.functional.call import Prepared, prepare
 from convgrad.verify import check_certificate
+from convgrad.verify.bound import bound_of
 from convgrad.verify.certificate import certificate
 from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import Declared, declared
@@ -133,12 +134,30 @@ def test_declared_heights_and_overflow() -> None:
     hows = (Declared(f32, 2), Declared(f32, None, (16,) * 4), Declared(f32), Declared(f32, 2**24))
     ones = [certificate(prepared, (0, 0, 0), got, how)["conclusions"] for how in hows]
     magnitude = Fraction(ones[0]["magnitude"])
-    for one, height in zip(ones, (2, 19, 64), strict=False):
+    for one, height in zip(ones, (2, 19, 64, 64), strict=True):
         assert Fraction(one["bound"]) > Fraction(height, 2**24) * magnitude
         assert Fraction(one["bound"]) < Fraction(height + 1, 2**24) * magnitude
-    assert ones[3]["verdict"] == "undecided"
+    long = Declared(ACCUMULATIONS["f8_e5m2"])  # of as many terms as h u >= 1
+    assert certificate(prepared, (0, 0, 0), got, long)["conclusions"]["verdict"] == "undecided"
     huge = prepare("Convolution", (src * np.float32(3e38), 20 * weights), {"strides": [1], "dilations": [1]})
     assert certificate(huge, (0, 0, 0), got, hows[0])["conclusions"]["verdict"] == "undecided"
+
+
+@pytest.mark.parametrize("fmt", ACCUMULATIONS.values(), ids=str)
+def test_the_bound_in_every_accumulation(fmt: Any) -> None:
+    """Of two terms near the largest number, too: some of f8_e4m3fn's largest binade stand for NaN."""
+    for size in (0.1, fmt.largest / 2 ** (fmt.significand_bits + 1), fmt.largest / 2, fmt.largest / 1.9):
+        if size > FORMATS["f32"].largest:
+            continue
+        src, weights = np.array([[[size, size / 64]]], np.float32), np.ones((1, 2, 1), np.float32)
+        prepared = prepare("Convolution", (src, weights), {"strides": [1], "dilations": [1]})
+        how = Declared(fmt)
+        wanted = bound_of(certify(prepared.problem, prepared.operands), prepared.problem, how, prepared.operands)[
+            0, 0, 0
+        ]
+        found = certificate(prepared, (0, 0, 0), src[..., :1], how)["conclusions"]
+        assert float(Fraction(found["bound"]) if found["bound"] != "inf" else np.inf) == pytest.approx(wanted, rel=1e-9)
+        assert check_certificate.largest(fmt.name) == fmt.largest
 
 
 def test_what_cannot_be_certified() -> None:

@@ -122,6 +122,12 @@ def test_few_sums_of_f64_are_rounded_once(case: str) -> None:
     assert abs(exact - Fraction(found.value[0, 0, 0])) <= Fraction(found.error[0, 0, 0])
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_of_f64_beyond_its_largest_number_are_infinite(sign: int) -> None:
+    prepared = dot([1e308, 1e308], [sign, sign], np.float64)
+    assert certify(prepared.problem, prepared.operands).value[0, 0, 0] == sign * inf
+
+
 def test_many_sums_of_f64_have_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "F64_TERMS", 0)
     for case in ("cancelling", "products of 106 bits", "products that underflow"):

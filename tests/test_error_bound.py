@@ -93,6 +93,12 @@ def test_a_height_or_blocks_in_place_of_any_order() -> None:
         error_bound(OPERATOR, src, diff_dst, accumulation="f12", **CALL)
 
 
+def test_a_height_beyond_the_number_of_terms_widens_nothing() -> None:
+    src, diff_dst = operands()
+    any_order, more = (error_bound(OPERATOR, src, diff_dst, height=height, **CALL) for height in (None, 10**6))
+    assert np.array_equal(any_order, more)
+
+
 @pytest.mark.parametrize("output", ["f32", "bf16", "f16"])
 def test_results_lie_within_in_the_layout_of_the_caller(output: str) -> None:
     src, diff_dst = operands()

@@ -98,7 +98,7 @@ def test_commands_print_through_the_console() -> None:
     """So no line is printed that a terminal should not be sent, and none that nobody learns was lost."""
     printing = {
         path.name
-        for path in COMMANDS.glob("*.py")
+        for path in COMMANDS.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     }

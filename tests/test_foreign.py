@@ -121,7 +121,7 @@ REFUSED = {
     "raises": r"it raised ZeroDivisionError: no kernel \(foreign_functions.py, line \d+\); raised an error",
     "leaves": "it raised SystemExit: 3",
     "integers": "f32, bf16, f16 or f64; got int64",
-    "writes": r"it wrote to its operand number 0, of shape \(2, 9, 3\); operand overwritten",
+    "writes": r"it wrote to its operand src, of shape \(2, 9, 3\); operand overwritten",
 }
 CRASHES = {
     "segfault": "it crashed with SIGSEGV; crashed",

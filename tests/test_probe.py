@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from math import ceil, fsum, log2
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +15,6 @@ from numpy.typing import NDArray
 
 import convgrad
 from convgrad import notation
-from convgrad.cli import main
 from convgrad.errors import UnsupportedError
 from convgrad.formats import BF16, F32, F64
 from convgrad.spec.order import order_of
@@ -351,50 +347,3 @@ def test_torch_adds_as_is_revealed() -> None:
                 assert revealed(line, weights).accumulation is F32
     finally:
         torch.set_num_threads(before)
-
-
-ADDERS = """
-import numpy as np
-threads = 1
-def set_threads(number):
-    global threads
-    threads = number
-def gradient(operator, src, diff_dst, shape, **attributes):
-    products = (src[..., :1] * diff_dst).reshape(-1, diff_dst.shape[-1])
-    parts = [np.add.accumulate(part)[-1] for part in np.array_split(products, min(threads, 2))]
-    sums = np.add.accumulate(np.stack(parts))[-1]
-    return np.broadcast_to(sums, shape).copy()
-"""
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "adders.py").write_text(ADDERS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    line = "BWD_W f32 NXC mb1ic2iw40oc40ow40kw1pw0"
-    threads = ["--threads", "1,2,3", "--set-threads", "adders:set_threads"]
-    assert main(["probe", "adders:gradient", line, *threads]) == 0
-    said = capsys.readouterr().out
-    assert said.splitlines()[0] == "1 thread: ConvolutionBackwardWeights f32, 40 terms: one chain"
-    assert "2, 3 threads: ConvolutionBackwardWeights f32, 40 terms: 2 blocks, joined one after the other" in said
-    assert "declare --height 20,20" in said
-    assert said.splitlines()[-1] == "the order CHANGES with threads"
-    assert main(["probe", "adders:gradient", line, "--threads", "2,3", *threads[2:]]) == 0
-    assert "does not change" in capsys.readouterr().out
-    assert main(["probe", "convgrad:run", "--role", "dst", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["blocks"] == [256, 256, 64]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["convgrad:run", "--threads", "2"], "go together"),
-        (["convgrad:run", "BWD_W f32 NXC mb1ic2iw4oc2ow4kw1pw0", "--role", "dst"], "without a case"),
-        (["convgrad:run", "layers.txt"], "in quotes"),
-        (["convgrad:no_such"], "cannot be loaded"),
-        (["convgrad"], "module:function"),
-    ],
-)
-def test_the_command_refuses(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["probe", *words]) == 2
-    assert said in capsys.readouterr().err

@@ -9,7 +9,7 @@ from convgrad import notation
 from convgrad.formats import FORMATS, round_to
 from convgrad.functional.call import Prepared, prepare, problem_from_shapes
 from convgrad.verify.bound import bound_of
-from convgrad.verify.declared import Declared
+from convgrad.verify.declared import Declared, declared
 from convgrad.verify.fill import Kind, fill
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.tolerance import tolerance
@@ -77,9 +77,9 @@ def test_where_sums_are_exact_nothing_is_allowed() -> None:
     assert found.unseen == ("operands rounded to tf32", "operands rounded to bf16")  # which changes no small integer
 
 
-@pytest.mark.parametrize(("height", "unseen"), [(2_000_000, True), (4, False)])
-def test_what_passes_is_told(height: int, unseen: bool) -> None:
-    found = tolerance(called(LINES[0], "normal"), Declared(FORMATS["f32"], height))
+@pytest.mark.parametrize(("how", "unseen"), [(Declared(FORMATS["f16"]), True), (Declared(FORMATS["f32"], 4), False)])
+def test_what_passes_is_told(how: Declared, unseen: bool) -> None:
+    found = tolerance(called(LINES[0], "normal"), how)
     assert bool(found.unseen) == unseen
     assert ("a 0 would pass" in str(found)) == (found.zeros > 0) == unseen
     assert [name for name, _ in found.seen][-1] == "the last image left out"
@@ -106,3 +106,12 @@ def test_an_empty_result_needs_none() -> None:
     x = np.ones((0, 3, 2), np.float32)
     call = prepare("Convolution", (x, np.ones((1, 2, 2), np.float32)), {"strides": [1], "dilations": [1]})
     assert tolerance(call, Declared(FORMATS["f32"])).elements == 0
+
+
+def test_without_a_bound_there_is_no_tolerance() -> None:
+    ones = np.ones((1, 4, 1), np.float32)
+    call = prepare(
+        "ConvolutionBackwardWeights", (ones, ones), {"strides": [1], "dilations": [1], "weights_shape": (1, 1, 1)}
+    )
+    how = declared("ConvolutionBackwardWeights", call.problem.operand_format, algorithm="fft")
+    assert str(tolerance(call, how)) == "there is no tolerance, as no element has a bound"

@@ -188,6 +188,7 @@ def test_what_nobody_serves_is_told_apart(said: Run, monkeypatch: pytest.MonkeyP
     code, out, _ = said("cases.txt", "--junit", "report.xml")
     assert (code, "1 ok, 1 not served" in out) == (0, True)
     assert junit("report.xml") == {"tests": 2, "failures": 0, "errors": 0, "skipped": 1}
+    assert "reproduce" not in Path("report.xml").read_text()
     found.pop()
     assert said("cases.txt")[0] == 1  # nothing was judged, which is no success
 
@@ -255,6 +256,7 @@ def test_a_certificate_of_one_element_is_written_for_anybody_to_check(said: Run)
 
 REFUSED = {
     (): "give cases",
+    ("--colection", "hard"): "unrecognized arguments: --colection; did you mean --collection?",
     ("cases.txt", "--got", ".", *call("right")): "--got and --call",
     ("cases.txt", "--isolate"): "--isolate goes with --call",
     ("cases.txt", *call("right"), "--timeout", "3"): "--timeout goes with --isolate",
@@ -266,7 +268,12 @@ REFUSED = {
     ("cases.txt", "-o", "a.json"): "--output goes with --element",
     ("cases.txt", "--height", "3,0"): "a positive integer is wanted",
     ("cases.txt", "--accumulation", "f31"): "accumulation must be one of",
-    ("cases.txt", "--only", "none"): "no case has a name like none",
+    (
+        "cases.txt",
+        "--only",
+        "none",
+    ): "no case has a name like none; there are mb2ic3ih6oc4oh6kh3ph1_BWD_WB_f32_NXC_XIO, ",
+    ("cases.txt", "--export", "out", "--kind", "npy"): "--kind must be one of .npy, .npz, .safetensors, .pt, .bin",
     ("cases.txt", "--type", "f32"): "--type goes with --shapes",
     ("cases.txt", "--threads", "0"): "positive integer",
     ("cases.txt", "--call", "nowhere"): "module:function",
@@ -284,6 +291,17 @@ def test_a_command_line_that_contradicts_itself_is_refused(said: Run, arguments:
     assert (code, out) == (2, "")
     assert err.startswith("convgrad: ")
     assert REFUSED[arguments] in err
+
+
+def test_files_without_a_case_are_told(said: Run) -> None:
+    Path("empty.txt").write_text("# nothing yet")
+    assert said("empty.txt") == (3, "", "convgrad: empty.txt: must hold a case; there is none\n")
+
+
+def test_a_type_that_a_case_cannot_have_leaves_the_others_judged(said: Run) -> None:
+    code, out, _ = said("cases.txt", "--dtype", "f64")
+    assert (code, "1 ok, 4 not judged" in out, out.count("needs f64 operands")) == (2, True, 4)
+    assert "--dtype f64 --only" in out
 
 
 @pytest.mark.parametrize("words", [("none.txt",), ("cases.txt", "--got", "none"), ("cases.txt", "--junit", "no/a.xml")])

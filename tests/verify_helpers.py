@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from convgrad.cli import main, verify_parser
+from convgrad.cli import main
+from convgrad.cli.parsers import verify as arguments_of_verify
 
 TESTS = Path(__file__).parent
 # A weight and a bias gradient, a data gradient, a forward, one transposed: every type, both layouts.
@@ -53,7 +54,7 @@ def values(out: str) -> list[dict[str, Any]]:
 
 
 def options(*arguments: str) -> Any:
-    return verify_parser().parse_intermixed_args(list(arguments))
+    return arguments_of_verify.parser().parse_intermixed_args(list(arguments))
 
 
 def junit(path: str) -> dict[str, int]:

@@ -11,7 +11,6 @@ from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.naming import named_apart
 from convgrad.cases.place import TYPED
 from convgrad.errors import ConvgradError, FileError, NotationError
-from convgrad.functional.call import problem_from_shapes
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 
 __all__ = ["DIALECTS", "Array", "Arrays", "Case", "Dialect", "read"]
@@ -72,9 +71,8 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Case]:
         return dialect.read(path, limits)
     if folder:
         return _read_folder(path, limits)
-    known = ", ".join(dialect.name for dialect in DIALECTS)
     wanted = "must be cases in a notation that is known here" if there else "no such file, and no problem"
-    raise FileError(f"{source}: {wanted}; notations are {known}")
+    raise FileError(f"{source}: {wanted}; {_known()}")
 
 
 def _read_folder(folder: Path, limits: Limits) -> Iterator[Case]:
@@ -88,7 +86,11 @@ def _read_folder(folder: Path, limits: Limits) -> Iterator[Case]:
             found += 1
             yield case
     if not found:
-        raise FileError(f"{folder}: must hold cases in a known notation; it has none")
+        raise FileError(f"{folder}: must hold cases in a known notation; it has none; {_known()}")
+
+
+def _known() -> str:
+    return f"notations are {', '.join(dialect.name for dialect in DIALECTS)}"
 
 
 def _dialect(path: Path) -> Dialect | None:
@@ -100,7 +102,7 @@ def _checked(case: Case) -> Case:
     if case.unsupported:
         return case
     try:
-        problem_from_shapes(case.operator, case.shapes, case.attributes, case.operand_format, case.output_format)
+        case.posed()
     except ConvgradError as error:
         kind = NotationError if case.place.startswith(f"{TYPED}:") else FileError
         raise kind(f"{case.place}: {error}") from error

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from convgrad.cases.json_values import parsed
 from convgrad.errors import FileError
 from convgrad.formats import FORMATS, Format, named
 from convgrad.spec.check import S64_MAX
@@ -43,12 +44,7 @@ def read_header(text: str, where: str) -> Header:
         ...
     convgrad.errors.FileError: a.npz: aten.padding must be integers of at least 0; got [-1]: crop input instead
     """
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{where}:{error.lineno}:{error.colno}: must be JSON; {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{where}: must be JSON; {error}") from None
+    document = parsed(text, where)
     if not isinstance(document, dict):
         raise FileError(f"{where}: must be an object; got {type(document).__name__}")
     unknown = document.keys() - _FIELDS.keys()

@@ -9,6 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad.formats import Format
+from convgrad.functional.call import problem_from_shapes
+from convgrad.spec.operators import Operator
+from convgrad.spec.problem import Problem
 from convgrad.spec.shapes import Shape
 
 Array = NDArray[Any]
@@ -45,3 +48,7 @@ class Case:
     arrays: Callable[[], Arrays] | None = None
     why: str = ""
     unsupported: str = ""
+
+    def posed(self) -> tuple[Operator, Problem]:
+        """Return the operator's row and the problem, or raise the error of the rule that the case breaks."""
+        return problem_from_shapes(self.operator, self.shapes, self.attributes, self.operand_format, self.output_format)

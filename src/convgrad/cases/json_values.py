@@ -1,4 +1,4 @@
-"""A JSON file as plain values, each fetched by its path: what is missing, or of another type, is named with it."""
+"""JSON as plain values, the same for every notation; of a file each is fetched by its path, which errors name."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ S64 = range(-(2**63), 2**63)
 _LONGEST = len(str(S64[0]))
 
 
-class _Twice(ValueError):
-    """A key stands twice in an object."""
+class _RefusedError(ValueError):
+    """What JSON has no room for here, in words."""
 
 
 @dataclass(frozen=True)
@@ -75,32 +75,41 @@ class Value:
 
 def read_json(path: Path, limits: Limits) -> Value:
     """Return the whole of a JSON file, or raise FileError; numbers are finite and no key stands twice."""
-    place = Place(str(path))
     text = text_of(path, limits)
     if len(text) > limits.op_bytes:
         raise FileError(f"{path}: must have at most {limits.op_bytes} characters (op_bytes); got {len(text)}")
+    return Value(path, "$", parsed(text, str(path)))
+
+
+def parsed(text: str, where: str) -> Any:
+    """Return the value of a JSON text, or raise FileError that begins with ``where``, and line and column.
+
+    >>> parsed('{"op": 1, "op": 2}', "a.json")
+    Traceback (most recent call last):
+        ...
+    convgrad.errors.FileError: a.json: keys of an object must differ; 'op' stands twice
+    """
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer)
     except json.JSONDecodeError as error:
-        raise Place(str(path), error.lineno, error.colno).refuse(f"must be JSON; {error.msg}") from error
-    except _Twice as error:
-        raise place.refuse(str(error)) from error
-    except RecursionError as error:
-        raise place.refuse("must nest no deeper than Python's own recursion limit") from error
-    return Value(path, "$", value)
+        raise Place(where, error.lineno, error.colno).refuse(f"must be JSON; {error.msg}") from None
+    except _RefusedError as error:
+        raise FileError(f"{where}: {error}") from None
+    except RecursionError:
+        raise FileError(f"{where}: must nest no deeper than Python's own recursion limit") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _Twice(f"keys of an object must differ; {printable(key)!r} stands twice")
+            raise _RefusedError(f"keys of an object must differ; {printable(key)!r} stands twice")
         found[key] = value
     return found
 
 
 def _refuse_constant(name: str) -> Any:
-    raise _Twice(f"numbers must be finite, as JSON's are; got {name}")
+    raise _RefusedError(f"numbers must be finite, as JSON's are; got {name}")
 
 
 def _integer(text: str) -> int | float:

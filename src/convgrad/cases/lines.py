@@ -34,7 +34,8 @@ class LineDialect:
 
 
 def _is_problem(word: str) -> bool:
-    return word == "deconv" or word in notation.DIRECTIONS
+    """Tell whether a word begins a problem line, whose direction may be misspelled."""
+    return word == "deconv" or word[:3].upper() in ("FWD", "BWD")
 
 
 def _read_problem(text: str, place: Place) -> list[Case]:

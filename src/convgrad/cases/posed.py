@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from convgrad.cases.case import Case
 from convgrad.cases.place import Place
-from convgrad.errors import ConvgradError, UnsupportedError
+from convgrad.errors import ConvgradError
 from convgrad.formats import F32
-from convgrad.functional.call import problem_from_shapes
 from convgrad.spec.problem import Problem
 
 
 def posed(case: Case, place: Place) -> Problem:
     """Return the problem of a case, or raise the error of the rule that it breaks, at its place."""
     try:
-        dtype = case.output_format.dtype
-        return problem_from_shapes(case.operator, case.shapes, case.attributes, case.operand_format, dtype)[1]
-    except UnsupportedError:
-        raise
+        return case.posed()[1]
     except ConvgradError as error:
         raise place.refuse(str(error)) from error
 
 
 def unsupported(name: str, place: Place, sentence: str) -> Case:
     """Return the case of which nothing is said but why nobody can judge it."""
-    return Case(name, str(place), "Convolution", (), {}, F32, F32, unsupported=sentence)
+    return Case(name, str(place), "", (), {}, F32, F32, unsupported=sentence)

@@ -35,8 +35,8 @@ def result(directory: Path, case: Case, limits: Limits = DEFAULT_LIMITS) -> Arra
     found = _found(directory, case, [name], tensors, limits)
     if name not in found:
         alone, together = (", ".join(endings) for endings in (ALONE, TOGETHER))
-        looked = f"{case.name}.{name} ({alone}), and {name} in {case.name} ({together})"
-        raise FileError(f"{directory}: the result of {case.name} must be there; looked for {looked}")
+        looked = f"{case.name}.{name} ({alone}), and for {name} in a file of the case ({together})"
+        raise FileError(f"{directory}: no result is there; looked for {looked}")
     return found[name]
 
 

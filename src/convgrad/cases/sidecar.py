@@ -16,10 +16,9 @@ from typing import Any
 
 from convgrad import formats
 from convgrad.cases.case import Case
-from convgrad.disk import read_bytes
+from convgrad.cases.json_values import read_json
 from convgrad.errors import FileError
 from convgrad.files.raw import Described, dense
-from convgrad.functional.call import problem_from_shapes
 from convgrad.graph.limits import Limits
 from convgrad.spec.check import S64_MAX
 from convgrad.spec.shapes import LARGEST_RANK
@@ -29,9 +28,7 @@ KEYS = ("dtype", "shape", "strides", "offset")
 
 def tensors_of(case: Case) -> dict[str, Described]:
     """Return the arrays of a case by name, dense: its operands in their order, its result last."""
-    op, problem = problem_from_shapes(
-        case.operator, case.shapes, case.attributes, case.operand_format, case.output_format
-    )
+    op, problem = case.posed()
     ports = zip(op.operands, case.shapes, strict=False)
     found = {port.name: Described(case.operand_format, tuple(shape)) for port, shape in ports if not port.is_shape}
     return found | {op.output.name: Described(case.output_format, problem.output_shape)}
@@ -39,7 +36,7 @@ def tensors_of(case: Case) -> dict[str, Described]:
 
 def text_of(case: Case) -> str:
     """Return the sidecar of a case whose arrays are dense."""
-    op, _ = problem_from_shapes(case.operator, case.shapes, case.attributes, case.operand_format, case.output_format)
+    op, _ = case.posed()
     shapes = {p.name: list(shape) for p, shape in zip(op.operands, case.shapes, strict=False) if p.is_shape}
     tensors = {
         name: {"dtype": d.format.name, "shape": list(d.shape), "strides": list(dense(d.shape))}
@@ -53,15 +50,7 @@ def text_of(case: Case) -> str:
 
 def read(path: Path, named: Mapping[str, Described], limits: Limits) -> dict[str, Described]:
     """Return the arrays of a case by name as a sidecar describes them; ``named`` holds of what it leaves out."""
-    data = read_bytes(path, limits.file_bytes + 1)
-    if len(data) > limits.file_bytes:
-        raise FileError(f"{path}: must have at most {limits.file_bytes} bytes (file_bytes); it has more")
-    try:
-        document = json.loads(data)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{path}:{error.lineno}:{error.colno}: must be JSON; {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: must be JSON in UTF-8; {error}") from None
+    document = read_json(path, limits).value
     tensors = document.get("tensors", {}) if isinstance(document, dict) else None
     if not isinstance(tensors, dict) or not all(isinstance(entry, dict) for entry in tensors.values()):
         raise FileError(f'{path}: must be an object whose "tensors" are objects by name')

@@ -68,3 +68,14 @@ def shape_of(text: str) -> tuple[int, ...]:
     if not all(_is_integer(extent) for extent in extents):
         raise UsageError(f"a shape is extents with x between, such as 8x56x56x64; got {text!r}")
     return tuple(int(extent) for extent in extents)
+
+
+def typed(value: object) -> str:
+    """Return the text of an option's value as it is typed: lists with commas between.
+
+    >>> typed([98, 98]), typed(3), typed(0.5)
+    ('98,98', '3', '0.5')
+    """
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

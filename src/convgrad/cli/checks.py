@@ -25,12 +25,12 @@ OURS = "oracle"
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """An array that is said to be the result of a call, and the height of its sums; None is any order."""
+    """An array that is said to be the result of a call; the height of its sums, or their blocks, None of any order."""
 
     source: str
     call: Prepared
     result: Array
-    height: int | None
+    height: int | Sequence[int] | None
 
 
 def ours(call: Prepared, result: Array) -> Claim:
@@ -38,7 +38,7 @@ def ours(call: Prepared, result: Array) -> Claim:
     return Claim(OURS, call, result, engines.height(call.problem))
 
 
-def theirs(place: str, call: Prepared, recorded: Array, height: int | None) -> Claim:
+def theirs(place: str, call: Prepared, recorded: Array, height: int | Sequence[int] | None) -> Claim:
     """Return the claim that a recorded result is right, or refuse one that cannot be."""
     check_recorded(place, recorded, call.problem)
     return Claim(place, call, recorded, height)

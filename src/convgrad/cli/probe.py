@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from convgrad import notation
-from convgrad.cli.console import say
+from convgrad import cases
+from convgrad.cases.case import Case
+from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG, UsageError
 from convgrad.errors import UnsupportedError
-from convgrad.notation import OperatorCall
 from convgrad.verify.foreign import load
 from convgrad.verify.probe import Order, probe
 
@@ -29,21 +29,21 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("--threads and --set-threads go together, such as 1,2,3 and torch:set_num_threads")
     if options.case and options.role:
         raise UsageError("--role goes without a case, whose operator is what is probed")
-    if options.case and len(options.case.split()) == 1:
-        raise UsageError(f"the case is a problem line in quotes; got {options.case!r}")
+    asked = list(cases.read(options.case or CASES[options.role or "weights"]))
     function = load(options.function)
-    line = options.case or CASES[options.role or "weights"]
     found: list[Order] = []
-    for call in notation.calls(notation.read(line)):
-        orders = dict(_orders(options, function, call))
+    for case in asked:
+        if case.unsupported:
+            complain(f"convgrad: {case.name} is left out: {case.unsupported}")
+            continue
+        orders = dict(_orders(options, function, case))
         found += orders.values()
-        say("\n".join(map(json.dumps, _rows(orders))) if options.json else _text(orders))
-    return WRONG if any(order.impossible for order in found) else DONE
+        name = [case.name] * (len(asked) > 1)
+        say("\n".join([*map(json.dumps, _rows(case, orders))] if options.json else [*name, _text(orders)]))
+    return WRONG if any(order.impossible for order in found) or not found else DONE
 
 
-def _orders(
-    options: argparse.Namespace, function: Callable[..., object], call: OperatorCall
-) -> list[tuple[int | None, Order]]:
+def _orders(options: argparse.Namespace, function: Callable[..., object], case: Case) -> list[tuple[int | None, Order]]:
     """Return the orders of a call by the number of threads, None where nobody set any."""
     settings = options.threads or [None]
     setter = load(options.set_threads) if options.set_threads else None
@@ -55,9 +55,10 @@ def _orders(
             except Exception as error:  # whatever foreign code raises
                 raised = f"{type(error).__name__}: {error}"
                 raise UnsupportedError(f"{options.set_threads}({threads}) raised {raised}") from error
-        attributes: dict[str, Any] = dict(call.attributes)
+        attributes: dict[str, Any] = dict(case.attributes)
+        dtype = options.dtype or case.output_format.name
         order = probe(
-            function, call.operator, *call.shapes, operand_type=call.format, dtype=options.dtype, **attributes
+            function, case.operator, *case.shapes, operand_type=case.operand_format, dtype=dtype, **attributes
         )
         found.append((threads, order))
     return found
@@ -79,10 +80,11 @@ def _text(orders: Mapping[int | None, Order]) -> str:
     return "\n".join([*blocks, last])
 
 
-def _rows(orders: Mapping[int | None, Order]) -> list[dict[str, object]]:
+def _rows(case: Case, orders: Mapping[int | None, Order]) -> list[dict[str, object]]:
     """Return the orders as they are printed in JSON."""
     return [
         {
+            "case": case.name,
             "operator": order.operator,
             "format": order.format.name,
             "threads": threads,

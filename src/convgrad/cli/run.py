@@ -13,7 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad import files, formats, notation
-from convgrad.cli.arguments import attributes_of, is_graph, limits_of, shape_of
+from convgrad.cli.arguments import attributes_of, is_graph, limits_of, shape_of, typed
 from convgrad.cli.checks import ours, theirs, verdicts_on
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG, UsageError
@@ -161,7 +161,7 @@ def _reproducer(options: argparse.Namespace) -> str:
     for name in ("dtype", "threads", "check", "expect", "height", "output"):
         value = getattr(options, name)
         if value is not None:
-            words += [f"--{name}", str(value)]
+            words += [f"--{name}", typed(value)]
     if options.force:
         words.append("--force")
     return shlex.join(words)

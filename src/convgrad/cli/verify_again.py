@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from contextlib import suppress
 
 from convgrad import notation
 from convgrad.cases.case import Case
+from convgrad.cli.arguments import typed
 from convgrad.descriptor import AxisSize, Descriptor
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_from_shapes
@@ -15,7 +17,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
 # What tells a run of a case from another beside its operands; switches have no value.
-KEPT = ("call", "got", "operands", "accumulation", "algorithm", "timeout")
+KEPT = ("call", "got", "operands", "accumulation", "height", "algorithm", "timeout")
 
 
 def reproducer(case: Case, options: argparse.Namespace) -> str:
@@ -23,12 +25,7 @@ def reproducer(case: Case, options: argparse.Namespace) -> str:
     words = ["convgrad", "verify", *_case(case, options)]
     for name in KEPT:
         value = getattr(options, name)
-        words += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)] * (value is not None)
-    if options.height is not None:
-        words += [
-            "--height",
-            ",".join(map(str, options.height)) if isinstance(options.height, list) else options.height,
-        ]
+        words += [f"--{name}", typed(value)] * (value is not None)
     words += ["--isolate"] * options.isolate
     for text in options.limit:
         words += ["--limit", text]
@@ -42,7 +39,8 @@ def _case(case: Case, options: argparse.Namespace) -> list[str]:
     """
     made_up = ["--fill", options.fill, "--seed", str(options.seed)]
     if case.arrays is None and options.got is None and options.operands is None:
-        return [*_problem(case), *made_up]
+        with suppress(ConvgradError):  # with --dtype a case may be no problem
+            return [*_problem(case), *made_up]
     words = list(options.cases)
     for name in options.collection:
         words += ["--collection", name]
@@ -57,15 +55,14 @@ def _case(case: Case, options: argparse.Namespace) -> list[str]:
 def _problem(case: Case) -> list[str]:
     """Return a problem line, where one says the problem, or the operator with its shapes and attributes."""
     fmt, to = case.operand_format, case.output_format
-    _, problem = problem_from_shapes(case.operator, case.shapes, case.attributes, fmt, to)
-    line = problem_line(problem)
+    line = problem_line(case.posed()[1])
     dtype = ["--dtype", to.name] * (to is not fmt)
     if line is not None:
         return [line, *dtype]
     words = [case.operator, "--shapes", *(("x".join(map(str, shape)) or "0") for shape in case.shapes)]
     for name, value in case.attributes.items():
         if value is not None and not (isinstance(value, list | tuple) and not value):
-            words += ["--attr", f"{name}={','.join(map(str, value)) if isinstance(value, list | tuple) else value}"]
+            words += ["--attr", f"{name}={typed(value)}"]
     return [*words, "--type", fmt.name, *dtype]
 
 

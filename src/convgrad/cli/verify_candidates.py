@@ -16,7 +16,7 @@ from convgrad import engines, files
 from convgrad.cases import scheme
 from convgrad.cli.verify_cases import Posed
 from convgrad.cli.verify_options import declared_by
-from convgrad.formats import Format, of_dtype, store
+from convgrad.formats import F64, Format, of_dtype, store
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import shape_words
 from convgrad.verify.declared import Declared
@@ -110,8 +110,8 @@ def of_type(result: Array | Verdict, posed: Posed) -> Array | Verdict:
     if isinstance(result, Verdict):
         return result
     fmt, found = posed.case.output_format, of_dtype(result.dtype)
-    if found is None or found is fmt:
-        return result
+    if found is None or found is fmt or (found is F64 and posed.case.operand_format is not F64):
+        return result  # what is no type of results is the verdict's to refuse
     wanted = f"the result must be {fmt} {shape_words(posed.call.problem.output_shape)}, as the case says"
     said = f"{wanted}; got {found} {shape_words(result.shape)} (--dtype {found} judges it as such)"
     return Verdict(outcome=WRONG, reason=said, found=(Defect(WRONG_KIND),))

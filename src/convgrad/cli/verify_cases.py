@@ -17,7 +17,7 @@ from convgrad.cli.arguments import attributes_of, shape_of
 from convgrad.cli.exits import UsageError
 from convgrad.errors import FileError, UnsupportedError
 from convgrad.formats import FORMATS
-from convgrad.functional.call import Prepared, prepare, problem_from_shapes
+from convgrad.functional.call import Prepared, prepare
 from convgrad.graph.limits import Limits
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
@@ -36,12 +36,20 @@ class Posed:
 
 def cases_of(options: argparse.Namespace, limits: Limits) -> list[Case]:
     """Return all cases of the command line under names of their own; the same command line names them the same."""
-    found = [case for case in named_apart(_read(options, limits)) if _wanted(case.name, options.only)]
+    there = list(named_apart(_read(options, limits)))
+    if not there:
+        raise FileError(f"{', '.join(options.cases)}: must hold a case; there is none")
+    found = [case for case in there if _wanted(case.name, options.only)]
     if not found:
-        raise UsageError(f"no case has a name like {', '.join(options.only)}")
+        raise UsageError(f"no case has a name like {', '.join(options.only)}; there are {_some(there)}")
     if options.dtype is None:
         return found
     return [replace(case, output_format=FORMATS[options.dtype]) for case in found]
+
+
+def _some(there: Sequence[Case]) -> str:
+    names = [case.name for case in there]
+    return ", ".join(names) if len(names) < 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def _wanted(name: str, patterns: Sequence[str]) -> bool:
@@ -67,9 +75,10 @@ def _typed(options: argparse.Namespace) -> Case:
     operator = options.cases[0]
     attributes, shapes = attributes_of(operator, options.attr), tuple(map(shape_of, options.shapes))
     fmt = FORMATS[options.type or "f32"]
-    problem_from_shapes(operator, shapes, attributes, fmt, options.dtype)
     name = f"{operator}_{fmt}_{'_'.join(options.shapes)}"
-    return Case(name, "command line", operator, shapes, attributes, fmt, fmt)
+    case = Case(name, "command line", operator, shapes, attributes, fmt, FORMATS[options.dtype or fmt.name])
+    case.posed()  # what is no problem is a mistake of the command line
+    return case
 
 
 # -- operands ----------------------------------------------------------------------------------------------------
@@ -79,9 +88,7 @@ def pose(case: Case, options: argparse.Namespace, limits: Limits) -> Posed:
     """Return a case with operands: those it brings, those of a folder of results or operands, or made-up ones."""
     if case.unsupported:
         raise UnsupportedError(case.unsupported)
-    op, problem = problem_from_shapes(
-        case.operator, case.shapes, case.attributes, case.operand_format, case.output_format
-    )
+    op, problem = case.posed()
     _check_memory(case, op, problem, limits)
     brought = None if case.arrays is None else case.arrays()
     given, origin = (brought.operands, case.place) if brought else _given(case, op, problem, options, limits)

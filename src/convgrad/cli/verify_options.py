@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from convgrad import files
+from convgrad.cases import scheme
 from convgrad.cli.exits import UsageError
 from convgrad.disk import check_new
 from convgrad.engines.settings import threads
@@ -43,6 +44,8 @@ def check_options(options: argparse.Namespace) -> None:
         both = next((other for other in apart if _given(options, other)), None)
         if _given(options, name) and both is not None:
             raise UsageError(f"{_flag(name)} and {_flag(both)} are two things to do; give one")
+    if options.kind not in scheme.KINDS:
+        raise UsageError(f"--kind must be one of {', '.join(scheme.KINDS)}; got {options.kind!r}")
     declared("convgrad verify", F32, options.accumulation, options.height, options.algorithm or SUM)
     if options.threads is not None:
         with threads(options.threads):

@@ -42,7 +42,7 @@ def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
             files += len(scheme.export(folder, case, operands, result, options.kind, options.force))
     left = len(cases) - bare
     values = {"exported": left, "files": files, "folder": str(folder)}
-    say(json.dumps(values) if options.json else f"{left} cases exported to {folder}, {files} files")
+    say(json.dumps(values) if options.json else f"{left} case{'s' * (left != 1)} exported to {folder}, {files} files")
     return DONE if left else WRONG
 
 

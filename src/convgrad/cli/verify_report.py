@@ -132,7 +132,7 @@ def junit(all_judged: Sequence[Judged], cases: int, seconds: float) -> bytes:
     root = ElementTree.Element("testsuites", given)
     suite = ElementTree.SubElement(root, "testsuite", given)
     for one in all_judged:
-        named = {"name": one.case.name, "classname": _fit(one.case.operator), "time": f"{one.time_s:.6f}"}
+        named = {"name": one.case.name, "classname": _fit(one.case.operator) or "convgrad", "time": f"{one.time_s:.6f}"}
         _say(ElementTree.SubElement(suite, "testcase", named), one)
     if stopped:
         last = ElementTree.SubElement(suite, "testcase", {"name": "interrupted", "classname": "convgrad", "time": "0"})
@@ -151,7 +151,8 @@ def _say(element: ElementTree.Element, one: Judged) -> None:
         return
     about = {"type": one.outcome, "message": _fit(one.text)}
     said = ElementTree.SubElement(element, _TAGS[one.outcome], about)
-    said.text = "\n".join(_fit(line) for line in (one.text, one.case.place, f"reproduce: {one.reproduce}"))
+    again = [f"reproduce: {one.reproduce}"] * bool(one.reproduce)
+    said.text = "\n".join(_fit(line) for line in (one.text, one.case.place, *again))
 
 
 def _interrupted(all_judged: Sequence[Judged], cases: int) -> str:

@@ -37,9 +37,9 @@ def error_bound(
     gamma_h = h u / (1 - h u), and one rounding of a number of size |S| + B to the output's type. u is the unit
     roundoff and tiny the smallest number of ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32, f64,
     f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
-    that a term goes through, or the blocks of an order; by default it is n, and one for bias, which holds for every
-    order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps at a time along each axis (then h is not
-    asked, and the bound is one on norms), or "fft", of which nothing is promised.
+    that a term goes through, or the blocks of an order; by default, and at most, it is n, and one for bias, which
+    holds for every order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps at a time along each axis
+    (then h is not asked, and the bound is one on norms), or "fft", of which nothing is promised.
 
     The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
     operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
@@ -79,8 +79,9 @@ def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operan
 
 
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return the most roundings that a term of each element goes through: declared, or its own number of terms."""
-    own = terms + last_additions(problem)
+    """Return the most roundings that a term of each element goes through: its own number of terms, or less."""
+    last = last_additions(problem)
+    own = terms + last
     if how.blocks:
-        return np.minimum(own, max(how.blocks) + len(how.blocks) - 1 + last_additions(problem))
-    return own if how.height is None else np.full_like(own, how.height)
+        return np.minimum(own, max(how.blocks) + len(how.blocks) - 1 + last)
+    return own if how.height is None else np.minimum(own, how.height)

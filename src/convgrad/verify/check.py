@@ -15,7 +15,7 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.verify.declared import FFT, SUM, Declared, declared
+from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.diagnose import diagnose
 from convgrad.verify.foreign import WRONG_KIND, answer
 from convgrad.verify.judge import judge
@@ -99,8 +99,9 @@ def verdict_on(
         found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # its arithmetic, its place
         where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
         return replace(bounded, where=where, found=found)
-    if bounded.outcome == UNDECIDED and how.algorithm == FFT:
-        return replace(bounded, reason=f"no bound is known of the errors of {FFT}; declare {SUM} to hold it to that")
+    if bounded.undecided == bounded.elements > 0 and how.algorithm != SUM:
+        unknown = f"no bound is known of the errors of {how.algorithm} in this problem"
+        return replace(bounded, reason=f"{unknown}; declare {SUM} to hold it to that")
     if bounded.outcome != OK or not bounded.elements:
         return bounded
     judged = judge(got, reference, problem, operands, how, old)

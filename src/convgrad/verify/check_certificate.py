@@ -18,7 +18,9 @@ TWO = Fraction(2)
 # name: bits of the significand, exponents of the smallest normal number and of the largest binade, bits in all
 FORMATS = {"f32": (24, -126, 127, 32), "bf16": (8, -126, 127, 16), "f16": (11, -14, 15, 16)}
 FORMATS["f64"] = (53, -1022, 1023, 64)
-SUMS = FORMATS | {"tf32": (11, -126, 127, 19)}
+SUMS = FORMATS | {"tf32": (11, -126, 127, 19), "f8_e4m3fn": (4, -6, 8, 8), "f8_e5m2": (3, -14, 15, 8)}
+SUMS |= {"f8_e4m3fnuz": (4, -7, 7, 8), "f8_e5m2fnuz": (3, -15, 15, 8)}
+SPENT = {"f8_e4m3fn": 1}  # so many of the largest binade's numbers stand for NaN
 
 
 def rounded(value: Number, name: str) -> Number:
@@ -44,12 +46,18 @@ def decoded(bits: str, name: str) -> Number:
     return sign * (significand + hidden) * TWO ** (max(field, 1) + least - p)
 
 
+def largest(name: str) -> Fraction:
+    """Return the largest finite number of a format that sums are kept in."""
+    p, _, most, _ = SUMS[name]
+    return (2 - (1 + SPENT.get(name, 0)) * TWO ** (1 - p)) * TWO**most
+
+
 def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: dict[str, Any]) -> Number:
     """Return gamma_h magnitude + n tiny/2 (1 + gamma_h); 0 where sums are exact, infinite where they may overflow."""
-    p, least, most, _ = SUMS[declared["accumulation"]]
+    p, least, *_ = SUMS[declared["accumulation"]]
     height, blocks = len(pairs), declared["height"]  # of any order: all terms
     if isinstance(blocks, int):
-        height = blocks
+        height = min(height, blocks)
     elif blocks:
         height = min(height, max(blocks) + len(blocks) - 1 + added)
     if magnitude <= 2**p and all(value.is_integer() for pair in pairs for value in pair):
@@ -58,7 +66,7 @@ def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, 
         return inf
     gamma = Fraction(height, 2**p - height)  # h u / (1 - h u)
     bound = gamma * magnitude + (len(pairs) - added) * TWO ** (least - p) * (1 + gamma)
-    return bound if magnitude + bound <= (2 - TWO ** (1 - p)) * 2**most else inf
+    return bound if magnitude + bound <= largest(declared["accumulation"]) else inf
 
 
 def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +107,9 @@ def disagreements(certificate: dict[str, Any], raw: dict[str, bytes]) -> list[st
 
 def main(arguments: list[str]) -> int:
     """Check a file, and the operands given with it; return the exit code."""
+    if not arguments:
+        print(__doc__)
+        return 1
     try:
         certificate = json.loads(Path(arguments[0]).read_text("utf-8"))
         given = dict(argument.split("=", 1) for argument in arguments[1:])

@@ -18,6 +18,7 @@ from convgrad import arrays
 from convgrad.errors import ConvgradError, NotationError, UnsupportedError
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
+from convgrad.spec.operators import find
 from convgrad.verify.copies import copied, same_bits
 from convgrad.verify.verdict import WRONG, Defect, Verdict
 
@@ -117,7 +118,7 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
         return Verdict(outcome=WRONG, reason=f"it raised {_said(error)}", found=(Defect(RAISED),))
     for number, (before, after) in enumerate(zip(inputs, given, strict=True)):
         if isinstance(before, np.ndarray) and isinstance(after, np.ndarray) and not same_bits(before, after):
-            said = f"it wrote to its operand number {number}, of shape {before.shape}"
+            said = f"it wrote to its operand {find(operator).operands[number].name}, of shape {before.shape}"
             return Verdict(outcome=WRONG, reason=said, found=(Defect(WROTE),))
     try:
         return arrays.take(value, operator, "result")[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -145,8 +144,3 @@ MEETINGS: Mapping[str, Callable[[Axis, int], tuple[Met, Met]]] = {
 }
 
 _PICK: dict[str, Any] = {"dst": _dst, "src": _src, "weights": _weights, "bias": _bias, "bias_add": _bias_add}
-
-
-def number_of_terms(terms: Terms) -> int:
-    """Return the number n of products."""
-    return prod(terms.x.shape)

@@ -70,6 +70,6 @@ def _of_fractions(terms: Terms) -> tuple[float, float]:
     try:
         nearest = float(total)
     except OverflowError:
-        return copysign(inf, total), 0.0
+        return inf if total > 0 else -inf, 0.0
     rest = total - Fraction(nearest)
     return nearest, float((rest > 0) - (rest < 0))

@@ -1,0 +1,1 @@
+"""The parsers of the commands: the arguments of each, in a module that is read when the command is asked for."""

@@ -1,0 +1,25 @@
+"""The arguments of ``convgrad explain``."""
+
+from __future__ import annotations
+
+import argparse
+
+from convgrad.cli.exits import EXIT_CODES
+from convgrad.cli.parsers.parser import Parser, add_limit
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``convgrad explain``."""
+    explain = Parser(
+        prog="convgrad explain",
+        description="Print a graph as a table and a drawing, or how a problem would be computed: work, plan, bound.",
+        epilog=EXIT_CODES,
+    )
+    what = "GRAPH.json, a graph as oneDNN dumps it and benchdnn reads it, or a quoted problem line, as of convgrad run"
+    explain.add_argument("what", metavar="WHAT", help=what)
+    explain.add_argument("--threads", type=int, help="of a problem line: the threads to plan for")
+    explain.add_argument("--tensors", metavar="FILE", help="arrays by tensor id, from which unknown extents follow")
+    explain.add_argument("--plot", metavar="FILE", help="draw a picture, too: .png, .svg, .pdf (needs extra plot)")
+    explain.add_argument("--force", action="store_true", help="replace the picture if it exists")
+    add_limit(explain)
+    return explain

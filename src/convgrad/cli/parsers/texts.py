@@ -1,0 +1,59 @@
+"""What the text of an argument must be: a function each, which returns its value or refuses it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+LONGEST_S = 1e6
+
+
+def seed(text: str) -> int:
+    """Return a seed."""
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"a seed is a non-negative integer; got {text!r}")
+    return int(text)
+
+
+def height_or_blocks(text: str) -> int | list[int]:
+    """Return a height, or the blocks of an order, B1,B2,..."""
+    if "," in text:
+        return [positive(block) for block in text.split(",")]
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"a height is a non-negative integer, a number of roundings; got {text!r}")
+    return int(text)
+
+
+def index(text: str) -> tuple[int, ...]:
+    """Return the index of an element, with brackets or without."""
+    numbers = text.strip("()[] ").rstrip(",").split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise ArgumentTypeError(f"an index is non-negative integers, as 0,2,1; got {text!r}")
+    return tuple(map(int, numbers))
+
+
+def seconds(text: str) -> float:
+    """Return a time in seconds."""
+    try:
+        time_s = float(text)
+    except ValueError:
+        time_s = 0.0
+    if not 0 < time_s < LONGEST_S:
+        raise ArgumentTypeError(f"a positive number of seconds is wanted; got {text!r}")
+    return time_s
+
+
+def positive(text: str) -> int:
+    """Return a positive integer."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"a positive integer is wanted; got {text!r}")
+    return int(text)
+
+
+def positives(text: str) -> list[int]:
+    """Return positive integers, those between commas."""
+    return [positive(word) for word in words(text)]
+
+
+def words(text: str) -> list[str]:
+    """Return the words between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]

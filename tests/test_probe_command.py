@@ -1,0 +1,66 @@
+"""``convgrad probe``: what it prints of a function beside it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from convgrad.cli import main
+
+ADDERS = """
+import numpy as np
+threads = 1
+def set_threads(number):
+    global threads
+    threads = number
+def gradient(operator, src, diff_dst, shape, **attributes):
+    products = (src[..., :1] * diff_dst).reshape(-1, diff_dst.shape[-1])
+    parts = [np.add.accumulate(part)[-1] for part in np.array_split(products, min(threads, 2))]
+    sums = np.add.accumulate(np.stack(parts))[-1]
+    return np.broadcast_to(sums, shape).copy()
+"""
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "adders.py").write_text(ADDERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    line = "BWD_W f32 NXC mb1ic2iw40oc40ow40kw1pw0"
+    threads = ["--threads", "1,2,3", "--set-threads", "adders:set_threads"]
+    assert main(["probe", "adders:gradient", line, *threads]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "1 thread: ConvolutionBackwardWeights f32, 40 terms: one chain"
+    assert "2, 3 threads: ConvolutionBackwardWeights f32, 40 terms: 2 blocks, joined one after the other" in said
+    assert "declare --height 20,20" in said
+    assert said.splitlines()[-1] == "the order CHANGES with threads"
+    assert main(["probe", "adders:gradient", line, "--threads", "2,3", *threads[2:]]) == 0
+    assert "does not change" in capsys.readouterr().out
+    assert main(["probe", "convgrad:run", "--role", "dst", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["blocks"] == [256, 256, 64]
+    (tmp_path / "cases.txt").write_text(f'{line}\n--dir=BWD_W --stag=axb --dt=s8,f32 mb1ic2iw30oc20ow30kw1pw0n"thirty"')
+    assert main(["probe", "adders:gradient", "cases.txt"]) == 0
+    out, err = capsys.readouterr()
+    assert [row.split(":")[0] for row in out.splitlines() if row.startswith("Conv")] == [
+        f"ConvolutionBackwardWeights f32, {terms} terms" for terms in (40, 30)
+    ]
+    assert "thirty_BWD_W_f32_NXC_XIO" in out
+    assert "is left out: type s8 is not supported" in err
+    assert main(["probe", "adders:gradient", "none.txt"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["convgrad:run", "--threads", "2"], "go together"),
+        (["convgrad:run", "BWD_W f32 NXC mb1ic2iw4oc2ow4kw1pw0", "--role", "dst"], "without a case"),
+        (["convgrad:run", "BWD_W f33 NXC mb1ic2iw4oc2ow4kw1pw0"], "the problem:1:7: expected one of f32"),
+        (["convgrad:no_such"], "cannot be loaded"),
+        (["convgrad"], "module:function"),
+    ],
+)
+def test_the_command_refuses(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", *words]) == 2
+    assert said in capsys.readouterr().err
