@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ Rounding = Callable[[F64Array], F64Array]
 WHOLE = 2**27  # multiply-adds up to which another problem is computed whole; beyond, at SAMPLED elements of each kind
 # Bits by which the wrong elements must speak for a name: some 2^9 explanations are tried, so chance names 1 in 2^15.
 ENOUGH, MOST = 24.0, 24.0
+FIRST = 2  # elements at which all are looked at
+FAR = 1e6  # of the noise, beyond which errors count alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +48,71 @@ class Fit:
     distance: float
 
 
-def fits(scene: Scene, explanations: Iterable[Explanation]) -> Iterator[Fit]:
-    """Yield the explanations that every element lies inside of, and that enough of the wrong ones speak for."""
-    for one in explanations:
-        few = scene.few
-        stages = (few[:2], few[2:8], few[8:])
-        if not all(_inside(scene, one, where, one.sums.at(where))[0].all() for where in stages):
-            continue
-        whole = one.sums.work <= WHOLE
-        where = np.arange(scene.actual.size) if whole else scene.many
-        inside, bits = _inside(scene, one, where, one.sums.whole() if whole else one.sums.at(where))
-        if inside.all() and bits >= ENOUGH + one.chosen:
-            checked = "" if whole else f"checked at {where.size} elements"
-            detail = ", ".join(part for part in (one.detail, checked) if part)
-            yield Fit(one.name, detail, _distance(scene, one))
+def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
+    """Return the explanations that are near as any and fit, in their order: of equals the simplest comes first.
+
+    All are looked at in two elements, which tell the least distance that each can have; then the nearest are computed,
+    until no other can be as near as one that fits. Where sums are long, most lie inside their bound and few are near.
+    """
+    waiting: list[tuple[float, int, Explanation]] = []
+    for at, one in enumerate(explanations):
+        answer = one.sums.at(scene.few[:FIRST])
+        if _inside(scene, one, scene.few[:FIRST], answer)[0].all():
+            waiting.append((_distance(scene, one, answer), at, one))
+    found: dict[int, Fit] = {}
+    nearest = np.inf
+    for least, at, one in sorted(waiting, key=lambda row: row[:2]):
+        if least > _near(nearest):
+            break
+        fit = _fit(scene, one)
+        if fit is not None:
+            found[at], nearest = fit, min(nearest, fit.distance)
+    return [fit for _, fit in sorted(found.items()) if fit.distance <= _near(nearest)]
+
+
+def _near(nearest: float) -> float:
+    return 2 * nearest + 1
+
+
+def _fit(scene: Scene, one: Explanation) -> Fit | None:
+    """Return the fit of an explanation that every element lies inside of, and that enough of the wrong ones speak for.
+
+    Where sums are long their bound is wide, so it must leave less than half of the errors, too.
+    """
+    answer = one.sums.at(scene.few)
+    if not _inside(scene, one, scene.few, answer)[0].all():
+        return None
+    distance = _distance(scene, one, answer)
+    whole = one.sums.work <= WHOLE
+    where = np.arange(scene.actual.size) if whole else scene.many
+    answer = one.sums.whole() if whole else one.sums.at(where)
+    inside, bits = _inside(scene, one, where, answer)
+    if not inside.all() or bits < ENOUGH + one.chosen or not _explains(scene, one, where, answer):
+        return None
+    checked = "" if whole else f"checked at {where.size} elements"
+    return Fit(one.name, ", ".join(part for part in (one.detail, checked) if part), distance)
+
+
+def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> bool:
+    """Tell whether results lie less than half as far from what an explanation gives as from the right ones."""
+    got, exact = scene.actual[where], scene.exact.value.ravel()[where]
+    noise = _noise(scene, exact, scene.exact.magnitude.ravel()[where])
+    was, left = (
+        np.nan_to_num(np.minimum(np.abs(got - told) / noise, FAR), nan=FAR)
+        * ~((got == told) | (np.isnan(got) & np.isnan(told)))
+        for told in (round_to(exact, scene.problem.output_format), _told(scene, one, answer.value.ravel()))
+    )
+    return float(left @ left) <= float(was @ was) / 4
+
+
+def _told(scene: Scene, one: Explanation, value: F64Array) -> F64Array:
+    return one.rounding(value) if one.rounding else round_to(value, scene.problem.output_format)
+
+
+def _noise(scene: Scene, value: F64Array, magnitude: F64Array) -> F64Array:
+    out = scene.problem.output_format
+    noise: F64Array = magnitude * scene.accumulator.unit + np.abs(value) * out.unit + out.tiny
+    return noise
 
 
 def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tuple[NDArray[np.bool_], float]:
@@ -99,17 +152,15 @@ def _surprise(k: int, m: int) -> float:
     return float(m * (1 - entropy))
 
 
-def _distance(scene: Scene, one: Explanation) -> float:
-    where = scene.few[: min(FEW, scene.wrong.size)]
-    answer = one.sums.at(where)
-    out = scene.problem.output_format
-    noise = answer.magnitude * scene.accumulator.unit + np.abs(answer.value) * out.unit + out.tiny
-    share = (scene.actual[where] - answer.value) / noise
+def _distance(scene: Scene, one: Explanation, answer: Answer) -> float:
+    """Return the root mean square error over the noise at some wrong elements, or the least it can be.
+
+    ``answer`` is of the first of ``scene.few``; those of which it says nothing count as 0.
+    """
+    count = min(FEW, scene.wrong.size)
+    seen = min(count, answer.value.size)
+    value, magnitude = answer.value.ravel()[:seen], answer.magnitude.ravel()[:seen]
+    share = (scene.actual[scene.few[:seen]] - _told(scene, one, value)) / _noise(scene, value, magnitude)
     share = share[np.isfinite(share)]
-    return float(np.sqrt(np.mean(share**2))) if share.size else 0.0
-
-
-def best(found: Sequence[Fit]) -> list[Fit]:
-    """Return the fits that lie near as any, in the order of the table: of equals the simplest comes first."""
-    nearest = min((one.distance for one in found), default=0.0)
-    return [one for one in found if one.distance <= 2 * nearest + 1]
+    known = share.size if seen == count else count
+    return float(np.sqrt(np.sum(share**2) / known)) if share.size else 0.0

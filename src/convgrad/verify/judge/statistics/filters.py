@@ -60,10 +60,10 @@ def coarser(values: F64Array, one: Filter) -> F64Array:
     if not one.truncated:
         pattern = pattern + ((pattern >> shift) & 1) + ((np.int64(1) << (shift - 1)) - 1)
     kept = (pattern & ~((np.int64(1) << shift) - 1)).view(np.float64)
-    small = np.abs(values) < 2.0**one.fmt.min_exponent
+    small = (np.abs(values) < 2.0**one.fmt.min_exponent) & (values != 0)
     if small.any():
-        steps = values / one.fmt.tiny
-        kept = np.where(small, (np.trunc(steps) if one.truncated else np.rint(steps)) * one.fmt.tiny, kept)
+        steps = values[small] / one.fmt.tiny
+        kept[small] = (np.trunc(steps) if one.truncated else np.rint(steps)) * one.fmt.tiny
     return np.where(np.abs(kept) > one.fmt.largest, np.copysign(np.inf, kept), kept) if one.fmt is F16 else kept
 
 
