@@ -82,7 +82,7 @@ def test_copies_count_once() -> None:
 
 def exceptions() -> set[str]:
     """What changes nothing to be seen at 392 terms, or is seen by no name."""
-    return {"products truncated", "none: convgrad", "all 1e-5 too large", "tf32 accumulation of blocks"}
+    return {"products truncated", "none: convgrad", "tf32 accumulation of blocks"}
 
 
 @pytest.mark.parametrize("name", sorted(DEFECTS.keys() - exceptions()))
@@ -93,7 +93,7 @@ def test_a_planted_defect_is_seen_and_named(name: str) -> None:
     assert got is not None
     verdict = said_of(layer, got)
     assert verdict.outcome in {"wrong", "degraded"}
-    assert verdict.defects == (wanted,)
+    assert verdict.defects[0] in wanted.split("|")
 
 
 @pytest.mark.parametrize(

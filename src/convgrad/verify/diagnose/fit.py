@@ -140,7 +140,7 @@ def _inside(scene: Scene, one: Explanation, where: Where, answer: Answer) -> tup
     apart = np.isfinite(got) & np.isfinite(right) & np.isfinite(told) & (told != right)
     nearer = apart & (np.abs(got - told) < np.abs(got - right))
     speaks = inside & ~free & (scene.beyond.ravel()[where] | only)
-    return inside, max(float(bits[speaks].sum()), 0.0 if one.chosen else _surprise(int(nearer.sum()), int(apart.sum())))
+    return inside, max(float(bits[speaks].sum()), _surprise(int(nearer.sum()), int(apart.sum())))
 
 
 def _surprise(k: int, m: int) -> float:

@@ -11,7 +11,7 @@ from convgrad.formats import round_to
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ACCUMULATED, ADDITIONS_TRUNCATED, LAST_TRUNCATED
-from convgrad.verify.judge.partials import TWO, far_above, rounded_partials
+from convgrad.verify.judge.partials import RUNNING, TWO, far_above, rounded_partials
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect
 
@@ -30,10 +30,12 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
         return told[:1]
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
-    leaning = [one for finding in findings for one in finding.evidence if one.statistic == "bias of the errors"]
-    if leaning and leaning[0].value < 0 and _all_lean(errors):
+    alarms = [one for finding in findings for one in finding.evidence]
+    leaning = [one for one in alarms if one.statistic == "bias of the errors"]
+    if leaning and leaning[0].value < 0 and _all_lean(errors) and _as_truncated(errors):
         return (Defect(ADDITIONS_TRUNCATED, f"t {leaning[0].value:.3g}"),)
-    return (partials,) if partials else ()
+    symmetric = not any(one.statistic in ("bias of the errors", "slope of the errors") for one in alarms)
+    return (partials,) if partials and (symmetric or partials.detail == RUNNING) else ()
 
 
 def _partials_instead(told: Defect, partials: Defect, above: bool) -> bool:
@@ -55,6 +57,12 @@ def last_truncated(errors: Errors) -> bool:
 def _towards_zero(values: F64Array, errors: Errors) -> F64Array:
     inward: F64Array = values - np.sign(values) * last_place(np.nextafter(values, 0), errors.fmt)
     return inward
+
+
+def _as_truncated(errors: Errors) -> bool:
+    """Tell whether errors are such as truncated additions can have: of 2 u of a partial sum each."""
+    most = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
+    return bool((np.abs(errors.error) <= most)[errors.alone].all())
 
 
 def _all_lean(errors: Errors) -> bool:

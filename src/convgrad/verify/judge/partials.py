@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from convgrad.formats import BF16, F16, F64, Format
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
-from convgrad.verify.judge.names import PARTIALS
+from convgrad.verify.judge.names import ACCUMULATED, PARTIALS
 from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
@@ -23,6 +23,7 @@ FEWEST = 64  # elements that a fit needs
 ROUNDS = 6
 RUNNING, TWO = "a running sum", "about 2 of them"
 FULL = 8.0  # alpha of some 20 partial sums: beyond, every addition was rounded
+TOLD = 0.25  # of a rounding's mean square, so well are alpha and beta to be known
 CONSPIRING = 4.0  # kappa, from which on partial sums are not those of exchangeable terms
 
 
@@ -38,12 +39,40 @@ def rounded_partials(errors: Errors) -> Defect | None:
     alpha, beta = _fit(square, of_total, of_spread)
     above = far_above(errors)
     for fmt in (BF16, F16):
-        if fmt.significand_bits < errors.accumulator.significand_bits:
-            scale = MEAN_SQUARE * fmt.unit**2
+        if fmt.significand_bits >= errors.accumulator.significand_bits or not _told(errors, fmt):
+            continue
+        scale = MEAN_SQUARE * fmt.unit**2
+        if errors.narrow and fmt is BF16:
+            found = None if above else _of_narrow(alpha / scale, beta / scale, float(np.median(errors.terms[chosen])))
+        else:
             words = _once_of_large(errors, square, of_total, fmt) if above else _words(alpha / scale, beta / scale)
-            if words:
-                return Defect(PARTIALS.format(fmt), words)
+            found = Defect(PARTIALS.format(fmt), words) if words else None
+        if found:
+            return found
     return None
+
+
+def _told(errors: Errors, fmt: Format) -> bool:
+    """Tell whether errors of a format stand out from the noise of a narrow result's last rounding."""
+    count = np.count_nonzero(errors.alone)
+    return not errors.narrow or bool((errors.fmt.unit / fmt.unit) ** 2 < TOLD * np.sqrt(count))
+
+
+def _of_narrow(alpha: float, beta: float, terms: float) -> Defect | None:
+    """Return what was done to sums in bf16; nothing where f16 throughout would do the same, as no grid tells.
+
+    One chain in f16 has alpha n/3 and beta n/6 in its own units, which are 64 times as small.
+    """
+    words, chain = _words(alpha, beta), 0.25 * alpha < beta < 1.2 * alpha
+    in_f16 = (alpha + beta) * (BF16.unit / F16.unit) ** 2 / (terms / 2)
+    if chain and 1 / 3 < in_f16 < 3:
+        return None
+    if chain and alpha >= FULL:
+        return Defect(ACCUMULATED.format(BF16), RUNNING) if in_f16 > 3 else None
+    if not words:
+        return None
+    blocks = f", or {ACCUMULATED.format(F16)} by blocks" if in_f16 < 1 else ""
+    return Defect(PARTIALS.format(BF16), words if words == RUNNING else f"some of them{blocks}")
 
 
 def far_above(errors: Errors) -> bool:
@@ -83,7 +112,7 @@ def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Fo
     whole = significand.astype(np.int64)
     used = F64.significand_bits - np.log2((whole & -whole).astype(np.float64))
     bits, number = -np.log2(alpha) - float(np.median(used)), 4.0**-fmt.significand_bits / alpha
-    return _about(number) if abs(bits - fmt.significand_bits) < 1.5 and number > 1.3 else ""
+    return _about(number) if abs(bits - fmt.significand_bits) < 1.5 and 1.3 < number < np.median(errors.terms) else ""
 
 
 # Estimates scatter by a factor of 2, more where there are many: words, not numbers.
