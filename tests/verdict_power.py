@@ -1,8 +1,8 @@
 """Planted defects of the arithmetic of weight gradients: what the verdict says of each, by terms, data and type.
 
-``python tests/verdict_power.py`` prints a table; ``--terms 200,2000`` takes those columns only, ``--layer`` the
-gradient of a layer of 8x56x56x64 and 3x3 taps instead. A cell has a letter for normal, ReLU and positive data: W wrong,
-D degraded, U undecided, - ok; small where the defect has no name, ! where it has another one.
+``python tests/verdict_power.py`` prints a table; ``--terms 200,2000`` takes those columns only, ``--defects NAME ...``
+those rows, ``--layer`` the gradient of a layer of 8x56x56x64 and 3x3 taps instead. A cell has a letter for normal, ReLU
+and positive data: W wrong, D degraded, U undecided, - ok; small where the defect has no name, ! where it has another.
 """
 
 from __future__ import annotations
@@ -236,9 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Judge planted defects, and print what is seen of them.")
     parser.add_argument("--terms", default=",".join(map(str, LINES)))
     parser.add_argument("--layer", action="store_true")
+    parser.add_argument("--defects", nargs="*", default=list(DEFECTS), choices=list(DEFECTS), metavar="NAME")
     options = parser.parse_args(arguments)
     lines = [LAYER] if options.layer else [LINES[int(terms)] for terms in options.terms.split(",")]
-    table = rows_of(lines, list(DEFECTS))
+    table = rows_of(lines, options.defects)
     columns = [(line, fmt) for fmt in ("f32", "bf16") for line in lines]
     print("| defect | " + " | ".join(f"{fmt} {line.split()[-1]}" for line, fmt in columns) + " |")
     print("|---" * (1 + len(columns)) + "|")

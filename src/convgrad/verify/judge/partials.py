@@ -19,9 +19,9 @@ from convgrad.verify.verdict import Defect
 F64Array = NDArray[np.float64]
 
 MEAN_SQUARE = 0.17  # of a rounding over (v s)^2
-FEWEST = 64  # elements that a fit needs
+FEWEST, MANY = 64, 10_000  # elements that a fit needs; that tell how many there are of narrow results
 ROUNDS = 6
-RUNNING, TWO = "a running sum", "about 2 of them"
+RUNNING, TWO, UNTOLD = "a running sum", "about 2 of them", "their number is not told by so few"
 FULL = 8.0  # alpha of some 20 partial sums: beyond, every addition was rounded
 TOLD = 0.25  # of a rounding's mean square, so well are alpha and beta to be known
 CONSPIRING = 4.0  # kappa, from which on partial sums are not those of exchangeable terms
@@ -43,7 +43,8 @@ def rounded_partials(errors: Errors) -> Defect | None:
             continue
         scale = MEAN_SQUARE * fmt.unit**2
         if errors.narrow and fmt is BF16:
-            found = None if above else _of_narrow(alpha / scale, beta / scale, float(np.median(errors.terms[chosen])))
+            terms, many = float(np.median(errors.terms[chosen])), np.count_nonzero(chosen) > MANY
+            found = None if above else _of_narrow(alpha / scale, beta / scale, terms, many)
         else:
             words = _once_of_large(errors, square, of_total, fmt) if above else _words(alpha / scale, beta / scale)
             found = Defect(PARTIALS.format(fmt), words) if words else None
@@ -58,7 +59,7 @@ def _told(errors: Errors, fmt: Format) -> bool:
     return not errors.narrow or bool((errors.fmt.unit / fmt.unit) ** 2 < TOLD * np.sqrt(count))
 
 
-def _of_narrow(alpha: float, beta: float, terms: float) -> Defect | None:
+def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | None:
     """Return what was done to sums in bf16; nothing where f16 throughout would do the same, as no grid tells.
 
     One chain in f16 has alpha n/3 and beta n/6 in its own units, which are 64 times as small.
@@ -72,7 +73,7 @@ def _of_narrow(alpha: float, beta: float, terms: float) -> Defect | None:
     if not words:
         return None
     blocks = f", or {ACCUMULATED.format(F16)} by blocks" if in_f16 < 1 else ""
-    return Defect(PARTIALS.format(BF16), words if words == RUNNING else f"some of them{blocks}")
+    return Defect(PARTIALS.format(BF16), f"{words if many else UNTOLD}{blocks}")
 
 
 def far_above(errors: Errors) -> bool:
