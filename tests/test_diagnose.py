@@ -15,6 +15,7 @@ from convgrad.spec.oracle import count_terms
 from convgrad.spec.problem import Problem, canonical_shape, problem_of
 from convgrad.verify.diagnose import mutants
 from convgrad.verify.diagnose.place import place
+from convgrad.verify.diagnose.sums import Instead
 from planted import is_named, verdict_of
 from planted_defects import DEFECTS, cut
 from plants import ROLES, SIZES, TYPES, Plant, plant
@@ -113,6 +114,18 @@ def test_the_bound_of_the_declared_accumulation_counts() -> None:
     sums *= 1 + 2.0**-9 * np.random.default_rng(4).standard_normal(sums.shape)
     assert replace(one, extra={"accumulation": "bf16"}).call(sums).defects == ("kernel flipped",)
     assert one.call(sums).defects == ()
+
+
+def test_of_long_sums_few_explanations_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all lie inside a bound so wide; only those that are near as any are computed whole."""
+    computed = []
+    whole = Instead.whole
+    monkeypatch.setattr(Instead, "whole", lambda sums: computed.append(sums) or whole(sums))
+    one = plant("weights", 20_000)
+    one = replace(one, x=one.x[:, :4], y=one.y[:, :4], w=one.w[:4, :2])
+    verdict = one.call(np.flip(one.sums(), (2, 3)))
+    assert verdict.defects == ("kernel flipped",)
+    assert len(computed) < 5
 
 
 def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

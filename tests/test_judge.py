@@ -97,6 +97,21 @@ def test_a_planted_defect_is_seen_and_named(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["f16 partials 2", "result to f16", "f16 accumulation", "all 1e-5 too large", "one element 1e-3"]
+)
+@pytest.mark.parametrize("kind", ["relu", "positive"])
+def test_a_narrow_result_has_no_other_defect_s_name(name: str, kind: str) -> None:
+    """What told them was rounded away; some other defect explains what is left about as well."""
+    planted, wanted = DEFECTS[name]
+    layer = layer_of(SMALL, kind)
+    got = planted(layer)
+    assert got is not None
+    assert set(said_of(layer, round_to(got.astype(np.float64), BF16).astype(BF16.dtype)).defects) <= set(
+        wanted.split("|")
+    )
+
+
+@pytest.mark.parametrize(
     ("line", "index", "wanted"),
     [
         ("BWD_W f32 NXC mb4ic12ih9oc12oh9kh3ph1", np.s_[1, 2], "one tap off"),

@@ -11,7 +11,7 @@ from convgrad.formats import round_to
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ACCUMULATED, ADDITIONS_TRUNCATED, LAST_TRUNCATED
-from convgrad.verify.judge.partials import RUNNING, TWO, far_above, rounded_partials
+from convgrad.verify.judge.partials import RUNNING, TENS, UNSURE, far_above, rounded_partials
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect
 
@@ -26,7 +26,9 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     told = tuple(defect for finding in findings for defect in finding.named)
     rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
     partials = rounded_partials(errors) if rms else None
-    if told and not (partials and _partials_instead(told[0], partials, far_above(errors))):
+    if told and partials and told[0].name.startswith(ACCUMULATED.format("")):
+        return _of_either(told[0], partials, far_above(errors))
+    if told:
         return told[:1]
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
@@ -38,11 +40,13 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     return (partials,) if partials and (symmetric or partials.detail == RUNNING) else ()
 
 
-def _partials_instead(told: Defect, partials: Defect, above: bool) -> bool:
-    """Tell whether results on a grid are few partial sums: of its format, or two large ones of a coarser one."""
-    _, _, fmt = partials.name.rpartition(" ")
-    same = told.name == ACCUMULATED.format(fmt)
-    return same or (told.name.startswith(ACCUMULATED.format("")) and partials.detail == TWO and above)
+def _of_either(told: Defect, partials: Defect, above: bool) -> tuple[Defect, ...]:
+    """Return what results on a grid are: few partial sums of its format, or of a coarser one; none if both may be."""
+    if told.name == ACCUMULATED.format(partials.name.rpartition(" ")[2]):
+        return (partials,)
+    if not above or TENS in partials.detail:
+        return (told,)
+    return () if partials.detail.endswith(UNSURE) else (partials,)
 
 
 def last_truncated(errors: Errors) -> bool:
