@@ -20,6 +20,7 @@ WHOLE = 2**27  # multiply-adds up to which another problem is computed whole; be
 # Bits by which the wrong elements must speak for a name: some 2^9 explanations are tried, so chance names 1 in 2^15.
 ENOUGH, MOST = 24.0, 24.0
 FIRST = 2  # elements at which all are looked at
+LEFT = 0.25  # of the errors, at most, by an explanation
 FAR = 1e6  # of the noise, beyond which errors count alike
 
 
@@ -51,6 +52,8 @@ class Fit:
 def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
     """Return the explanations that are near as any and fit, in their order: of equals the simplest comes first.
 
+    What was read off the result, a constant, comes last.
+
     All are looked at in two elements, which tell the least distance that each can have; then the nearest are computed,
     until no other can be as near as one that fits. Where sums are long, most lie inside their bound and few are near.
     """
@@ -59,14 +62,14 @@ def fits(scene: Scene, explanations: Iterable[Explanation]) -> list[Fit]:
         answer = one.sums.at(scene.few[:FIRST])
         if _inside(scene, one, scene.few[:FIRST], answer)[0].all():
             waiting.append((_distance(scene, one, answer), at, one))
-    found: dict[int, Fit] = {}
+    found: dict[tuple[bool, int], Fit] = {}
     nearest = np.inf
     for least, at, one in sorted(waiting, key=lambda row: row[:2]):
         if least > _near(nearest):
             break
         fit = _fit(scene, one)
         if fit is not None:
-            found[at], nearest = fit, min(nearest, fit.distance)
+            found[bool(one.chosen), at], nearest = fit, min(nearest, fit.distance)
     return [fit for _, fit in sorted(found.items()) if fit.distance <= _near(nearest)]
 
 
@@ -77,7 +80,7 @@ def _near(nearest: float) -> float:
 def _fit(scene: Scene, one: Explanation) -> Fit | None:
     """Return the fit of an explanation that every element lies inside of, and that enough of the wrong ones speak for.
 
-    Where sums are long their bound is wide, so it must leave less than half of the errors, too.
+    Where sums are long their bound is wide, so it must leave less than a quarter of the errors, too.
     """
     answer = one.sums.at(scene.few)
     if not _inside(scene, one, scene.few, answer)[0].all():
@@ -94,7 +97,7 @@ def _fit(scene: Scene, one: Explanation) -> Fit | None:
 
 
 def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> bool:
-    """Tell whether results lie less than half as far from what an explanation gives as from the right ones."""
+    """Tell whether results lie less than a quarter as far from what an explanation gives as from the right ones."""
     got, exact = scene.actual[where], scene.exact.value.ravel()[where]
     noise = _noise(scene, exact, scene.exact.magnitude.ravel()[where])
     was, left = (
@@ -102,7 +105,7 @@ def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> b
         * ~((got == told) | (np.isnan(got) & np.isnan(told)))
         for told in (round_to(exact, scene.problem.output_format), _told(scene, one, answer.value.ravel()))
     )
-    return float(left @ left) <= float(was @ was) / 4
+    return float(left @ left) <= float(was @ was) * LEFT**2
 
 
 def _told(scene: Scene, one: Explanation, value: F64Array) -> F64Array:
