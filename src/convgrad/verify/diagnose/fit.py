@@ -99,7 +99,10 @@ def _fit(scene: Scene, one: Explanation) -> Fit | None:
 def _explains(scene: Scene, one: Explanation, where: Where, answer: Answer) -> bool:
     """Tell whether results lie less than a quarter as far from what an explanation gives as from the right ones."""
     got, exact = scene.actual[where], scene.exact.value.ravel()[where]
-    noise = _noise(scene, exact, scene.exact.magnitude.ravel()[where])
+    noise = np.maximum(
+        _noise(scene, exact, scene.exact.magnitude.ravel()[where]),
+        _noise(scene, answer.value.ravel(), answer.magnitude.ravel()),  # the exact sum may have no terms
+    )
     was, left = (
         np.nan_to_num(np.minimum(np.abs(got - told) / noise, FAR), nan=FAR)
         * ~((got == told) | (np.isnan(got) & np.isnan(told)))
