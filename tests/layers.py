@@ -139,6 +139,7 @@ ORDERS = {
         "conspire",
         "lost",
         "alone",
+        "shared",
         "errors",
         "statistics",
         "partials",

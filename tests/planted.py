@@ -49,10 +49,14 @@ def verdicts(defect: str, terms: int, dtype: str, roles: Sequence[str]) -> Itera
 
 def cell(defect: str, judged: Sequence[Verdict]) -> str:
     """Return what became of a defect in some roles: wrong and named, wrong without its name, or its outcome."""
-    words = Counter(
-        one.outcome if one.outcome != "wrong" else "named" if is_named(defect, one) else "no name" for one in judged
-    )
+    words = Counter(_said(one.outcome, is_named(defect, one)) for one in judged)
     return ", ".join(f"{count} {word}" for word, count in words.items()) or "-"
+
+
+def _said(outcome: str, named: bool) -> str:
+    if outcome == "wrong":
+        return "named" if named else "no name"
+    return f"{outcome} and named" if named else outcome
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

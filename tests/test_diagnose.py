@@ -16,6 +16,7 @@ from convgrad.spec.problem import Problem, canonical_shape, problem_of
 from convgrad.verify import check
 from convgrad.verify.diagnose import mutants
 from convgrad.verify.diagnose.place import place
+from convgrad.verify.diagnose.sums import Instead
 from planted import is_named, verdict_of
 from planted_defects import DEFECTS, cut
 from plants import ROLES, SIZES, TYPES, Plant, plant
@@ -159,6 +160,18 @@ def test_that_subnormal_operands_count_as_0_is_said_of_one_wrong_element() -> No
     verdict = check("Convolution", result, src, weights, strides=[1], dilations=[1])
     assert verdict.beyond == 1
     assert verdict.where.endswith("none is beyond the bound where subnormal operands count as 0")
+
+
+def test_of_long_sums_few_explanations_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all lie inside a bound so wide; only those that are near as any are computed whole."""
+    computed = []
+    whole = Instead.whole
+    monkeypatch.setattr(Instead, "whole", lambda sums: computed.append(sums) or whole(sums))
+    one = plant("weights", 20_000)
+    one = replace(one, x=one.x[:, :4], y=one.y[:, :4], w=one.w[:4, :2])
+    verdict = one.call(np.flip(one.sums(), (2, 3)))
+    assert verdict.defects == ("kernel flipped",)
+    assert len(computed) < 5
 
 
 def test_what_is_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

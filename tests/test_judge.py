@@ -110,7 +110,7 @@ def test_elements_that_share_products_count_as_one(line: str, kind: str) -> None
 
 def exceptions() -> set[str]:
     """What changes nothing to be seen at 392 terms, or is seen by no name."""
-    return {"products truncated", "none: convgrad", "all 1e-5 too large", "tf32 accumulation of blocks"}
+    return {"products truncated", "none: convgrad", "tf32 accumulation of blocks"}
 
 
 @pytest.mark.parametrize("name", sorted(DEFECTS.keys() - exceptions()))
@@ -121,7 +121,22 @@ def test_a_planted_defect_is_seen_and_named(name: str) -> None:
     assert got is not None
     verdict = said_of(layer, got)
     assert verdict.outcome in {"wrong", "degraded"}
-    assert verdict.defects == (wanted,)
+    assert verdict.defects[0] in wanted.split("|")
+
+
+@pytest.mark.parametrize(
+    "name", ["f16 partials 2", "result to f16", "f16 accumulation", "all 1e-5 too large", "one element 1e-3"]
+)
+@pytest.mark.parametrize("kind", ["relu", "positive"])
+def test_a_narrow_result_has_no_other_defect_s_name(name: str, kind: str) -> None:
+    """What told them was rounded away; some other defect explains what is left about as well."""
+    planted, wanted = DEFECTS[name]
+    layer = layer_of(SMALL, kind)
+    got = planted(layer)
+    assert got is not None
+    assert set(said_of(layer, round_to(got.astype(np.float64), BF16).astype(BF16.dtype)).defects) <= set(
+        wanted.split("|")
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from reports import REPORTS, Report
@@ -13,3 +15,12 @@ def test_a_report_is_judged(report: Report) -> None:
     verdict = report.judged()
     assert verdict.outcome == report.outcome, str(verdict)
     assert report.name in ("", *verdict.defects), str(verdict)
+
+
+def test_the_page_has_every_report() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "reports.md").read_text(encoding="utf-8")
+    rows = {cells[0].strip(): cells for line in page.splitlines() if len(cells := line.strip("|").split("|")) == 6}
+    for one in REPORTS:
+        _, fault, outcome, name, _, left_open = (cell.strip() for cell in rows[one.thread])
+        assert (fault, outcome, left_open) == (one.fault, one.outcome, one.open or "-")
+        assert one.name in name

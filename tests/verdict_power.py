@@ -1,8 +1,8 @@
 """Planted defects of the arithmetic of weight gradients: what the verdict says of each, by terms, data and type.
 
-``python tests/verdict_power.py`` prints a table; ``--terms 200,2000`` takes those columns only, ``--layer`` the
-gradient of a layer of 8x56x56x64 and 3x3 taps instead. A cell has a letter for normal, ReLU and positive data: W wrong,
-D degraded, U undecided, - ok; small where the defect's name is not found.
+``python tests/verdict_power.py`` prints a table; ``--terms 200,2000`` takes those columns only, ``--defects NAME ...``
+those rows, ``--layer`` the gradient of a layer of 8x56x56x64 and 3x3 taps instead. A cell has a letter for normal, ReLU
+and positive data: W wrong, D degraded, U undecided, - ok; small where the defect has no name, ! where it has another.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import declared
 from convgrad.verify.judge.statistics.filters import Filter, coarser
 from convgrad.verify.reference import certify
+from convgrad.verify.verdict import Verdict
 from verdict_campaign import filled
 from verdict_orders import nearest, towards_zero
 
@@ -157,7 +158,7 @@ DEFECTS: Mapping[str, tuple[Callable[[Layer], Array | None], str]] = {
     "bf16 partials 2": (partials(2, BF16), "partial sums rounded to bf16"),
     "bf16 partials 8": (partials(8, BF16), "partial sums rounded to bf16"),
     "bf16 partials 64": (partials(64, BF16), "partial sums rounded to bf16"),
-    "bf16 running sum of 8": (partials(8, BF16, True), "partial sums rounded to bf16"),
+    "bf16 running sum of 8": (partials(8, BF16, True), "partial sums rounded to bf16|sums accumulated in bf16"),
     "f16 partials 2": (partials(2, F16), "partial sums rounded to f16"),
     "f16 partials 8": (partials(8, F16), "partial sums rounded to f16"),
     "f16 partials 64": (partials(64, F16), "partial sums rounded to f16"),
@@ -167,7 +168,7 @@ DEFECTS: Mapping[str, tuple[Callable[[Layer], Array | None], str]] = {
     "bf16 operands, truncated": (operands(BF16, True), "operands truncated to bf16"),
     "f16 operands": (operands(F16, False), "operands rounded to tf32"),  # the same but for range
     "result to bf16": (result(BF16), "result rounded to bf16"),
-    "result to f16": (result(F16), "result rounded to f16"),
+    "result to f16": (result(F16), "result rounded to f16|output rounded twice"),
     "additions truncated": (lambda layer: chain(layer, cut), "additions truncated"),
     "products truncated": (lambda layer: chain(layer, nearest, cut), ""),
     "last rounding truncated": (last_truncated, "last rounding truncated"),
@@ -181,12 +182,18 @@ DEFECTS: Mapping[str, tuple[Callable[[Layer], Array | None], str]] = {
         one_channel(lambda a: round_to(a.astype(np.float64), BF16).astype(np.float32)),
         "one destination channel off",
     ),
-    "all 1e-5 too large": (lambda layer: scaled(1e-5)(layer.right), ""),
+    "all 1e-5 too large": (lambda layer: scaled(1e-5)(layer.right), "scaled by a constant"),
     "bf16 accumulation": (lambda layer: chain(layer, to_bits(8)), "sums accumulated in bf16"),
     "f16 accumulation": (lambda layer: chain(layer, to_bits(11)), "sums accumulated in f16"),
     "tf32 accumulation of blocks": (lambda layer: chain(layer, to_bits(11), block=256), "sums accumulated in f16"),
     "none: convgrad": (lambda layer: layer.right, ""),
 }
+
+
+def told_as(wanted: str, verdict: Verdict) -> bool:
+    """Tell whether a name that is wanted, of several one, is that of the defect, or one said to fit as well."""
+    said = [f"{defect.name} ({defect.detail})" for defect in verdict.found]
+    return any(name in one for name in wanted.split("|") for one in said)
 
 
 def layer_of(line: str, kind: str, seed: int = 0) -> Layer:
@@ -216,7 +223,11 @@ def rows_of(lines: Sequence[str], names: Sequence[str]) -> dict[str, dict[tuple[
                         told = [f"{d.name} ({d.detail})" for d in verdict.found]
                         shown = [f"{e.statistic} {e.value:.3g}" for e in verdict.evidence[:3]]
                         print(f"{line} {kind} {fmt} {name}: {verdict.outcome}; {told}; {shown}", file=sys.stderr)
-                        letter = letter.lower() if wanted and wanted not in verdict.defects else letter
+                        letter = (
+                            letter
+                            if not wanted or told_as(wanted, verdict)
+                            else letter.lower() + "!" * bool(verdict.found)
+                        )
                     table[name][line, fmt] = table[name].get((line, fmt), "") + letter
     return table
 
@@ -225,9 +236,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Judge planted defects, and print what is seen of them.")
     parser.add_argument("--terms", default=",".join(map(str, LINES)))
     parser.add_argument("--layer", action="store_true")
+    parser.add_argument("--defects", nargs="*", default=list(DEFECTS), choices=list(DEFECTS), metavar="NAME")
     options = parser.parse_args(arguments)
     lines = [LAYER] if options.layer else [LINES[int(terms)] for terms in options.terms.split(",")]
-    table = rows_of(lines, list(DEFECTS))
+    table = rows_of(lines, options.defects)
     columns = [(line, fmt) for fmt in ("f32", "bf16") for line in lines]
     print("| defect | " + " | ".join(f"{fmt} {line.split()[-1]}" for line, fmt in columns) + " |")
     print("|---" * (1 + len(columns)) + "|")

@@ -23,8 +23,11 @@ def spatial(axes: Sequence[int]) -> tuple[int, ...]:
 
 def edited(scene: Scene, changes: Mapping[str, Change]) -> Sums:
     """Return the sums of the problem with operands changed, by tensor."""
-    given = {t: changes[t](array) if t in changes else array for t, array in scene.given.items()}
-    return Instead(scene.problem, tuple(given.values()), scene.got.shape, _old(scene))
+
+    def operands() -> tuple[Array, ...]:
+        return tuple(changes[t](array) if t in changes else array for t, array in scene.given.items())
+
+    return Instead(scene.problem, operands, scene.got.shape, _old(scene))
 
 
 def with_axes(scene: Scene, conv: Conv, axes: tuple[Axis, ...]) -> Sums:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from convgrad.verify.diagnose import attributes, channels, missing, numbers
-from convgrad.verify.diagnose.fit import Explanation, Fit, best, fits
+from convgrad.verify.diagnose.fit import Explanation, Fit, fits
 from convgrad.verify.diagnose.sums import Scene
 
 Rows = Callable[[Scene], Iterator[Explanation]]
@@ -57,4 +57,4 @@ def _large(scene: Scene) -> bool:
 
 def recognised(scene: Scene) -> list[Fit]:
     """Return the defects that explain a result, nearest and simplest first."""
-    return best(list(fits(scene, explanations(scene))))
+    return fits(scene, explanations(scene))

@@ -48,7 +48,7 @@ def _factor(scene: Scene) -> float | None:
     if not np.isfinite(factor) or abs(factor) < 1e-30:
         return None
     short = float(Fraction(factor).limit_denominator(64))
-    return short if abs(short - factor) <= _sharp(scene) * abs(factor) else factor
+    return short if short != 1 and abs(short - factor) <= _sharp(scene) * abs(factor) else factor
 
 
 def _sharp(scene: Scene) -> float:

@@ -104,10 +104,10 @@ class Sums(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Instead:
-    """Another problem's sums, of the same shape."""
+    """Another problem's sums, of the same shape; operands that are copies are made when they are asked for."""
 
     problem: Problem
-    operands: tuple[Array, ...]
+    operands: tuple[Array, ...] | Callable[[], tuple[Array, ...]]
     shape: tuple[int, ...]
     old: Array | None = None
 
@@ -119,9 +119,9 @@ class Instead:
 
     def at(self, where: Where) -> Answer:
         """Return the answer at some elements, term by term."""
-        rows, integral = np.zeros((3, where.size)), True
+        operands, rows, integral = self._made(), np.zeros((3, where.size)), True
         for at, index in enumerate(zip(*np.unravel_index(where, self.shape), strict=True)):
-            terms = terms_of(self.problem, self.operands, tuple(int(i) for i in index), self.old)
+            terms = terms_of(self.problem, operands, tuple(int(i) for i in index), self.old)
             products = np.append(terms.products, terms.added)
             finite = products[np.isfinite(products)]
             rows[:, at] = products.sum(), np.abs(finite).sum(), terms.x.size
@@ -130,7 +130,10 @@ class Instead:
 
     def whole(self) -> Answer:
         """Return the answer at all elements."""
-        return oracle.evaluate(self.problem, self.operands, self.old)
+        return oracle.evaluate(self.problem, self._made(), self.old)
+
+    def _made(self) -> tuple[Array, ...]:
+        return self.operands() if callable(self.operands) else self.operands
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from convgrad.formats import round_to
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import ACCUMULATED, ADDITIONS_TRUNCATED, LAST_TRUNCATED
-from convgrad.verify.judge.partials import TWO, far_above, rounded_partials
+from convgrad.verify.judge.partials import RUNNING, TENS, UNSURE, far_above, rounded_partials
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect
 
@@ -26,21 +26,27 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
     told = tuple(defect for finding in findings for defect in finding.named)
     rms = any(one.statistic.startswith("R,") for finding in findings for one in finding.evidence)
     partials = rounded_partials(errors) if rms else None
-    if told and not (partials and _partials_instead(told[0], partials, far_above(errors))):
+    if told and partials and told[0].name.startswith(ACCUMULATED.format("")):
+        return _of_either(told[0], partials, far_above(errors))
+    if told:
         return told[:1]
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
-    leaning = [one for finding in findings for one in finding.evidence if one.statistic == "bias of the errors"]
-    if leaning and leaning[0].value < 0 and _all_lean(errors):
+    alarms = [one for finding in findings for one in finding.evidence]
+    leaning = [one for one in alarms if one.statistic == "bias of the errors"]
+    if leaning and leaning[0].value < 0 and _all_lean(errors) and _as_truncated(errors):
         return (Defect(ADDITIONS_TRUNCATED, f"t {leaning[0].value:.3g}"),)
-    return (partials,) if partials else ()
+    symmetric = not any(one.statistic in ("bias of the errors", "slope of the errors") for one in alarms)
+    return (partials,) if partials and (symmetric or partials.detail == RUNNING) else ()
 
 
-def _partials_instead(told: Defect, partials: Defect, above: bool) -> bool:
-    """Tell whether results on a grid are few partial sums: of its format, or two large ones of a coarser one."""
-    _, _, fmt = partials.name.rpartition(" ")
-    same = told.name == ACCUMULATED.format(fmt)
-    return same or (told.name.startswith(ACCUMULATED.format("")) and partials.detail == TWO and above)
+def _of_either(told: Defect, partials: Defect, above: bool) -> tuple[Defect, ...]:
+    """Return what results on a grid are: few partial sums of its format, or of a coarser one; none if both may be."""
+    if told.name == ACCUMULATED.format(partials.name.rpartition(" ")[2]):
+        return (partials,)
+    if not above or TENS in partials.detail:
+        return (told,)
+    return () if partials.detail.endswith(UNSURE) else (partials,)
 
 
 def last_truncated(errors: Errors) -> bool:
@@ -55,6 +61,12 @@ def last_truncated(errors: Errors) -> bool:
 def _towards_zero(values: F64Array, errors: Errors) -> F64Array:
     inward: F64Array = values - np.sign(values) * last_place(np.nextafter(values, 0), errors.fmt)
     return inward
+
+
+def _as_truncated(errors: Errors) -> bool:
+    """Tell whether errors are such as truncated additions can have: of 2 u of a partial sum each."""
+    most = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
+    return bool((np.abs(errors.error) <= most)[errors.alone].all())
 
 
 def _all_lean(errors: Errors) -> bool:

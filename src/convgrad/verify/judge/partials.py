@@ -13,16 +13,20 @@ from numpy.typing import NDArray
 from convgrad.formats import BF16, F16, F64, Format
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
-from convgrad.verify.judge.names import PARTIALS
+from convgrad.verify.judge.names import ACCUMULATED, PARTIALS
 from convgrad.verify.verdict import Defect
 
 F64Array = NDArray[np.float64]
 
 MEAN_SQUARE = 0.17  # of a rounding over (v s)^2
-FEWEST = 64  # elements that a fit needs
+FEWEST, MANY = 64, 10_000  # elements that a fit needs; that tell how many there are of narrow results
 ROUNDS = 6
-RUNNING, TWO = "a running sum", "about 2 of them"
+RUNNING, TENS, UNTOLD = "a running sum", "tens of them", "their number is not told by so few"
 FULL = 8.0  # alpha of some 20 partial sums: beyond, every addition was rounded
+TOLD = 0.25  # of a rounding's mean square, so well are alpha and beta to be known
+UNSURE = ", as far as their sizes tell"
+SHARP = 0.1  # so well the size of such errors is known
+QUANTILES = (-1.47, -0.79, -0.37, 0.0, 0.37, 0.79, 1.47)  # of a Gaussian, all as likely
 CONSPIRING = 4.0  # kappa, from which on partial sums are not those of exchangeable terms
 
 
@@ -38,12 +42,41 @@ def rounded_partials(errors: Errors) -> Defect | None:
     alpha, beta = _fit(square, of_total, of_spread)
     above = far_above(errors)
     for fmt in (BF16, F16):
-        if fmt.significand_bits < errors.accumulator.significand_bits:
-            scale = MEAN_SQUARE * fmt.unit**2
+        if fmt.significand_bits >= errors.accumulator.significand_bits or not _told(errors, fmt):
+            continue
+        scale = MEAN_SQUARE * fmt.unit**2
+        if errors.narrow and fmt is BF16:
+            terms, many = float(np.median(errors.terms[chosen])), bool(np.count_nonzero(chosen) > MANY)
+            found = None if above else _of_narrow(alpha / scale, beta / scale, terms, many)
+        else:
             words = _once_of_large(errors, square, of_total, fmt) if above else _words(alpha / scale, beta / scale)
-            if words:
-                return Defect(PARTIALS.format(fmt), words)
+            found = Defect(PARTIALS.format(fmt), words) if words else None
+        if found:
+            return found
     return None
+
+
+def _told(errors: Errors, fmt: Format) -> bool:
+    """Tell whether errors of a format stand out from the noise of a narrow result's last rounding."""
+    count = np.count_nonzero(errors.alone)
+    return not errors.narrow or bool((errors.fmt.unit / fmt.unit) ** 2 < TOLD * np.sqrt(count))
+
+
+def _of_narrow(alpha: float, beta: float, terms: float, many: bool) -> Defect | None:
+    """Return what was done to sums in bf16; nothing where f16 throughout would do the same, as no grid tells.
+
+    One chain in f16 has alpha n/3 and beta n/6 in its own units, which are 64 times as small.
+    """
+    words, chain = _words(alpha, beta), 0.25 * alpha < beta < 1.2 * alpha
+    in_f16 = (alpha + beta) * (BF16.unit / F16.unit) ** 2 / (terms / 2)
+    if chain and 1 / 3 < in_f16 < 3:
+        return None
+    if chain and alpha >= FULL:
+        return Defect(ACCUMULATED.format(BF16), RUNNING) if in_f16 > 3 else None
+    if not words:
+        return None
+    blocks = f", or {ACCUMULATED.format(F16)} by blocks" if in_f16 < 1 else ""
+    return Defect(PARTIALS.format(BF16), f"{words if many else UNTOLD}{blocks}")
 
 
 def far_above(errors: Errors) -> bool:
@@ -85,12 +118,23 @@ def _once_of_large(errors: Errors, square: F64Array, of_total: F64Array, fmt: Fo
     whole = significand.astype(np.int64)
     used = F64.significand_bits - np.log2((whole & -whole).astype(np.float64))
     bits, number = -np.log2(alpha) - float(np.median(used)), 4.0**-fmt.significand_bits / alpha
-    return _about(number) if abs(bits - fmt.significand_bits) < 1.5 and number > 1.3 else ""
+    if abs(bits - fmt.significand_bits) >= 1.5 or not 1.3 < number < np.median(errors.terms):
+        return ""
+    parts = next((parts for parts in (2, 4, 8) if _as_equal_parts(errors, square, fmt, parts)), 0)
+    return _about(parts) if parts else _about(number) + UNSURE
+
+
+def _as_equal_parts(errors: Errors, square: F64Array, fmt: Format, parts: int) -> bool:
+    """Tell whether errors have the size that roundings of so many about equal parts have, where these lie."""
+    chosen = errors.alone
+    value, varied = np.abs(errors.value[chosen]) / parts, np.sqrt(errors.spread[chosen] * (1 - 1 / parts) / parts)
+    places = [float(np.square(last_place(value + one * varied, fmt)).mean()) for one in QUANTILES]
+    return abs(12 * float(square.mean()) / (parts * float(np.mean(places))) - 1) < SHARP
 
 
 # Estimates scatter by a factor of 2, more where there are many: words, not numbers.
-_SEEN: tuple[tuple[float, str], ...] = ((3.0, TWO), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
+_SEEN: tuple[tuple[float, str], ...] = ((3.0, "about 2 of them"), (5.5, "about 4 of them"), (14.0, "about 8 of them"))
 
 
 def _about(number: float) -> str:
-    return next((words for most, words in _SEEN if number < most), "tens of them")
+    return next((words for most, words in _SEEN if number < most), TENS)

@@ -16,7 +16,7 @@ from convgrad.verify.terms import Index
 F64Array = NDArray[np.float64]
 
 ELEMENTS, FEWEST = 48, 8
-TERMS = 2**24  # of all the sampled elements
+TERMS = 2**22  # of all the sampled elements
 
 
 @dataclass(frozen=True, eq=False)

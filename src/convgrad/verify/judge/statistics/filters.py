@@ -28,7 +28,7 @@ from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 
-THRESHOLD, COEFFICIENT = 6.0, 0.25
+THRESHOLD, COEFFICIENT, LARGE = 6.0, 0.25, 2.0  # of a larger one that follows by chance there is no name
 FEWEST = 64  # elements that a correlation is taken of
 MULTIPLY_ADDS = 2**31  # up to which all elements are computed, a second or so; beyond, a sample is
 ELEMENTS, TERMS = 4096, 2**27  # of that sample, at most
@@ -61,10 +61,10 @@ def coarser(values: F64Array, one: Filter) -> F64Array:
     if not one.truncated:
         pattern = pattern + ((pattern >> shift) & 1) + ((np.int64(1) << (shift - 1)) - 1)
     kept = (pattern & ~((np.int64(1) << shift) - 1)).view(np.float64)
-    small = np.abs(values) < 2.0**one.fmt.min_exponent
+    small = (np.abs(values) < 2.0**one.fmt.min_exponent) & (values != 0)
     if small.any():
-        steps = values / one.fmt.tiny
-        kept = np.where(small, (np.trunc(steps) if one.truncated else np.rint(steps)) * one.fmt.tiny, kept)
+        steps = values[small] / one.fmt.tiny
+        kept[small] = (np.trunc(steps) if one.truncated else np.rint(steps)) * one.fmt.tiny
     return np.where(np.abs(kept) > one.fmt.largest, np.copysign(np.inf, kept), kept) if one.fmt is F16 else kept
 
 
@@ -88,6 +88,8 @@ def matched_filters(errors: Errors) -> Finding:
     (_, best, coefficient), *others = [row for row in found if row[0] <= 1.02 * least]  # on these operands the same
     t = figures[f"t of {best.name}"]
     evidence = Evidence(f"correlation with {best.name}", t, THRESHOLD)
+    if coefficient > LARGE:
+        return Finding(figures, (evidence,))
     alike = "".join(f", as well as {other.name}" for _, other, _ in others)
     return Finding(figures, (evidence,), (Defect(best.name, f"coefficient {coefficient:.2f}, t {t:.3g}{alike}"),))
 

@@ -52,8 +52,12 @@ def coarse_grids(errors: Errors) -> Finding:
                 was = np.count_nonzero((_rounded(value, grid) == got) & eligible) > MOST * every
                 if was or count > ALL * every:  # of sums of two that were rounded to fewer bits, most are on it too
                     name = (RESULT if was else ACCUMULATED).format(fmt)
-                    named.append(Defect(name, f"{count} of {every} lie on a grid of {grid} bits"))
+                    named.append(Defect(name, f"{count} of {every} lie on a grid of {grid} bits{_or(fmt)}"))
     return Finding(figures, tuple(evidence), tuple(named))
+
+
+def _or(fmt: str) -> str:
+    return ", as those of tf32 do" if fmt == "f16" else ""
 
 
 def _place(values: F64Array, bits: int) -> F64Array:

@@ -14,7 +14,7 @@ from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.names import ONE_GROUP
 from convgrad.verify.judge.sample import ELEMENTS
 from convgrad.verify.judge.statistics.finding import LEVEL, Finding
-from convgrad.verify.judge.statistics.size import size_threshold
+from convgrad.verify.judge.statistics.size import largest_threshold, size_threshold
 from convgrad.verify.terms import Index
 from convgrad.verify.verdict import Defect, Evidence
 
@@ -86,7 +86,8 @@ def sizes(errors: Errors) -> Finding:
         figures[f"R of a {grouping.name}"] = value
         if value > threshold:
             evidence.append(Evidence(f"R of a {grouping.name}", value, threshold, grouping.place(worst)))
-            if np.count_nonzero(excess > 1) == 1:
+            several = _several(errors, grouping, worst, threshold)
+            if np.count_nonzero(excess > 1) == 1 and several and _rest_is_fine(errors, grouping, worst):
                 named.append(Defect(ONE_GROUP.format(grouping.name), grouping.place(worst)))
     return Finding(figures, tuple(evidence), tuple(named))
 
@@ -108,6 +109,19 @@ def _inside(errors: Errors, grouping: Grouping, group: Index) -> NDArray[np.bool
     return inside
 
 
+def _several(errors: Errors, grouping: Grouping, group: Index, threshold: float) -> bool:
+    """Tell whether a group is off without its worst element, too: else that one is."""
+    z = np.sort(np.abs(errors.z[errors.alone & _inside(errors, grouping, group)]))[:-1]
+    return bool(z.size and np.square(z).mean() > threshold**2)
+
+
+def _rest_is_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
+    """Tell whether errors outside of a group are no larger than they may be: else the group is not what is off."""
+    rest = errors.z[errors.alone & ~_inside(errors, grouping, group)]
+    small = np.square(rest).mean() <= size_threshold(rest.size) ** 2 if rest.size else True
+    return bool(small and np.abs(rest).max(initial=0) <= largest_threshold(rest.size))
+
+
 def leanings(errors: Errors) -> Finding:
     """Return the largest t of a group's errors, with and without the value's sign; self-normalised, as ``bias``."""
     figures, evidence, named = {}, [], []
@@ -126,6 +140,6 @@ def leanings(errors: Errors) -> Finding:
             if t[worst] > threshold:
                 words = f"{name} of a {grouping.name}"
                 evidence.append(Evidence(words, float(t[worst]), threshold, grouping.place(worst)))
-                if np.count_nonzero(t > threshold) == 1:
+                if np.count_nonzero(t > threshold) == 1 and _rest_is_fine(errors, grouping, worst):
                     named.append(Defect(ONE_GROUP.format(grouping.name), grouping.place(worst)))
     return Finding(figures, tuple(evidence), tuple(named))

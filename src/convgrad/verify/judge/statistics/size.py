@@ -7,11 +7,13 @@ from math import log, sqrt
 import numpy as np
 
 from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.model import last_place
 from convgrad.verify.judge.names import SINGLE
 from convgrad.verify.judge.statistics.finding import LEVEL, Finding
 from convgrad.verify.verdict import Defect, Evidence
 
-SUSPECTS = 64
+SUSPECTS, TERMS = 64, 2**22  # elements, and their terms, of which a second look is taken
+SHOWN = 8  # elements of a group that would be off, where the group were: more than chance hides
 FEW = 4  # elements, at most, that are called single, where no other comes near
 
 
@@ -47,7 +49,7 @@ def largest(errors: Errors) -> Finding:
     threshold, most = largest_threshold(judged), float(z.max())
     if most <= threshold / 2:
         return Finding({"max": most})
-    count = min(SUSPECTS, z.size)
+    count = min(SUSPECTS, max(2 * FEW, TERMS // int(errors.terms.max())), z.size)
     suspects = np.argpartition(z, z.size - count, axis=None)[z.size - count :]
     suspects = suspects[z.ravel()[suspects] > threshold / 2]
     at = [tuple(int(i) for i in np.unravel_index(suspect, z.shape)) for suspect in suspects]
@@ -59,7 +61,17 @@ def largest(errors: Errors) -> Finding:
     single = int((looked > threshold).sum())
     rest = float(np.partition(z, z.size - single - 1, axis=None)[z.size - single - 1]) if single < z.size else 0.0
     named: tuple[Defect, ...] = ()
-    if single <= min(FEW, judged // 16) and rest < threshold / 2:
-        ratio = abs(errors.error[at[worst]] / errors.value[at[worst]]) if errors.value[at[worst]] else np.inf
+    ratio = abs(errors.error[at[worst]] / errors.value[at[worst]]) if errors.value[at[worst]] else np.inf
+    if single <= min(FEW, judged // 16) and rest < threshold / 2 and _others_would_show(errors, ratio):
         named = (Defect(SINGLE, f"{single}, the worst {errors.place(at[worst])} by {ratio:.2g} of its value"),)
     return Finding({"max": float(looked[worst])}, (evidence,), named)
+
+
+def _others_would_show(errors: Errors, ratio: float) -> bool:
+    """Tell whether others of a group, off by the same share, would be seen: most of a narrow result's would not."""
+    if not errors.narrow:
+        return True
+    crossing = float(
+        np.minimum(1, ratio * np.abs(errors.value) / last_place(errors.value, errors.fmt))[errors.alone].mean()
+    )
+    return bool(crossing * max(errors.value.shape) > SHOWN)
