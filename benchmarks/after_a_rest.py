@@ -12,7 +12,6 @@ against the same median tell what the machine does by itself.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from others import busy
+from rows import write_rows
 
 import convgrad
 from convgrad.host import cpu_model, usable_cores
@@ -115,10 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 flush=True,
             )
     if options.output:
-        with options.output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(options.output, rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ take more than OVER times the quiet median. Ctrl-C ends the other processes, too
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from others import busy
+from rows import write_rows
 
 from convgrad.bench.harness import settle
 from convgrad.bench.suites import Case, cases
@@ -106,10 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"  over {OVER:g} times {row['over']:5.1%}"
         )
     if options.output:
-        with options.output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(made[0]))
-            writer.writeheader()
-            writer.writerows(made)
+        write_rows(options.output, made)
 
 
 if __name__ == "__main__":

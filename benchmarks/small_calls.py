@@ -9,7 +9,6 @@ is measured takes a round in turn. Without --threads that is the default: no arg
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,6 +18,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from rows import write_rows
 
 import convgrad
 from convgrad.host import cpu_model, usable_cores
@@ -130,10 +130,7 @@ def main() -> None:
                         }
                     )
     if options.output:
-        with options.output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(options.output, rows)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ and the function counted in, by the clock and by the processor's time.
 from __future__ import annotations
 
 import argparse
-import csv
 import io
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+from rows import write_rows
 
 from convgrad import cli, notation
 from convgrad.functional.call import prepare
@@ -102,10 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in rows:
         print(f"{row['what']}: {row['cases']} in {row['seconds']} s, {row['ms']} ms each, {row['cpu_ms']} ms of CPU")
     if options.output:
-        with options.output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(options.output, rows)
 
 
 if __name__ == "__main__":
