@@ -16,11 +16,11 @@ from convgrad.notation import problem
 from convgrad.spec import oracle
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
+from convgrad.verify.bound import bounded_by
 from convgrad.verify.check import as_result, check
 from convgrad.verify.compare import compare
 from convgrad.verify.declared import declared
 from convgrad.verify.fill import fill
-from convgrad.verify.pardon import bounded_by
 
 SHAPE = (2, 9, 4)
 

@@ -14,11 +14,13 @@ from convgrad.spec.bound import output_bound
 from convgrad.spec.oracle import Answer
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
-from convgrad.verify.compare import sum_bound
+from convgrad.verify.compare import compare, sum_bound
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.reference import Reference, certify
+from convgrad.verify.verdict import Verdict
 from convgrad.verify.winograd import winograd_bound
 
+Array = NDArray[Any]
 F64Array = NDArray[np.float64]
 
 
@@ -68,7 +70,7 @@ def error_bound(
     return result
 
 
-def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[NDArray[Any]]) -> F64Array:
+def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array]) -> F64Array:
     """Return the bound before the output's rounding; what the exact value itself misses is in it."""
     if how.algorithm == SUM:
         return sum_bound(answer, how.accumulation, heights(answer.terms, problem, how))
@@ -76,6 +78,15 @@ def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operan
         return np.full_like(answer.magnitude, np.inf)
     own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
     return winograd_bound(problem, operands, *how.filtering, answer.magnitude, how.accumulation) + own
+
+
+def bounded_by(
+    got: Array, answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array] = ()
+) -> Verdict:
+    """Return the verdict of the bound alone on a canonical result; of sums nothing is asked of ``operands``."""
+    with np.errstate(all="ignore"):
+        bound = bound_of(answer, problem, how, operands)
+    return compare(got, answer, problem, 0, bound=bound)
 
 
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:

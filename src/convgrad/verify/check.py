@@ -15,11 +15,12 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.verify.bound import bounded_by
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.diagnose import diagnose
 from convgrad.verify.foreign import WRONG_KIND, answer
 from convgrad.verify.judge import judge
-from convgrad.verify.pardon import bounded_by, pardoned
+from convgrad.verify.pardon import pardoned
 from convgrad.verify.reference import Reference, certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Verdict
 

@@ -12,24 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.spec.oracle import Answer
 from convgrad.spec.problem import Problem
-from convgrad.verify.bound import bound_of
-from convgrad.verify.compare import compare
+from convgrad.verify.bound import bounded_by
 from convgrad.verify.declared import SUM, Declared
 from convgrad.verify.reference import Reference, certify
-from convgrad.verify.verdict import OK, Verdict
+from convgrad.verify.verdict import OK
 
 Array = NDArray[Any]
-
-
-def bounded_by(
-    got: Array, answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array] = ()
-) -> Verdict:
-    """Return the verdict of the bound alone on a canonical result; of sums nothing is asked of ``operands``."""
-    with np.errstate(all="ignore"):
-        bound = bound_of(answer, problem, how, operands)
-    return compare(got, answer, problem, 0, bound=bound)
 
 
 def pardoned(
