@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from convgrad.cases.case import Case
+from convgrad.cases.place import TYPED
 from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.report import judged as verdict_values
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, Verdict
@@ -53,7 +54,8 @@ class Judged:
         case = self.case
         lines = [f"{case.name}  {self.text}"]
         if self.outcome not in (OK, SKIPPED):
-            lines += [f"  {case.place}"] * (case.place not in self.error)
+            told = case.place in self.error or case.place.startswith(TYPED)  # what was typed is on the screen
+            lines += [f"  {case.place}"] * (not told)
             lines += [f"  hard because {case.why}"] * bool(case.why)
             lines += [f"  reproduce: {self.reproduce}"] * bool(self.reproduce)
         return "\n".join(printable(line, None) for line in lines)
