@@ -53,7 +53,6 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
         yield replace(case, arrays=partial(_arrays, array, names, made if made in keys else None, limits.memory_bytes))
 
 
-_GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 _OPERATORS: Mapping[bool, tuple[str, str, str]] = {
     False: ("ConvolutionBackwardData", "ConvolutionBackwardWeights", "BiasAddBackward"),
     True: ("ConvTransposeBackwardData", "ConvTransposeBackwardWeights", "BiasAddBackward"),
