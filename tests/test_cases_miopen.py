@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from convgrad import cases
 from convgrad.cases import miopen
 from convgrad.cases.case import Case
 from convgrad.cases.driver_flags import NUMBERS, OTHER, RUNNING, WORDS
@@ -174,10 +177,12 @@ BAD = {  # the line, the word at which the mistake stands, a word of the error
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_mistakes_are_told_at_their_place(line: str) -> None:
+def test_mistakes_are_told_at_their_place(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cases.txt").write_text("\n" * 6 + f"  {line}\n", encoding="utf-8")
     word, sentence = BAD[line]
     with pytest.raises(FileError, match=sentence) as caught:
-        read(line)
+        list(cases.read("cases.txt"))
     assert str(caught.value).startswith(f"cases.txt:7:{3 + line.index(word)}: ")
 
 

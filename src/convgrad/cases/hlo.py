@@ -30,7 +30,7 @@ from convgrad.cases.hlo_text import Convolution, Defined, is_convolution, is_gen
 from convgrad.cases.lying import WEIGHTS, lying
 from convgrad.cases.naming import safe
 from convgrad.cases.place import Place, text_of
-from convgrad.cases.posed import posed, unsupported
+from convgrad.cases.posed import unsupported
 from convgrad.errors import FileError
 from convgrad.formats import FORMATS
 from convgrad.graph.limits import Limits
@@ -127,9 +127,7 @@ def _case(statement: str, defined: Defined, at: Callable[[int], Place]) -> Case:
     for reading in (_weights_gradient, _forward, _data_gradient, _flipped_forward):
         found = reading(c)
         if isinstance(found, Read):
-            case = found.case(c, name, place)
-            posed(case, place)
-            return case
+            return found.case(c, name, place)
         reasons.append(found)
     return unsupported(name, place, f"no operator of the family is this: {'; '.join(filter(None, reasons))}")
 

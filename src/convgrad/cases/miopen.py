@@ -10,7 +10,7 @@ from convgrad.cases.driver_flags import NUMBERS, OTHER, Flags, read_flags
 from convgrad.cases.lying import DATA, TRANSPOSED, WEIGHTS, lying
 from convgrad.cases.naming import safe
 from convgrad.cases.place import Place, Word
-from convgrad.cases.posed import posed, unsupported
+from convgrad.cases.posed import unsupported
 from convgrad.formats import BF16, F16, F32, Format
 from convgrad.spec.geometry import effective_kernel, forward_extent, transposed_extent
 
@@ -51,12 +51,7 @@ def read_line(text: str, place: Place) -> list[Case]:
         sentence = f"--{name} must be {OTHER[name][1] or 'absent'}: a case has no word for what else it may be"
         return [unsupported(command.text, flags.at(name), sentence)]
     convolution = _convolution(flags, boo)
-    cases = []
-    for bit in _bits(flags, driver):
-        case = _case(convolution, bit, command.text, flags)
-        posed(case, place)
-        cases.append(case)
-    return cases
+    return [_case(convolution, bit, command.text, flags) for bit in _bits(flags, driver)]
 
 
 def _command(words: tuple[Word, ...]) -> tuple[str, Word, tuple[Word, ...]]:
