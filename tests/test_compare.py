@@ -300,6 +300,13 @@ def test_what_no_result_can_be_is_wrong(case: str) -> None:
         assert message in str(verdict)
 
 
+def test_no_result_at_all_is_wrong_where_it_was_to_be_added() -> None:
+    src, diff_dst = (np.ones((2, n, 4), np.float32) for n in (9, 7))
+    old = np.ones((3, 4, 4), np.float32)
+    verdict = check("ConvolutionBackwardWeights", np.ones((3, 4, 4), np.int8), src, diff_dst, old=old, **CALL)
+    assert (verdict.outcome, verdict.defects) == ("wrong", ("wrong shape or type",))
+
+
 def test_a_function_that_raises_is_wrong() -> None:
     def fails(operator: str, *inputs: object, **attributes: object) -> object:
         raise RuntimeError(f"no kernel for {operator}")

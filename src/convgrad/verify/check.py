@@ -64,11 +64,19 @@ def check(
     before = None
     if old is not None:
         before, before_fmt = as_result(old, problem, "old")
-        fmt = before_fmt if isinstance(result, Verdict) else arrays.take(result, operator, "result")[1]
-        if before_fmt is not fmt:  # T5
+        fmt = _format_of(result)
+        if fmt is not None and before_fmt is not fmt:  # T5
             refuse("T5", operator, f"old must be of the result's type, {fmt}; got {before_fmt}")
         before = prepared.canonical_output(before)
     return verdict_on(result, prepared, how, before)
+
+
+def _format_of(result: object) -> Format | None:
+    """Return the format of a result; None of one that is none, which is wrong and not to be refused."""
+    try:
+        return None if isinstance(result, Verdict) else arrays.take(result, "", "result")[1]
+    except ConvgradError:
+        return None
 
 
 def verdict_on(
