@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,3 +114,8 @@ def test_convgrad_is_right_on_some() -> None:
 @pytest.mark.parametrize("name", collection.NAMES)
 def test_convgrad_is_right_on_all(name: str) -> None:
     assert_right(list(collection.cases(name)))
+
+
+def test_the_readme_counts_the_hard_cases() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{len(collection.cases('hard')):,} of reports on which other systems were wrong (`hard`)" in readme
