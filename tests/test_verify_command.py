@@ -266,7 +266,7 @@ REFUSED = {
     ("cases.txt", "--element", "0,0"): "--element tells of one case; there are 5",
     ("cases.txt", "--element", "0,-1"): "an index is non-negative integers",
     ("cases.txt", "-o", "a.json"): "--output goes with --element",
-    ("cases.txt", "--height", "3,0"): "a positive integer is wanted",
+    ("cases.txt", "--height", "3,0"): "a height is a non-negative integer",
     ("cases.txt", "--accumulation", "f31"): "accumulation must be one of",
     (
         "cases.txt",

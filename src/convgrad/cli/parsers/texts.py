@@ -16,11 +16,11 @@ def seed(text: str) -> int:
 
 def height_or_blocks(text: str) -> int | list[int]:
     """Return a height, or the blocks of an order, B1,B2,..."""
-    if "," in text:
-        return [positive(block) for block in text.split(",")]
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"a height is a non-negative integer, a number of roundings; got {text!r}")
-    return int(text)
+    numbers = text.split(",")
+    if not all(number.isdecimal() for number in numbers) or (len(numbers) > 1 and not all(map(int, numbers))):
+        wanted = "a height is a non-negative integer, a number of roundings, or an order's blocks, as 240,240,96"
+        raise ArgumentTypeError(f"{wanted}; got {text!r}")
+    return int(text) if len(numbers) == 1 else [int(number) for number in numbers]
 
 
 def index(text: str) -> tuple[int, ...]:
