@@ -16,6 +16,7 @@ ORDERS = {
         "notation",
         "plan",
         "engines",
+        "libraries",
         "arrays",
         "functional",
         "graph",
@@ -23,7 +24,9 @@ ORDERS = {
         "files",
         "cases",
         "bench",
-        "__init__",  # the public names: for the command line only
+        "__init__",  # the public names: for adapters and the command line only
+        "torch",
+        "jax",
         "cli",
         "__main__",
     ),
@@ -37,6 +40,7 @@ ORDERS = {
         "channels",
         "extents",
         "problem",
+        "derivatives",
         "work",
         "order",
         "bound",

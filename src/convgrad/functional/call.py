@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -185,6 +185,14 @@ def canonical(problem: Problem, taken: Mapping[str, Array]) -> tuple[Array, ...]
     """Return the canonical views of a problem's operands, of a copy where the byte order is foreign."""
     fmt, orders = problem.operand_format, problem.operand_orders
     return tuple([arrays.native(a, fmt).transpose(order) for a, order in zip(taken.values(), orders, strict=True)])
+
+
+def solve(problem: Problem, given: Sequence[Array], out: Array | None = None, threads: int | None = None) -> Array:
+    """Compute a problem from arrays of its shapes and type, in its layouts, into ``out`` or a new array; return it."""
+    taken: dict[str, Array] = dict(zip(problem.operands, given, strict=True))
+    result = room(problem, out, taken)
+    engines.execute(problem, canonical(problem, taken), result.transpose(problem.output_order), threads)
+    return result
 
 
 def call(

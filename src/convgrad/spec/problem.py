@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -13,7 +13,7 @@ from convgrad.spec.check import S64_MAX, Attributes
 from convgrad.spec.extents import AXES, ignored_output_padding
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import DATA, axis_order, from_canonical, to_canonical
-from convgrad.spec.operators import Operator, SolvesFor, Tensor
+from convgrad.spec.operators import OPERATORS, Operator, SolvesFor, Tensor
 from convgrad.spec.rules import refuse
 from convgrad.spec.shapes import Call, Shape, gather, layouts_of
 
@@ -97,6 +97,26 @@ def problem_of(
         accumulate,
         note,
     )
+
+
+def posed(
+    solves_for: SolvesFor,
+    transposed: bool,
+    geometry: Conv | Channels,
+    layouts: Mapping[Tensor, str],
+    operand_format: Format,
+    output_format: Format,
+    bias: bool = False,
+) -> Problem:
+    """Return the problem of the current operator that solves for a tensor on a geometry that is known to be one.
+
+    ``layouts`` say how src, dst and weights of the underlying convolution lie.
+    """
+    op = next(op for op in OPERATORS if (op.solves_for, op.transposed) == (solves_for, transposed))
+    ports = [port for port in op.operands if not port.is_shape and (bias or port.required)]
+    tensors = (*(port.tensor for port in ports), op.output.tensor)
+    lie = tuple("NCX" if tensor == "bias" else layouts[tensor] for tensor in tensors)
+    return Problem(op.name, solves_for, geometry, tensors[:-1], tensors[-1], lie, operand_format, output_format)
 
 
 def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:
