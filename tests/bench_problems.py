@@ -14,4 +14,3 @@ COMMAND = str(Path(sysconfig.get_path("scripts")) / "convgrad")
 TINY = "BWD_W f32 NXC mb2ic4ih9oc6oh9kh3ph1ntiny:a"
 ROOFS = Roofs(2, 100.0, (Level("L1", 1 << 14, 400.0), Level("L2", 1 << 20, 200.0), Level("memory", None, 20.0)))
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
-needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="needs jax")

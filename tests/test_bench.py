@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_problems import ROOFS, TINY, needs_jax, needs_torch
+from bench_problems import ROOFS, TINY
 from convgrad.bench import suites
 from convgrad.bench.agreement import agree, judge, middle
 from convgrad.bench.figures import Series, fastest, geometric_mean, ratio
@@ -27,6 +27,7 @@ from convgrad.bench.work import Contender, Work, magnitudes, make_work
 from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
 from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
+from tiers import tiers
 
 
 def work_of(text: str, **options: Any) -> Work:
@@ -316,10 +317,10 @@ GEOMETRIES = [
 ]
 
 
-@pytest.mark.parametrize("descriptor", GEOMETRIES)
-@pytest.mark.parametrize("name", [pytest.param("torch", marks=needs_torch), pytest.param("jax", marks=needs_jax)])
-def test_peers_compute_the_same(name: str, descriptor: str) -> None:
+@tiers("descriptor, name", GEOMETRIES, ["torch", "jax"], every=7)
+def test_peers_compute_the_same(descriptor: str, name: str) -> None:
     """In f32 and bf16; some peers sum f16 in f16, and JAX adds a bias after rounding, which are theirs to do."""
+    pytest.importorskip(name)
     start, _, end = descriptor.rpartition(" ")
     for case in suites.cases("", [f"{start} BWD_W f32 NXC {end}"], ["FWD_D", "BWD_D", "BWD_W"], ["f32", "bf16"]):
         work = make_work(case)

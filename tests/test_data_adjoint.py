@@ -89,7 +89,7 @@ def assert_adjoint(seed: int) -> None:
     _counts.update(problems=1, transposed=transposed, nonzero=found["weights"] != 0, **{types[0]: 1})
 
 
-@tiers("seed", QUICK, every=3)
+@tiers("seed", QUICK, every=7)
 def test_adjoint(seed: int) -> None:
     assert_adjoint(seed)
 

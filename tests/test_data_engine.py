@@ -47,7 +47,7 @@ def assert_plan(one: Small, plan: AnyPlan, at_end: bool = True) -> None:
     assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(one.expected), (one.words, str(plan)))
 
 
-@tiers("case", CASES, every=3)
+@tiers("case", CASES, every=5)
 def test_every_kind_of_problem(case: tuple[str, str]) -> None:
     """A plan of each, and that plan cut in other ways."""
     name, role = case
@@ -72,7 +72,7 @@ def test_every_plan(number: int, name: str, role: str) -> None:
 
 
 @pytest.mark.usefixtures("eight_cores")
-@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=13)
+@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=19)
 def test_threads_change_nothing(name: str, role: str, threads: int) -> None:
     number = NUMBERED[name, role]
     one = small(name, role, number)

@@ -20,7 +20,7 @@ from helpers import assert_same_bits
 from tiers import tiers
 
 
-@tiers("seed, isa", range(130), HOST, every=5)
+@tiers("seed, isa", range(130), HOST, every=9)
 def test_random_problems(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one, operands = prepared.problem, prepared.operands
@@ -73,7 +73,7 @@ def test_lines_under_every_plan(line: str) -> None:
                 assert_same_bits(got, expected, (line, str(plan)))
 
 
-@tiers("seed, isa", range(8), HOST, every=3)
+@tiers("seed, isa", range(8), HOST, every=5)
 def test_accumulate_enters_last(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one = replace(prepared.problem, accumulate=True)
@@ -140,7 +140,7 @@ def test_zero_strides() -> None:
 SIZES = [1, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 49, 63, 65]
 
 
-@tiers("fmt, data_format, isa", ["f32", "bf16", "f16"], ["NXC", "NCX"], HOST, every=5)
+@tiers("fmt, data_format, isa", ["f32", "bf16", "f16"], ["NXC", "NCX"], HOST, every=7)
 def test_sizes_around_the_lanes(fmt: str, data_format: str, isa: str) -> None:
     rng = np.random.default_rng(3)
     for channels, others in zip(SIZES, rng.permutation(SIZES), strict=True):

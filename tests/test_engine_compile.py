@@ -96,7 +96,7 @@ OURS = re.compile(
 )
 
 
-@tiers("isa, fmt", list(ISAS), ["f32", "bf16", "f16"], every=4)
+@tiers("isa, fmt", list(ISAS), ["f32", "bf16", "f16"], every=5)
 def test_no_symbol_from_outside(isa: str, fmt: str) -> None:
     ways = product((ITEMS, TERMS, NEITHER), (Tile(5, 2), Tile(2, 1, 2, 3)), (ITEMS, GROUPS))
     packed = (spec_under(isa, shape, lanes, fmt, lies) for lies, shape, lanes in ways)

@@ -103,7 +103,7 @@ def test_the_words_are_really_set() -> None:
             assert ("plain products normal f32" in differ) == (word & TO_ZERO != 0)
 
 
-@pytest.mark.parametrize("isa", HOST)
+@tiers("isa", HOST, every=2)
 def test_the_register_is_as_it_was_set(isa: str) -> None:
     assert default(isa)["changed"] == []
 

@@ -151,7 +151,7 @@ def processes(method: str) -> None:
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize("count", [5, pytest.param(100, marks=LONG)])
+@pytest.mark.parametrize("count", [3, pytest.param(100, marks=LONG)])
 @pytest.mark.parametrize("meanwhile", ["compiling", "executing"])
 def test_a_fork_while_others_are_at_it(meanwhile: str, count: int) -> None:
     begin = time.perf_counter()
@@ -168,7 +168,7 @@ def test_a_fork_while_others_are_at_it(meanwhile: str, count: int) -> None:
 
 
 @NEEDS_FORK
-@pytest.mark.parametrize("count", [5, pytest.param(100, marks=LONG)])
+@pytest.mark.parametrize("count", [3, pytest.param(100, marks=LONG)])
 def test_a_fork_while_the_same_kernel_is_compiled(count: int) -> None:
     got = in_child("test_forks", "fork_many", count, "compiling", True, timeout=count * LIMIT_S)
     _lines.append(f"{count} forks while the child's kernel is compiled: {got['codes'].count(RIGHT)} right")

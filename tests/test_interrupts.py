@@ -244,7 +244,7 @@ def test_a_signal_handler_may_call(threads: int) -> None:
     assert min(calls) > 10
 
 
-@pytest.mark.parametrize("count", [5, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [3, pytest.param(30, marks=pytest.mark.long)])
 def test_the_interpreter_may_exit_at_any_moment(count: int) -> None:
     """With threads in kernels or in the compiler, waited for or not: exit code 0, and atexit handlers may call."""
     begin, step = time.perf_counter(), 5 if count < len(EXITS) else 1

@@ -137,7 +137,7 @@ def test_many_threads_make_the_first_call() -> None:
     assert kernels == 1
 
 
-@pytest.mark.parametrize("seconds", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [1, pytest.param(20, marks=pytest.mark.long)])
 def test_kernels_leave_while_they_run(
     seconds: float, nothing_compiled: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
