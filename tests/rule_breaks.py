@@ -101,6 +101,7 @@ RECORDS = Library(
     array=lambda module, value: np.ones(X, F32),
     like=lambda module, value: lambda array: array,
     written=lambda module, value: None,
+    detached=lambda module, value: value,
     refused=(Refusal(lambda module, value: True, "D8", "{name} must not be recorded; got a {got.__class__.__name__}"),),
     not_written=(),
 )

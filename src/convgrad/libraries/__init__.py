@@ -52,6 +52,12 @@ def written(value: object) -> None:
         library.written(library.loaded, value)
 
 
+def detached(value: object) -> Any:
+    """Return a value without the gradients that are recorded of it, for those whose answer is no function of it."""
+    library = library_of(value)
+    return value if library is None else library.detached(library.loaded, value)
+
+
 def dtype(what: object) -> object:
     """Return the format that a library's dtype means, or its name; anything else as it is.
 

@@ -64,4 +64,8 @@ def _written(jax: Any, array: Any) -> None:
     raise AssertionError("no array of JAX is written to")
 
 
-JAX = Library("jax", "Array", "jax.numpy.", _array, _like, _written, _REFUSED, _NOT_WRITTEN)
+def _detached(jax: Any, array: Any) -> Any:
+    return array
+
+
+JAX = Library("jax", "Array", "jax.numpy.", _array, _like, _written, _detached, _REFUSED, _NOT_WRITTEN)

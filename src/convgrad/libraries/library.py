@@ -30,6 +30,7 @@ class Library:
     array: Callable[[Any, Any], Array]  # its memory as NumPy's
     like: Callable[[Any, Any], Callable[[Array], Any]]  # what makes NumPy's memory one of its own, beside the array
     written: Callable[[Any, Any], None]  # tells the library that the array's memory was written to
+    detached: Callable[[Any, Any], Any]  # the array, whose gradients nobody asks for
     refused: tuple[Refusal, ...]
     not_written: tuple[Refusal, ...]  # what else is refused where a result is to be written to
     refused_there: tuple[Refusal, ...] = ()  # what ``array`` raises an error of, said in words of ours

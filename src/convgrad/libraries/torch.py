@@ -38,13 +38,18 @@ def _written(torch: Any, tensor: Any) -> None:
         torch.autograd.graph.increment_version(tensor)
 
 
+def _detached(torch: Any, tensor: Any) -> Any:
+    return tensor.detach()
+
+
 def _stands_for_others(torch: Any, tensor: Any) -> bool:
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
 def _is_traced(torch: Any, tensor: Any) -> bool:
-    mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY)
-    return mode is not None or torch.compiler.is_compiling()
+    if torch.compiler.is_compiling():  # first: what compiles cannot follow the other questions
+        return True
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
 
 
 def _has_tangent(torch: Any, tensor: Any) -> bool:
@@ -54,6 +59,12 @@ def _has_tangent(torch: Any, tensor: Any) -> bool:
 
 _RECORDED = "they would be lost; convgrad.torch has the operators with gradients, {name}.detach() leaves them out"
 _REFUSED = (
+    Refusal(
+        _is_traced,
+        "D8",
+        "{name} must not be traced: the result would be a constant of the trace; convgrad.torch has the operators "
+        "that can be compiled, torch.compiler.disable leaves a call as it is",
+    ),
     Refusal(  # of functionalize, PyTorch would hand over memory that holds anything
         lambda torch, tensor: torch._C._functorch.is_functorch_wrapped_tensor(tensor),
         "D8",
@@ -66,12 +77,6 @@ _REFUSED = (
         "{name} must not require gradients while they are recorded: " + _RECORDED,
     ),
     Refusal(_has_tangent, "D8", "{name} must have no tangents: " + _RECORDED),
-    Refusal(
-        _is_traced,
-        "D8",
-        "{name} must not be traced: the result would be a constant of the trace; convgrad.torch has the operators "
-        "that can be compiled",
-    ),
 )
 _REFUSED_THERE = (
     Refusal(
@@ -79,6 +84,12 @@ _REFUSED_THERE = (
         "D8",
         "{name} must have memory of its own; got a {got.__class__.__name__}, which stands for other tensors; "
         "convgrad.torch has the operators that can be compiled",
+    ),
+    Refusal(
+        lambda torch, tensor: torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None,
+        "D8",
+        "{name} must not be given under FakeTensorMode, which computes nothing; convgrad.torch has the operators that "
+        "can be compiled",
     ),
     Refusal(
         lambda torch, tensor: not tensor.is_cpu,
@@ -105,6 +116,11 @@ _REFUSED_THERE = (
         "D1",
         "{name} must lie in memory; got a {got.__class__.__name__} that has none; {name}.clone() would",
     ),
+    Refusal(
+        lambda torch, tensor: tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() == 1),
+        "T1",
+        "{name} must be an array of f32, bf16, f16 or f64; got {got.dtype}",
+    ),
 )
 _NOT_WRITTEN = (
     Refusal(
@@ -120,4 +136,4 @@ _NOT_WRITTEN = (
     ),
 )
 
-TORCH = Library("torch", "Tensor", "torch.", _array, _like, _written, _REFUSED, _NOT_WRITTEN, _REFUSED_THERE)
+TORCH = Library("torch", "Tensor", "torch.", _array, _like, _written, _detached, _REFUSED, _NOT_WRITTEN, _REFUSED_THERE)

@@ -126,7 +126,7 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
             said = f"it wrote to its operand {find(operator).operands[number].name}, of shape {before.shape}"
             return Verdict(outcome=WRONG, reason=said, found=(Defect(WROTE),))
     try:
-        return arrays.take(value, operator, "result")[0]
+        return arrays.take(libraries.detached(value), operator, "result")[0]
     except ConvgradError as error:
         return Verdict(outcome=WRONG, reason=str(error), found=(Defect(WRONG_KIND),))
 
