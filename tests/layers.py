@@ -30,6 +30,12 @@ ORDERS = {
         "cli",
         "__main__",
     ),
+    "libraries": (
+        "library",
+        "dlpack",
+        "torch",
+        "jax",
+    ),
     "spec": (
         "rules",
         "operators",

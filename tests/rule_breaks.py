@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 import convgrad
-from convgrad import run
+from convgrad import libraries, run
+from convgrad.libraries.library import Library, Refusal
 from convgrad.spec.operators import OPERATORS
 
 F32 = np.float32
@@ -86,6 +88,28 @@ class OnGpu:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 1
+
+
+class Recorded:
+    """An array of a library, of which gradients are recorded."""
+
+
+RECORDS = Library(
+    __name__,
+    "Recorded",
+    "",
+    array=lambda module, value: np.ones(X, F32),
+    like=lambda module, value: lambda array: array,
+    written=lambda module, value: None,
+    detached=lambda module, value: value,
+    refused=(Refusal(lambda module, value: True, "D8", "{name} must not be recorded; got a {got.__class__.__name__}"),),
+    not_written=(),
+)
+
+
+def beside_a_library(*operands: Any, **attributes: Any) -> Any:
+    with mock.patch.object(libraries, "LIBRARIES", (RECORDS,)):
+        return run(CONV, *operands, strides=[1], dilations=[1], **attributes)
 
 
 SHARED = np.ones(X, F32)  # an operand and out at once
@@ -218,7 +242,7 @@ ROWS = [
     Row("T4", CONV, [X, W], {"dtype": 5}, ("dtype must be one of", "got 5")),
     Row("T4", CONV, [X, W], {"dtype": "f64"}, ("dtype f64 needs f64 operands", "f32")),
     Row("T4", CONV, [X, W], {"dtype": float}, ("dtype f64 needs f64 operands",)),
-    Row("T5", CONV, [X, W], {"out": np.zeros(Y)}, ("out must be a NumPy array of f32, the output's type; got f64",)),
+    Row("T5", CONV, [X, W], {"out": np.zeros(Y)}, ("a PyTorch tensor or a NumPy array of f32, the", "got f64")),
     Row("T5", CONV, [X, W], {"out": np.zeros(Y, F32), "dtype": "bf16"}, ("array of bf16", "got f32")),
     Row("T5", CONV, [X, W], {"out": np.zeros(Y, np.int32)}, ("got int32",)),
     Row("T5", CONV, [X, W], {"out": np.zeros(Y, ">f4")}, ("got f32 in foreign byte order",)),
@@ -336,6 +360,8 @@ ROWS = [
     Row("D7", compiled, [X, W, (2, 6, 1), W], {}, ("src must have the shape", "(1, 6, 1); got (2, 6, 1)")),
     Row("O2", compiled, [X, W, X], {}, ("it was compiled for the operands src, weights; got 1",)),
     Row("T1", compiled, [X, W, X, np.ones(W, np.int8)], {}, ("weights must be an array of f32", "got int8")),
+    Row("D8", (beside_a_library, CONV), [Recorded(), W], {}, ("src must not be recorded; got a Recorded",)),
+    Row("D8", (beside_a_library, CONV), [X, W], {"out": Recorded()}, ("out must not be recorded",)),
     # D1 to D6
     Row("D1", CONV, [OnGpu(), W], {"strides": [1]}, ("src must lie in CPU memory", "device (2, 1); copy it")),
     Row("D1", WEIGHTS, [X, OnGpu(), [3, 1, 1]], {}, ("diff_dst must lie in CPU memory",)),

@@ -227,7 +227,7 @@ def test_one_compiled_call_on_many_threads() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")  # JAX warns where loaded
 def test_a_child_calls_what_its_parent_compiled() -> None:
     operands, attributes = layer("Convolution")
     compiled = convgrad.compile("Convolution", *operands, threads=2, **attributes)

@@ -8,23 +8,22 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import formats
+from convgrad import formats, libraries
 from convgrad.engines.addresses import address_of
 from convgrad.errors import ConvgradError
 from convgrad.formats import Format
+from convgrad.libraries import dlpack
+from convgrad.libraries.library import Library
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.check import as_integers
 from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
 
-_DLPACK_CPU = 1
-_DLPACK_UINT, _DLPACK_BFLOAT = 1, 4
-_PENDING = (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj"))
+_OUT = "out must be a PyTorch tensor or a NumPy array"
 _OVERLAP_WORK = 100_000
 ALIGNED_BYTES = 1 << 16  # of less memory, finding the line costs more than it saves
 
@@ -53,9 +52,12 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
     NumPy's own begin 16 bytes behind one: then each vector of 64 bytes that is stored is of two lines.
     """
+    return aligned(shape, dtype) if prod(shape) * dtype.itemsize >= ALIGNED_BYTES else np.empty(shape, dtype)
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a new array, whose values are anything, that begins with a line of the caches."""
     size = prod(shape) * dtype.itemsize
-    if size < ALIGNED_BYTES:
-        return np.empty(shape, dtype)
     memory = np.empty(size + LINE_BYTES, np.uint8)
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)
 
@@ -99,18 +101,25 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
     """Return the format of the output: what ``dtype`` names, or the operands' format."""
     if dtype is None:
         return common
-    fmt = formats.named(dtype)  # type: ignore[arg-type]
+    fmt = formats.named(libraries.dtype(dtype))  # type: ignore[arg-type]
     if fmt is None:  # T4
         refuse("T4", operator, f"dtype must be one of {', '.join(formats.FORMATS)}; got {dtype!r}")
     return fmt
 
 
 def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mapping[str, Array], operator: str) -> Array:
-    """Return ``out`` if the result can be written there: type, shape, writable, no overlap; else raise."""
-    if type(out) is not np.ndarray and (not isinstance(out, np.ndarray) or _is_masked(out)):  # T5
-        refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {type(out).__name__}")
+    """Return the memory of ``out`` if the result can be written there; else raise.
+
+    Its type and shape must be the result's, and it must be writable and overlap no operand.
+    """
+    if type(out) is not np.ndarray:
+        out = _memory_of(out, fmt, operator)
     if out.dtype is not fmt.dtype and (out.dtype != fmt.dtype or not out.dtype.isnative):  # T5
-        refuse("T5", operator, f"out must be a NumPy array of {fmt}, the output's type; got {_dtype_words(out)}")
+        refuse(
+            "T5",
+            operator,
+            f"{_OUT} of {fmt}, the output's type; got {_dtype_words(out)}",
+        )
     if out.shape != shape:  # D2
         refuse("D2", operator, f"out must have the output's shape {shape}; got {out.shape}")
     flags = out.flags
@@ -126,6 +135,19 @@ def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mappin
     return out
 
 
+def _memory_of(out: object, fmt: Format, operator: str) -> Array:
+    if isinstance(out, np.ndarray) and not _is_masked(out):
+        return out
+    library = libraries.library_of(out)
+    if library is None:  # T5
+        refuse(
+            "T5",
+            operator,
+            f"{_OUT} of {fmt}, the output's type; got {type(out).__name__}",
+        )
+    return _from_library(library, out, operator, "out", to_write=True)
+
+
 def _is_masked(value: object) -> bool:
     """Tell whether it is a masked array, without loading what makes them."""
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)  # none yet while another thread is loading it
@@ -137,6 +159,9 @@ def _as_array(value: object, operator: str, name: str) -> Array:
         refuse("T1", operator, f"{name} must be a plain array; got a masked array, whose mask would be ignored")
     if isinstance(value, np.ndarray):
         return value.view(np.ndarray)  # a subclass may have its own ideas of axes
+    library = libraries.library_of(value)
+    if library is not None:
+        return _from_library(library, value, operator, name)
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value, operator, name)
     try:
@@ -145,52 +170,37 @@ def _as_array(value: object, operator: str, name: str) -> Array:
         refuse("T1", operator, f"{name} must be an array; got {type(value).__name__} ({error})")
 
 
-class _AsUint16:
-    """Hands on a bf16 tensor's DLPack capsule with its type code changed to uint16, which NumPy can import."""
-
-    def __init__(self, tensor: Any) -> None:
-        self._tensor = tensor
-
-    def __dlpack__(self, **_: Any) -> Any:
-        import ctypes  # noqa: PLC0415 - most callers never pass a bf16 tensor of another library
-
-        capsule = self._tensor.__dlpack__()
-        prototype = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-        pointer = prototype(("PyCapsule_GetPointer", ctypes.pythonapi))
-        # DLTensor begins: void* data; int32 device_type, device_id; int32 ndim; uint8 code, bits; uint16 lanes.
-        code = ctypes.c_uint8.from_address(pointer(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p) + 12)
-        if code.value == _DLPACK_BFLOAT:
-            code.value = _DLPACK_UINT
-        return capsule
-
-    def __dlpack_device__(self) -> Any:
-        return self._tensor.__dlpack_device__()
-
-
-def _resolved(value: Any) -> Any:
-    """Return a tensor with its signs and conjugates taken: they may be pending, and DLPack tells of memory only."""
-    for pending, resolve in _PENDING:
-        if getattr(value, pending, bool)():
-            value = getattr(value, resolve)()
-    return value
+def _from_library(library: Library, value: object, operator: str, name: str, to_write: bool = False) -> Array:
+    refusal = library.refusal(value, library.not_written + library.refused if to_write else library.refused)
+    if refusal is None:
+        try:
+            return library.array(library.loaded, value)
+        except Exception as error:  # D1: libraries answer what they cannot hand over with any exception
+            refusal = library.refusal(value, library.refused_there)
+            if refusal is None:
+                refuse("D1", operator, f"{name} must be readable as a NumPy array; got: {_line(error)}")
+    refuse(refusal.rule, operator, refusal.words.format(name=name, got=value))  # D1, D3, D8
 
 
 def _from_dlpack(value: Any, operator: str, name: str) -> Array:
     try:
-        kind, number = map(int, value.__dlpack_device__())
-        if kind != _DLPACK_CPU:  # D1
+        kind, number = dlpack.device_of(value)
+        if kind != dlpack.CPU:  # D1
             device = f"DLPack device ({kind}, {number})"
             refuse("D1", operator, f"{name} must lie in CPU memory; got {device}; copy it there first")
-        value = _resolved(value)
-        is_bf16 = "bfloat16" in str(getattr(value, "dtype", ""))
-        array: Array = np.from_dlpack(_AsUint16(value) if is_bf16 else value)
+        array = dlpack.array_of(value)
         if array.size and array.flags.owndata:  # D1: handed no memory, NumPy takes some of its own
             refuse("D1", operator, f"{name} must lie in memory; got a {type(value).__name__} that has none")
-        return array.view(ml_dtypes.bfloat16) if is_bf16 else array
+        return array
     except ConvgradError:
         raise
     except Exception as error:  # D1: producers answer what they cannot hand over with any exception
-        refuse("D1", operator, f"{name} must be readable through DLPack; got: {error}")
+        refuse("D1", operator, f"{name} must be readable through DLPack; got: {_line(error)}")
+
+
+def _line(error: Exception) -> str:
+    """Return an error's words as one line."""
+    return " ".join(str(error).split())
 
 
 def _dtype_words(array: Array) -> str:

@@ -60,7 +60,8 @@ class Work:
     def run(self, threads: int | None = None, inputs: tuple[object, ...] = (), dtype: str | None = None) -> Array:
         """Run convgrad, end to end from plain arrays, on these inputs instead of its own if there are any."""
         attributes: dict[str, Any] = dict(self.call.attributes)
-        return run(self.call.operator, *(inputs or self.inputs), dtype=dtype, threads=threads, **attributes)
+        result: Array = run(self.call.operator, *(inputs or self.inputs), dtype=dtype, threads=threads, **attributes)
+        return result
 
     def canonical(self, result: Array) -> Array:
         """Return the canonical view of a result of ``run``."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays, engines
+from convgrad import arrays, engines, libraries
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
 from convgrad.spec.check import Attributes, as_integer, check_attributes
@@ -41,17 +41,22 @@ class Prepared(NamedTuple):
         """Return what ``execute`` takes beside its arrays."""
         return engines.memory_bytes(self.problem, self.operands, self.canonical_output(out))
 
-    def execute(self, out: object = None, threads: int | None = None) -> Array:
-        """Compute the result into ``out``, or a new array, and return it."""
-        result = room(self.problem, out, self.taken)
+    def execute(self, out: object = None, threads: int | None = None, aligned: bool = False) -> Array:
+        """Compute the result into ``out``, or a new array, which may be asked to be aligned, and return it."""
+        result = room(self.problem, out, self.taken, aligned)
         engines.execute(self.problem, self.operands, self.canonical_output(result.view(np.ndarray)), threads)
         return result
 
 
-def room(problem: Problem, out: object, taken: Mapping[str, Array]) -> Array:
-    """Return what a result is written to: ``out``, if it can be, or a new array."""
+def room(problem: Problem, out: object, taken: Mapping[str, Array], aligned: bool = False) -> Array:
+    """Return what a result is written to: ``out``, if it can be, or a new array.
+
+    An aligned one can be taken over by any library without a copy.
+    """
     shape, fmt = problem.output_shape, problem.output_format
-    return arrays.empty(shape, fmt.dtype) if out is None else arrays.check_out(out, shape, fmt, taken, problem.operator)
+    if out is not None:
+        return arrays.check_out(out, shape, fmt, taken, problem.operator)
+    return arrays.aligned(shape, fmt.dtype) if aligned else arrays.empty(shape, fmt.dtype)
 
 
 def prepare(
@@ -67,14 +72,14 @@ def prepare(
     The functions are ``lenient``: one int stands for all axes, while output shapes are full. ``run`` is strict about
     lists, but ConvolutionBackpropData-1 takes an output_shape of spatial extents alone there.
     """
-    key = _key(operands, attributes)
+    given: list[Array] = []
+    key = _key(operands, attributes, given)
     if key is not None:
         try:
             op, checked, problem = _remembered(operator, *key, dtype, accumulate, lenient)
         except (ConvgradError, TypeError):
             pass  # refused again below, in the caller's own words; or a dtype that has no hash
         else:
-            given = [value for value in operands if type(value) is np.ndarray]
             return bind(op, checked, problem, dict(zip(op.array_names, given, strict=False)))
     return bind(*_checked(operator, operands, attributes, dtype, accumulate, lenient))
 
@@ -105,25 +110,29 @@ def _checked(
     return op, *_pose(op, tuple(shapes), attributes, common, to, accumulate, lenient), taken
 
 
+_SEQUENCES = (tuple, list)
 Plain = tuple[Any, ...]  # hashable, and equal only where the checks conclude the same
 
 
-def _key(operands: tuple[object, ...], attributes: Mapping[str, Any]) -> tuple[Plain, Plain] | None:
-    """Return what the checks see of a call on NumPy's arrays whose attributes are ints, strings, None and sequences.
+def _key(operands: tuple[object, ...], attributes: Mapping[str, Any], given: list[Array]) -> tuple[Plain, Plain] | None:
+    """Return what the checks see of a call on arrays whose attributes are ints, strings, None and sequences.
 
-    None for any other call: of a shape that is an array the values are seen. True == 1, and hashes alike, but is
-    refused where 1 is taken: types are looked at.
+    The arrays are added to ``given``, those of other libraries as NumPy's. None for any other call: of a shape that is
+    an array the values are seen. True == 1, and hashes alike, but is refused where 1 is taken: types are looked at.
     """
     described: list[Any] = []
     for value in operands:
-        if type(value) is np.ndarray and value.dtype.kind not in "iu":
-            described.append((value.dtype, value.shape))
-        elif value is None:
-            described.append(None)
-        elif (extents := _ints(value)) is not None:
-            described.append(extents)
-        else:
+        array = value if type(value) is np.ndarray else None
+        if array is None:
+            extents = None if value is None else _ints(value)
+            if value is None or extents is not None:
+                described.append(extents)
+                continue
+            array = libraries.opened(value)
+        if array is None or array.dtype.kind in "iu":
             return None
+        described.append((array.dtype, array.shape))
+        given.append(array)
     plain: list[Any] = [*attributes]
     for value in attributes.values():
         kind = type(value)
@@ -138,7 +147,7 @@ def _key(operands: tuple[object, ...], attributes: Mapping[str, Any]) -> tuple[P
 
 def _ints(value: object) -> tuple[int, ...] | None:
     """Return a tuple or list of ints, and of nothing that is equal to one, as a tuple; None for anything else."""
-    if type(value) is not tuple and type(value) is not list:
+    if type(value) is not tuple and not isinstance(value, _SEQUENCES):  # a tensor's shape is a tuple of its own kind
         return None
     for item in value:
         if type(item) is not int:
@@ -205,13 +214,23 @@ def call(
     accumulate: bool,
     threads: int | None,
     lenient: bool = True,
-) -> Array:
-    """Run one call from the caller's operands to the caller's output."""
+) -> Any:
+    """Run one call from the caller's operands to the caller's output, or to one in the first operand's library."""
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
-    return prepared.execute(out, threads)
+    first = operands[0]
+    return handed_over(prepared.execute(out, threads, type(first) is not np.ndarray), first, out)
+
+
+def handed_over(result: Array, first: object, out: object) -> Any:
+    """Return a result as the caller has it: ``out`` itself, or an array of the first operand's library."""
+    if out is None:
+        return result if type(first) is np.ndarray else libraries.like(first)(result)
+    if type(out) is not np.ndarray:
+        libraries.written(out)
+    return out
 
 
 def problem_from_shapes(

@@ -10,7 +10,7 @@ import numpy as np
 
 from convgrad import arrays, engines
 from convgrad.engines.settings import count
-from convgrad.functional.call import canonical, check_options, prepare, room
+from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.types import Array, DType
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
@@ -33,7 +33,8 @@ class Compiled:
     def __call__(self, *operands: object, out: Array | None = None) -> Array:
         """Compute the result from arrays of the shapes and type compiled for, into ``out`` or a new array; return it.
 
-        Raises as the functions do: InvalidShapeError for other shapes, InvalidDataTypeError for another type.
+        A new array is of the first operand's library. Raises as the functions do: InvalidShapeError for other shapes,
+        InvalidDataTypeError for another type.
         """
         problem, names = self.problem, self.names
         if len(operands) != len(names):  # O2
@@ -44,22 +45,25 @@ class Compiled:
             check_options(self.op.name, out, True, None)
         taken: dict[str, Array] = {}
         lies: list[object] = []
-        dtype = problem.operand_format.dtype
+        dtype, as_given = problem.operand_format.dtype, True
         for name, shape, value in zip(names, self.shapes, operands, strict=True):
             if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
                 taken[name] = value
                 lies.append(value.strides)
             else:
-                taken[name] = self._taken(name, shape, value)
-                lies.append(None)
-        result = room(problem, out, taken)
+                taken[name] = array = self._taken(name, shape, value)
+                lies.append(array.strides if array.dtype is dtype else None)
+                as_given = False
+        first = operands[0]
+        plain = type(first) is np.ndarray
+        result = room(problem, out, taken, not plain)
         lies.append(result.strides)
         if lies == self.lies and type(result) is np.ndarray:
-            self.kernel(operands, result)
+            self.kernel(operands if as_given else tuple(taken.values()), result)
         else:
             views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
             engines.ready(self.choice, problem, views, view, self.threads)(views, view)
-        return result
+        return result if result is out or (plain and out is None) else handed_over(result, first, out)
 
     def _taken(self, name: str, shape: tuple[int, ...], value: object) -> Array:
         array, fmt = arrays.take(value, self.op.name, name)

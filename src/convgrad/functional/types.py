@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-Array = NDArray[Any]
+Array = Any  # of NumPy, or of a library whose arrays are taken
 PerAxis = int | Sequence[int]
 ShapeLike = Sequence[int] | NDArray[np.integer[Any]]
-DType = DTypeLike | str
+DType = Any  # of any such library, or its name

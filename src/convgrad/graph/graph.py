@@ -14,6 +14,7 @@ from convgrad.graph.infer import Inference, infer, inputs_of, producers_of, tens
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import LogicalTensor, Op, operator_of
 from convgrad.graph.partition import Execution, Partition, execute, memory_of
+from convgrad.libraries import like
 
 Array = NDArray[Any]
 
@@ -23,9 +24,12 @@ FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave: results by tensor id, and for every op that did not run, by its id, why."""
+    """What a run gave: results by tensor id, and for every op that did not run, by its id, why.
 
-    results: Mapping[int, Array]
+    A result comes in the library of the first input of the op that made it.
+    """
+
+    results: Mapping[int, Any]
     skipped: Mapping[int, str]
 
 
@@ -169,6 +173,7 @@ class Graph:
         kept, held = set(self.outputs), 0
         made: dict[int, Array] = {}
         results: dict[int, Array] = {}
+        hands: dict[int, Callable[[Array], Any]] = {}  # each tensor that ops make over, in its library
         skipped: dict[int, str] = {}
         for op in found.order:
             waits = next((found.tensors[t.id] for t in op.inputs if t.id not in values), None)
@@ -182,6 +187,8 @@ class Graph:
             else:
                 row, output = operator_of(op), op.outputs[0].id
                 assert row is not None  # or the op would have a reason
+                first = op.inputs[0].id
+                hands[output] = hands.get(first) or like(values[first])
                 left = limits.memory_bytes - held
                 execution = execute(op, row, found.tensors, values, found.resolved.get(op.id), left)
                 observe(execution)
@@ -197,7 +204,7 @@ class Graph:
         starved = [op for op in found.order if op.id not in found.reasons]
         if starved and len(skipped) == len(self.ops):
             raise starved[0].refuse(f"no op can run; this one {skipped[starved[0].id]}")
-        return Outcome(results, skipped)
+        return Outcome({tensor: hands[tensor](array) for tensor, array in results.items()}, skipped)
 
 
 def _waits_for(tensor: LogicalTensor, producers: Mapping[int, Op]) -> str:

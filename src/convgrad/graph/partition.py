@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad import arrays
 from convgrad.errors import ConvgradError
 from convgrad.formats import Format
 from convgrad.functional.call import Prepared, bind
@@ -18,6 +19,7 @@ from convgrad.graph.given import Tensors, by_id, given_to
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import LogicalTensor, Op, Shape, dense_strides, operator_of
 from convgrad.graph.resolve import Resolved, check_ports, resolve, unsupported
+from convgrad.libraries import like
 from convgrad.spec.check import S64_MAX
 from convgrad.spec.operators import Operator
 
@@ -49,12 +51,13 @@ class CompiledPartition:
             raise self.op.refuse(f"has no tensor {tensor_id}; it has {', '.join(map(str, self.tensors))}")
         return self.tensors[tensor_id]
 
-    def __call__(self, tensors: Tensors) -> dict[int, Array]:
-        """Return the output by tensor id, computed from inputs given by tensor id or name."""
+    def __call__(self, tensors: Tensors) -> dict[int, Any]:
+        """Return the output by tensor id, in the first input's library, from inputs given by tensor id or name."""
         values = by_id(self.tensors.values(), tensors)
         if self.op.outputs[0].id in values:
             raise self.op.refuse(f"it makes tensor {self.op.outputs[0].label}, which cannot be given")
-        return {self.op.outputs[0].id: execute(self.op, self.row, self.tensors, values, self.resolved).result}
+        result = execute(self.op, self.row, self.tensors, values, self.resolved).result
+        return {self.op.outputs[0].id: like(values[self.op.inputs[0].id])(result)}
 
 
 @dataclass(frozen=True)
@@ -188,4 +191,4 @@ def allocate(
         raise op.refuse(f"{sentence}, {elements * size} bytes with its strides")
     in_bytes = [stride * size for stride in tensor.strides or dense_strides(shape)]
     in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of axes of at most one position, by the check
-    return np.lib.stride_tricks.as_strided(np.empty(elements, fmt.dtype), shape, in_bytes)
+    return np.lib.stride_tricks.as_strided(arrays.aligned((elements,), fmt.dtype), shape, in_bytes)

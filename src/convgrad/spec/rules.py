@@ -43,7 +43,7 @@ _ROWS = (
     ("T2", InvalidDataTypeError, "all operands have one type"),
     ("T3", InvalidDataTypeError, "a shape operand holds integers"),
     ("T4", InvalidDataTypeError, "dtype is f32, bf16, f16 or f64; f64 only from f64 operands"),
-    ("T5", InvalidDataTypeError, "out is a NumPy array of the output's type in native byte order"),
+    ("T5", InvalidDataTypeError, "out is a PyTorch tensor or a NumPy array of the output's type in native byte order"),
     ("T6", InvalidDataTypeError, "operands of a compiled call have the type it was compiled for"),
     # G: geometry
     ("G1", InvalidShapeError, "all tensors have one rank, the spatial axes + 2, with at least one spatial axis"),
@@ -65,6 +65,7 @@ _ROWS = (
     ("D5", InvalidAttributeError, "accumulate is a bool, and true only with out"),
     ("D6", InvalidAttributeError, "threads is a positive integer"),
     ("D7", InvalidShapeError, "operands of a compiled call have the shapes it was compiled for"),
+    ("D8", UnsupportedError, "an operand is an array: no gradients are recorded of it, and it stands for no other"),
 )  # fmt: skip
 
 RULES = {row[0]: Rule(*row) for row in _ROWS}

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import Format, round_to
+from convgrad import arrays, libraries
+from convgrad.formats import F64, Format, round_to
 from convgrad.functional.call import prepare
 from convgrad.spec.bound import output_bound
 from convgrad.spec.oracle import Answer
@@ -32,7 +33,7 @@ def error_bound(
     height: int | Sequence[int] | None = None,
     algorithm: str = SUM,
     **attributes: object,
-) -> F64Array:
+) -> Any:
     """Return how far any correct result of a call of ``convgrad.run`` may lie from the exact sums, per element.
 
     For n terms, sum |x||y| = A and the exact sum S it is B = gamma_h A + n tiny/2 (1 + gamma_h), where
@@ -46,8 +47,8 @@ def error_bound(
     The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
     operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
 
-    The result is f64, in the layout of the output. Raises as ``convgrad.run`` does, and InvalidAttributeError of what
-    is declared. Follows the document of the operator named.
+    The result is f64, in the layout of the output and the library of the first input. Raises as ``convgrad.run`` does,
+    and InvalidAttributeError of what is declared. Follows the document of the operator named.
 
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
     >>> call = {"strides": [2], "dilations": [1], "weights_shape": [2, 1, 1]}
@@ -65,9 +66,9 @@ def error_bound(
         bound, value = bound_of(reference, problem, how, operands), reference.value
         rounding = np.abs(round_to(value, problem.output_format) - value)
         total = np.where(bound == 0, rounding, output_bound(value, bound, problem.output_format))
-    result = np.empty(problem.output_shape)
+    result = arrays.aligned(problem.output_shape, F64.dtype)
     prepared.canonical_output(result)[...] = np.where(np.isfinite(total), total, np.inf)
-    return result
+    return libraries.like(inputs[0])(result)
 
 
 def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array]) -> F64Array:

@@ -12,6 +12,7 @@ from convgrad import arrays
 from convgrad.errors import ConvgradError
 from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare
+from convgrad.libraries import detached
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -41,7 +42,7 @@ def check(
 
     ``result`` is the array, whose type is the output's, or a function that is called as ``convgrad.run`` is, with the
     operator, its inputs and its attributes, and returns it: one that raises, or answers in another shape or type, is
-    wrong. ``old`` is what it was accumulated into.
+    wrong. ``old`` is what it was accumulated into. Tensors are taken whether or not they require gradients.
 
     Declared is the arithmetic it is judged by: ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32,
     f64; by default f32, f64 for f64); ``height``, the most roundings a term went through, those of adding bias and
@@ -56,6 +57,7 @@ def check(
     >>> print(check("ConvolutionBackwardWeights", np.full((2, 1, 1), 6, np.float32), src, diff_dst, **call))
     ok: 2 of 2 equal, largest error 0 of the bound
     """
+    inputs, result, old = tuple(map(detached, inputs)), detached(result), detached(old)
     prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None)
     problem = prepared.problem
     if callable(result):

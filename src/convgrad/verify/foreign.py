@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays
+from convgrad import arrays, libraries
 from convgrad.errors import ConvgradError, NotationError, UnsupportedError
 from convgrad.functional.call import Prepared
 from convgrad.spec.geometry import Conv
@@ -110,18 +110,23 @@ def answer(function: Function, operator: str, inputs: Inputs, attributes: Mappin
     It is given copies, which are held against the inputs after it: a function that writes to its operands is wrong,
     and spoils no operand of ours. What it prints goes to standard error.
     """
-    given = [copied(value) if isinstance(value, np.ndarray) else value for value in inputs]
+    ours = [value if isinstance(value, np.ndarray) else libraries.opened(value) for value in inputs]
+    given = [
+        value if array is None else libraries.like(value)(copied(array))
+        for value, array in zip(inputs, ours, strict=True)
+    ]
     try:
         with redirect_stdout(sys.stderr):
             value = function(operator, *given, **attributes)
     except (Exception, SystemExit) as error:  # whatever foreign code raises is its answer
         return Verdict(outcome=WRONG, reason=f"it raised {_said(error)}", found=(Defect(RAISED),))
-    for number, (before, after) in enumerate(zip(inputs, given, strict=True)):
-        if isinstance(before, np.ndarray) and isinstance(after, np.ndarray) and not same_bits(before, after):
+    for number, (before, value_after) in enumerate(zip(ours, given, strict=True)):
+        after = value_after if isinstance(value_after, np.ndarray) else libraries.opened(value_after)
+        if before is not None and after is not None and not same_bits(before, after):
             said = f"it wrote to its operand {find(operator).operands[number].name}, of shape {before.shape}"
             return Verdict(outcome=WRONG, reason=said, found=(Defect(WROTE),))
     try:
-        return arrays.take(value, operator, "result")[0]
+        return arrays.take(libraries.detached(value), operator, "result")[0]
     except ConvgradError as error:
         return Verdict(outcome=WRONG, reason=str(error), found=(Defect(WRONG_KIND),))
 

@@ -1,0 +1,69 @@
+"""Arrays of any library that speaks DLPack, as NumPy's: their memory, bf16 included, read-only where they say so."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import BF16
+
+Array = NDArray[Any]
+
+CPU = 1
+_UINT, _BFLOAT = 1, 4
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+# Where a capsule's tensor begins, by the capsule's name. A versioned one has before it: uint32 major, minor; void*
+# manager_ctx; void* deleter; uint64 flags.
+_BEGINS = {b"dltensor_versioned": 16 + 2 * _WORD, b"dltensor": 0}
+_CODE = _WORD + 12  # a tensor begins: void* data; int32 device_type, device_id; int32 ndim; uint8 code
+_PENDING = (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj"))
+
+
+def device_of(value: Any) -> tuple[int, int]:
+    """Return the kind of a value's device, as DLPack numbers them, and its number."""
+    kind, number = map(int, value.__dlpack_device__())
+    return kind, number
+
+
+def array_of(value: Any) -> Array:
+    """Return the memory of a value that lies in the CPU's; what it cannot hand over it answers with any exception."""
+    value = resolved(value)
+    if "bfloat16" in str(getattr(value, "dtype", "")):
+        return np.from_dlpack(_AsUint16(value)).view(BF16.dtype)
+    array: Array = np.from_dlpack(value)
+    return array
+
+
+def resolved(value: Any) -> Any:
+    """Return a tensor with its signs and conjugates taken: they may be pending, and memory alone does not tell."""
+    for pending, resolve in _PENDING:
+        if getattr(value, pending, bool)():
+            value = getattr(value, resolve)()
+    return value
+
+
+class _AsUint16:
+    """Hands on a bf16 tensor's DLPack capsule with its type code changed to uint16, which NumPy can import."""
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Return the capsule, of the version asked for: one that knows no versions refuses the question itself."""
+        capsule = self._tensor.__dlpack__(**options)
+        api = ctypes.pythonapi
+        name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
+        pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+            ("PyCapsule_GetPointer", api)
+        )
+        name = name_of(capsule)
+        code = ctypes.c_uint8.from_address(pointer_of(capsule, name) + _BEGINS[name] + _CODE)
+        if code.value == _BFLOAT:
+            code.value = _UINT
+        return capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()

@@ -1,0 +1,139 @@
+"""PyTorch's tensors: their memory, results as tensors, and which tensors are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import BF16
+from convgrad.libraries.library import Library, Refusal
+
+Array = NDArray[Any]
+
+
+def _array(torch: Any, tensor: Any) -> Array:
+    if tensor.is_neg():  # its memory holds the opposite
+        tensor = tensor.resolve_neg()
+    array: Array = tensor.view(torch.int16).numpy() if tensor.dtype is torch.bfloat16 else tensor.numpy()
+    return array.view(BF16.dtype) if tensor.dtype is torch.bfloat16 else array
+
+
+def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
+    return partial(_tensor, torch)
+
+
+def _tensor(torch: Any, array: Array) -> Any:
+    if array.dtype == BF16.dtype:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _written(torch: Any, tensor: Any) -> None:
+    """Let a backward that saved the tensor see that it is another now, as PyTorch's own operators do."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
+def _detached(torch: Any, tensor: Any) -> Any:
+    return tensor.detach()
+
+
+def _stands_for_others(torch: Any, tensor: Any) -> bool:
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def _is_traced(torch: Any, tensor: Any) -> bool:
+    if torch.compiler.is_compiling():  # first: what compiles cannot follow the other questions
+        return True
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
+def _has_tangent(torch: Any, tensor: Any) -> bool:
+    forward = torch.autograd.forward_ad
+    return forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None
+
+
+_RECORDED = "they would be lost; convgrad.torch has the operators with gradients, {name}.detach() leaves them out"
+_REFUSED = (
+    Refusal(
+        _is_traced,
+        "D8",
+        "{name} must not be traced: the result would be a constant of the trace; convgrad.torch has the operators "
+        "that can be compiled, torch.compiler.disable leaves a call as it is",
+    ),
+    Refusal(  # of functionalize, PyTorch would hand over memory that holds anything
+        lambda torch, tensor: torch._C._functorch.is_functorch_wrapped_tensor(tensor),
+        "D8",
+        "{name} must be a tensor of its own; got one that a transform of torch.func wraps; convgrad.torch has the "
+        "operators that can be transformed",
+    ),
+    Refusal(
+        lambda torch, tensor: tensor.requires_grad and torch.is_grad_enabled(),
+        "D8",
+        "{name} must not require gradients while they are recorded: " + _RECORDED,
+    ),
+    Refusal(_has_tangent, "D8", "{name} must have no tangents: " + _RECORDED),
+)
+_REFUSED_THERE = (
+    Refusal(
+        _stands_for_others,
+        "D8",
+        "{name} must have memory of its own; got a {got.__class__.__name__}, which stands for other tensors; "
+        "convgrad.torch has the operators that can be compiled",
+    ),
+    Refusal(
+        lambda torch, tensor: torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None,
+        "D8",
+        "{name} must not be given under FakeTensorMode, which computes nothing; convgrad.torch has the operators that "
+        "can be compiled",
+    ),
+    Refusal(
+        lambda torch, tensor: not tensor.is_cpu,
+        "D1",
+        "{name} must lie in CPU memory; got a tensor on {got.device}; copy it there first: {name}.cpu()",
+    ),
+    Refusal(
+        lambda torch, tensor: tensor.is_nested,
+        "D1",
+        "{name} must be one dense tensor; got a nested one; {name}.to_padded_tensor(0) would be",
+    ),
+    Refusal(
+        lambda torch, tensor: tensor.layout is not torch.strided,
+        "D1",
+        "{name} must be dense; got layout {got.layout}; {name}.to_dense() would be",
+    ),
+    Refusal(
+        lambda torch, tensor: tensor.is_quantized,
+        "D1",
+        "{name} must hold numbers; got quantized ones, {got.dtype}; {name}.dequantize() would be",
+    ),
+    Refusal(
+        lambda torch, tensor: tensor._is_zerotensor(),
+        "D1",
+        "{name} must lie in memory; got a {got.__class__.__name__} that has none; {name}.clone() would",
+    ),
+    Refusal(
+        lambda torch, tensor: tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() == 1),
+        "T1",
+        "{name} must be an array of f32, bf16, f16 or f64; got {got.dtype}",
+    ),
+)
+_NOT_WRITTEN = (
+    Refusal(
+        lambda torch, tensor: tensor.requires_grad,
+        "D8",
+        "{name} must not require gradients: none would be recorded of what is written to it; "
+        "{name}.detach() may be written to",
+    ),
+    Refusal(
+        lambda torch, tensor: tensor.is_neg() or tensor.is_conj(),
+        "D3",
+        "{name} must be writable; got a tensor whose signs are pending: its memory holds other values",
+    ),
+)
+
+TORCH = Library("torch", "Tensor", "torch.", _array, _like, _written, _detached, _REFUSED, _NOT_WRITTEN, _REFUSED_THERE)
