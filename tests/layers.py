@@ -41,6 +41,7 @@ ORDERS = {
         "extents",
         "problem",
         "derivatives",
+        "formulas",
         "work",
         "order",
         "bound",

@@ -23,6 +23,7 @@ from convgrad.functional.older_names import (
     convolution_backprop_filters,
     convolution_backprop_weights,
 )
+from convgrad.functional.pullback import Pullback, vjp
 from convgrad.functional.run import infer_shapes, run
 from convgrad.functional.transposed import (
     conv_transpose,
@@ -45,6 +46,7 @@ __all__ = [
     "InvalidOpError",
     "InvalidShapeError",
     "NotationError",
+    "Pullback",
     "UnsupportedError",
     "__version__",
     "bias_add",
@@ -64,6 +66,7 @@ __all__ = [
     "infer_shapes",
     "run",
     "threads",
+    "vjp",
 ]
 
 
