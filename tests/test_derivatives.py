@@ -15,7 +15,7 @@ from derivative_rows import Call, names_of
 from helpers import assert_same_bits, operands_of, random_case
 from table_rows import rows
 
-QUICK, LONG = range(4), range(100, 130)
+QUICK, LONG = range(3), range(100, 130)
 
 
 def assert_rows(op: Operator, seeds: range) -> None:

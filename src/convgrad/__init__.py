@@ -14,10 +14,12 @@ from convgrad.errors import (
     NotationError,
     UnsupportedError,
 )
+from convgrad.functional.backward import conv_transpose_backward, convolution_backward
 from convgrad.functional.bias import bias_add, bias_add_backward
 from convgrad.functional.compiled import Compiled, compile
 from convgrad.functional.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.functional.explain import explain
+from convgrad.functional.joint import Gradients
 from convgrad.functional.older_names import (
     convolution_backprop_data,
     convolution_backprop_filters,
@@ -40,6 +42,7 @@ __all__ = [
     "Compiled",
     "ConvgradError",
     "FileError",
+    "Gradients",
     "GraphError",
     "InvalidAttributeError",
     "InvalidDataTypeError",
@@ -53,12 +56,14 @@ __all__ = [
     "bias_add_backward",
     "compile",
     "conv_transpose",
+    "conv_transpose_backward",
     "conv_transpose_backward_data",
     "conv_transpose_backward_weights",
     "convolution",
     "convolution_backprop_data",
     "convolution_backprop_filters",
     "convolution_backprop_weights",
+    "convolution_backward",
     "convolution_backward_data",
     "convolution_backward_weights",
     "error_bound",
