@@ -32,19 +32,27 @@ class Gradients(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A gradient that is asked for, by its place: its problem, which operands it is computed from, and their orders."""
+    """A gradient that is asked for, by its place: its problem, and which of the operands it is computed from.
+
+    ``read`` are those of them that no gradient before it has read, each with the order that makes it canonical.
+    """
 
     place: int
     problem: Problem
     given: tuple[int, ...]
-    orders: tuple[tuple[int, ...], ...]
+    read: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 Names = Collection[str]
 OfEach = Mapping[str, Any] | Sequence[Any]
 
 NAMES = Gradients._fields
-NONE, NOTHING, NO_ARRAYS = (None, None, None), (), MappingProxyType[str, Array]({})
+KNOWN = frozenset(NAMES)
+OUTS = tuple(f"the out of {name}" for name in NAMES)
+NONE: tuple[Any, ...] = (None, None, None)
+NOTHING: tuple[str, ...] = ()
+NO_ARRAYS = MappingProxyType[str, Array]({})
+SHAPES = (tuple, list)
 OPERANDS = ("src", "diff_dst", "weights")
 MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # what a layer's derivative speaks of, among OPERANDS
 
@@ -78,19 +86,17 @@ def backward(
     outs = NONE if out is None else _of_each(function, "out", out)
     added = NOTHING if accumulate is False else _added(function, accumulate, outs)
     check_options(function, out, False, threads)
-    wanted = NAMES if needs == NAMES else _names(function, "needs", needs)
-    dtypes = _of_each(function, "dtype", dtype) if isinstance(dtype, Mapping) else (dtype, dtype, dtype)
+    wanted = NAMES if needs is NAMES else _names(function, "needs", needs)
+    dtypes = (
+        NONE if dtype is None else _of_each(function, "dtype", dtype) if isinstance(dtype, Mapping) else (dtype,) * 3
+    )
     taken, asked = _prepared(function, operands, attributes, (wanted, dtypes, added))
-    results: list[Array | None] = [None, None, None]
-    if out is not None:
-        _check_outs(asked, taken, outs, results)
-    views: list[Any] = [None, None, None]  # of what is read, each made once
-    hand = like(operands[isinstance(taken[0], tuple | list)])
-    for place, problem, given, orders in asked:
-        for number, order in zip(given, orders, strict=True):
-            if views[number] is None:
-                views[number] = arrays.native(taken[number], problem.operand_format).transpose(order)
-        result = results[place]
+    rooms = NONE if out is None else _rooms(asked, taken, outs)
+    hand, views, results = like(operands[type(taken[0]) in SHAPES]), list(NONE), list(NONE)
+    for place, problem, given, read in asked:
+        for number, order in read:
+            views[number] = arrays.native(taken[number], problem.operand_format).transpose(order)
+        result = rooms[place]
         if result is None:
             result = room(problem, None, NO_ARRAYS)
         engines.execute(problem, [views[number] for number in given], result.transpose(problem.output_order), threads)
@@ -98,14 +104,14 @@ def backward(
     return Gradients(*results)
 
 
-def _check_outs(
-    asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any], results: list[Array | None]
-) -> None:
-    """Put what is written to into ``results``, before any of it is: what one gradient writes another may read."""
-    others = {name: one for name, one in zip(OPERANDS, taken, strict=True) if isinstance(one, np.ndarray)}
+def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    """Return what is written to of the outs, before any of it is: what one gradient writes no other may read."""
+    others = {OPERANDS[number]: taken[number] for one in asked for number, _ in one.read}
+    rooms = list(NONE)
     for place, problem, *_ in asked:
         if outs[place] is not None:
-            results[place] = others[f"the out of {NAMES[place]}"] = room(problem, outs[place], others)
+            rooms[place] = others[OUTS[place]] = room(problem, outs[place], others)
+    return rooms
 
 
 # -- what is asked for -------------------------------------------------------------------------------------------------
@@ -113,17 +119,18 @@ def _check_outs(
 
 def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
     """Return names of gradients, in their order."""
-    unknown = [given] if isinstance(given, str) else [name for name in given if name not in NAMES]
-    if unknown:  # O3
-        refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {unknown[0]!r}")
-    return tuple(name for name in NAMES if name in given)
+    for name in [given] if isinstance(given, str) else given:
+        if name not in NAMES or name is given:  # O3
+            refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {name!r}")
+    return tuple([name for name in NAMES if name in given])
 
 
 def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
     """Return what is given for each gradient, in a mapping from names or a tuple like Gradients; None for nothing."""
     if isinstance(given, Mapping):
-        _names(function, what, given)
-        return tuple(given.get(name) for name in NAMES)
+        if not given.keys() <= KNOWN:
+            _names(function, what, given)
+        return given.get("src"), given.get("weights"), given.get("bias")
     if not isinstance(given, tuple | list) or len(given) != len(NAMES):  # O3
         sentence = f"a mapping from names of {', '.join(NAMES)}, or a tuple of {len(NAMES)}"
         refuse("O3", function, f"{what} must be {sentence}; got {type(given).__name__}")
@@ -203,7 +210,7 @@ def _asked(
     problem = pose(row, shapes, attributes, fmt, fmt, accumulate=False, lenient=True)[1]
     layouts: dict[Tensor, str] = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))
     layer = posed("src" if row.transposed else "dst", row.transposed, problem.geometry, layouts, fmt, fmt, bias=True)
-    asked = []
+    asked, known = [], set[int]()
     for name in wanted:
         place = NAMES.index(name)
         found, to = derivative(layer, place), arrays.output_format(dtypes[place], fmt, function)
@@ -215,5 +222,7 @@ def _asked(
                 refuse("T1", function, f"{sentence}; got the shape {taken[number]}")
         assert found.problem is not None, "no layer hands its cotangent on"
         solved = only(replace(found.problem, output_format=to, accumulate=name in added))
-        asked.append(Asked(place, solved, given, solved.operand_orders))
+        read = [pair for pair in zip(given, solved.operand_orders, strict=True) if pair[0] not in known]
+        known.update(given)
+        asked.append(Asked(place, solved, given, tuple(read)))
     return tuple(asked)
