@@ -36,9 +36,11 @@ class Tensor:
         return Tensor(self.data + other.data, (self, other), lambda v: (v, v))
 
     def sum(self) -> Tensor:
+        """Return the sum of all elements."""
         return Tensor(self.data.sum(), (self,), lambda v: (v.spread(self.data.shape),))
 
     def spread(self, shape: tuple[int, ...]) -> Tensor:
+        """Return one element everywhere."""
         return Tensor(np.broadcast_to(self.data, shape), (self,), lambda v: (v.sum(),))
 
 

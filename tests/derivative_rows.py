@@ -40,7 +40,7 @@ def names_of(op: Operator) -> list[str]:
 
 def rest_of() -> Any:
     """Return the function of the page."""
-    (text,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(r"^```python\n(def rest_of.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     found: dict[str, Any] = {}
     exec(text, found)
     return found["rest_of"]

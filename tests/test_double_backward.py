@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import convgrad
 from convgrad.spec.operators import OPERATORS, Operator
 from derivative_rows import CELLS, CURRENT, LAYER, PAGE, ROWS, Call, calls, names_of, row_of
+from helpers import assert_same_bits
 
 QUICK, LONG = range(6), range(100, 140)
 DIRECTIONS = 5  # single elements of an input, beside one direction of all of them
@@ -32,6 +34,20 @@ def test_the_layer_is_what_the_page_says() -> None:
     words = re.search(r"`layer` stands for (.*?), all", PAGE, re.DOTALL)
     assert words is not None
     assert tuple(re.findall(r"`(\w+)`", words[1])) == LAYER
+
+
+def test_the_example_runs() -> None:
+    """And is what the rows say."""
+    (text,) = re.findall(r"^```python\n(import.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(text, found)
+    layer = {"strides": 2, "auto_pad": "same_upper"}
+    src, weights, v = found["src"], found["weights"], found["v"]
+    diff_src = convgrad.convolution_backward_data(v, weights, src.shape, **layer)
+    assert_same_bits(found["diff_src"], diff_src, "diff_src")
+    by_weights = convgrad.convolution_backward_weights(diff_src, v, weights.shape, **layer)
+    assert_same_bits(found["by_weights"], by_weights, "by weights")
+    assert_same_bits(found["by_v"], convgrad.convolution(diff_src, weights, **layer), "by v")
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
