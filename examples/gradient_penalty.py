@@ -1,10 +1,10 @@
-"""Hold the gradients of a small critic to length 1: a penalty on a gradient, by rows of docs/double_backward.md.
+"""Hold the gradients of a small critic to length 1: a penalty on a gradient, differentiated by convgrad.vjp.
 
 python examples/gradient_penalty.py --steps 60
 
 The critic is score(src) = <head, ReLU(convolution(src, weights))>. The penalty is the mean over images of
-(|gradient| - 1)^2, where gradient = d score / d src is a ConvolutionBackwardData of weights and of what ReLU lets
-through, so its derivatives are that operator's two rows. Before the first step they are held against differences.
+(|gradient| - 1)^2, where gradient = d score / d src is the pullback of what ReLU lets through, so the penalty's
+derivatives are those of a pullback. Before the first step they are held against differences.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import convolution, convolution_backward_data, convolution_backward_weights
+from convgrad import convolution, vjp
 
 Array = NDArray[np.float64]
 LAYER: dict[str, Any] = {"strides": 2, "auto_pad": "same_upper"}
@@ -27,13 +27,12 @@ RATE, SHIFT, NEAR = 0.02, 1e-6, 1e-6
 
 def penalty(src: Array, weights: Array, head: Array) -> tuple[float, Array, Array]:
     """Return the penalty and its derivatives by weights and head."""
-    passed = convolution(src, weights, **LAYER) > 0
-    diff_dst = head * passed
-    gradient = convolution_backward_data(diff_dst, weights, src.shape, **LAYER)
+    dst, pullback = vjp("Convolution", src, weights, **LAYER)
+    passed = dst > 0
+    (gradient, _), again = pullback.vjp(head * passed, needs=("src",))
     lengths = np.sqrt(np.square(gradient).sum(axis=(1, 2, 3), keepdims=True))
     v = 2 / len(src) * (1 - 1 / lengths) * gradient  # the penalty's derivative by the gradient
-    by_weights = convolution_backward_weights(v, diff_dst, weights.shape, **LAYER)
-    by_diff_dst = convolution(v, weights, **LAYER)
+    _, by_weights, by_diff_dst = again((v, None))
     return float(np.mean((lengths - 1) ** 2)), by_weights, (by_diff_dst * passed).sum(axis=0)
 
 

@@ -35,7 +35,8 @@ def hash_of(words: str, isa: Isa) -> str:
         if choice.engine != "generated":
             raise ValueError(f"the generated engine must be the choice; got {choice}, of {words}")
         operands, out = operands_and_out(one, words)
-        executable(one, operands, out, isas.machine(isa), count(None)).execute(operands, out)
+        lies = [array.strides for array in (*operands, out)]
+        executable(one, lies, isas.machine(isa), count(None)).execute(operands, out)
         found.update(np.ascontiguousarray(out).tobytes())
     return found.hexdigest()
 

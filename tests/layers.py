@@ -47,6 +47,7 @@ ORDERS = {
         "extents",
         "problem",
         "derivatives",
+        "formulas",
         "work",
         "order",
         "bound",

@@ -64,6 +64,7 @@ T_SRC, T_W, T_DST = (1, 3, 1), (3, 1, 1), (1, 7, 1)  # src, weights, dst of a le
 
 convolution = (convgrad.convolution, CONV)
 compiled = (lambda x, w, *given: convgrad.compile(CONV, x, w, strides=[1], dilations=[1])(*given), CONV)
+asked = (lambda x, w, v, needs: convgrad.vjp(CONV, x, w)[1](v, needs), CONV)
 backward_data = (convgrad.convolution_backward_data, DATA)
 backward_weights = (convgrad.convolution_backward_weights, WEIGHTS)
 backprop_data = (convgrad.convolution_backprop_data, OLD_DATA)
@@ -127,6 +128,8 @@ ROWS = [
     Row("O2", T_DATA, [T_DST, T_W, [1, 3, 1]], {}, ("diff_dst, weights;", "got 3")),
     Row("O2", "BiasAddBackward", [Y, (1,)], {}, ("diff_dst;", "got 2")),
     Row("O2", OLD_FILTERS, [X, [3, 1, 1]], {}, ("input, filters_shape, output_delta", "got 2")),
+    # O3
+    Row("O3", asked, [X, W, Y, ["bias"]], {}, ("needs must hold names or numbers of src, weights; got 'bias'",)),
     # A1
     Row("A1", CONV, [X, W], {"stride": [1]}, ("got stride", "did you mean strides?")),
     Row("A1", CONV, [X, W], {"output_padding": [0]}, ("got output_padding",)),

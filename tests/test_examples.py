@@ -114,6 +114,13 @@ def test_default_run_reaches_97_percent():
     assert accuracy(train()) >= 0.97
 
 
+def test_gradients_to_the_third_order_are_those_that_differences_confirm():
+    command = [sys.executable, "-W", "error::RuntimeWarning", str(EXAMPLES / "autodiff.py")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.findall(r"^derivative (\d)", run.stdout, re.MULTILINE) == ["1", "2", "3"]
+
+
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_gradient_penalty_falls_by_derivatives_that_differences_confirm(seed):
     command = [

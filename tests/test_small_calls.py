@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import convgrad
-from convgrad import ConvgradError
+from convgrad import ConvgradError, engines
 from convgrad.engines.addresses import _told, address_of
 from convgrad.engines.settings import count
 from convgrad.functional import call
@@ -224,6 +225,22 @@ def test_one_compiled_call_on_many_threads() -> None:
     for one in callers:
         one.join()
     assert wrong == [False] * 1200
+
+
+@pytest.mark.parametrize("operator", ["Convolution", "ConvolutionBackwardData", "ConvolutionBackwardWeights"])
+def test_what_is_compiled_for_threads_goes_alone_where_it_gets_no_help(
+    operator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the plan for one thread, which must know how the arrays lie: channels last, they are not canonical."""
+    rng = np.random.default_rng(0)
+    data, weights = (rng.integers(-2, 3, shape).astype(F32) for shape in ((4, 24, 20, 16), (3, 3, 16, 16)))
+    operands = (data, data.copy() if operator.endswith("Weights") else weights)
+    attributes = TWO | ({"weights_shape": weights.shape} if operator.endswith("Weights") else {})
+    compiled = convgrad.compile(operator, *operands, threads=2, **attributes)
+    assert isinstance(compiled.kernel, partial), "the plan must be for several threads"
+    monkeypatch.setattr(engines, "helped", lambda *_: False)
+    out = np.full(compiled.problem.output_shape, np.nan, F32)
+    assert same(compiled(*operands, out=out), convgrad.run(operator, *operands, threads=1, **attributes))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

@@ -14,15 +14,18 @@ from convgrad.errors import (
     NotationError,
     UnsupportedError,
 )
+from convgrad.functional.backward import conv_transpose_backward, convolution_backward
 from convgrad.functional.bias import bias_add, bias_add_backward
 from convgrad.functional.compiled import Compiled, compile
 from convgrad.functional.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.functional.explain import explain
+from convgrad.functional.joint import Gradients
 from convgrad.functional.older_names import (
     convolution_backprop_data,
     convolution_backprop_filters,
     convolution_backprop_weights,
 )
+from convgrad.functional.pullback import Pullback, vjp
 from convgrad.functional.run import infer_shapes, run
 from convgrad.functional.transposed import (
     conv_transpose,
@@ -39,24 +42,28 @@ __all__ = [
     "Compiled",
     "ConvgradError",
     "FileError",
+    "Gradients",
     "GraphError",
     "InvalidAttributeError",
     "InvalidDataTypeError",
     "InvalidOpError",
     "InvalidShapeError",
     "NotationError",
+    "Pullback",
     "UnsupportedError",
     "__version__",
     "bias_add",
     "bias_add_backward",
     "compile",
     "conv_transpose",
+    "conv_transpose_backward",
     "conv_transpose_backward_data",
     "conv_transpose_backward_weights",
     "convolution",
     "convolution_backprop_data",
     "convolution_backprop_filters",
     "convolution_backprop_weights",
+    "convolution_backward",
     "convolution_backward_data",
     "convolution_backward_weights",
     "error_bound",
@@ -64,6 +71,7 @@ __all__ = [
     "infer_shapes",
     "run",
     "threads",
+    "vjp",
 ]
 
 

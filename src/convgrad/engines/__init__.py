@@ -21,7 +21,7 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm.execute import Executable
+    from convgrad.engines.llvm.execute import Executable, Lies
 
 Array = NDArray[Any]
 
@@ -90,16 +90,20 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: in
 def ready(
     choice: Choice, problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None
 ) -> Callable[[Sequence[Array], Array], None]:
-    """Return what computes a problem by the engine chosen for it, of operands that lie like these into such an out."""
+    """Return what computes a problem by the engine chosen for it, of operands that lie like these into such an out.
+
+    Of the generated engine it reads nothing of arrays but where they begin.
+    """
     if choice.isa is None:
         return partial(by_numpy.execute, problem)
-    call = _executable(choice.isa, problem, operands, out, count(threads))
-    return call.execute if call.plan.threads == 1 else partial(_with_help, choice.isa, problem, call)
+    lies = [*[array.strides for array in operands], out.strides]
+    call = _executable(choice.isa, problem, lies, count(threads))
+    return call.execute if call.plan.threads == 1 else partial(_with_help, choice.isa, problem, lies, call)
 
 
-def _with_help(isa: Isa, problem: Problem, call: Executable, operands: Sequence[Array], out: Array) -> None:
+def _with_help(isa: Isa, problem: Problem, lies: Lies, call: Executable, operands: Sequence[Array], out: Array) -> None:
     if not helped(call.plan.threads, call.plan.time_ms):
-        call = _executable(isa, problem, operands, out, 1)  # the same bits, and nothing is shared
+        call = _executable(isa, problem, lies, 1)  # the same bits, and nothing is shared
     call.execute(operands, out)
 
 
@@ -108,12 +112,13 @@ def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, thread
     choice = choose(problem)
     if choice.isa is None:
         return by_numpy.memory_bytes(problem)
-    return _executable(choice.isa, problem, operands, out, count(threads)).memory_bytes
+    lies = [*[array.strides for array in operands], out.strides]
+    return _executable(choice.isa, problem, lies, count(threads)).memory_bytes
 
 
-def _executable(isa: Isa, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> Executable:
+def _executable(isa: Isa, problem: Problem, lies: Lies, threads: int) -> Executable:
     isas, executable = _generated()
-    return executable(problem, operands, out, isas.machine(isa), threads)
+    return executable(problem, lies, isas.machine(isa), threads)
 
 
 def height(problem: Problem) -> int:

@@ -69,11 +69,12 @@ def prepare(
 ) -> Prepared:
     """Check a call and return its problem with canonical operands.
 
-    The functions are ``lenient``: one int stands for all axes, while output shapes are full. ``run`` is strict about
-    lists, but ConvolutionBackpropData-1 takes an output_shape of spatial extents alone there.
+    The functions are ``lenient``: one int stands for all axes, strides and dilations are 1 where nothing is said of
+    them, and output shapes are full. ``run`` is strict about lists, but ConvolutionBackpropData-1 takes an output_shape
+    of spatial extents alone there.
     """
     given: list[Array] = []
-    key = _key(operands, attributes, given)
+    key = key_of(operands, attributes, given)
     if key is not None:
         try:
             op, checked, problem = _remembered(operator, *key, dtype, accumulate, lenient)
@@ -107,14 +108,16 @@ def _checked(
         shapes.append(taken[port.name].shape)
     common = arrays.check_common(named, op.name)
     to = arrays.output_format(dtype, common, op.name)
-    return op, *_pose(op, tuple(shapes), attributes, common, to, accumulate, lenient), taken
+    return op, *pose(op, tuple(shapes), attributes, common, to, accumulate, lenient), taken
 
 
 _SEQUENCES = (tuple, list)
 Plain = tuple[Any, ...]  # hashable, and equal only where the checks conclude the same
 
 
-def _key(operands: tuple[object, ...], attributes: Mapping[str, Any], given: list[Array]) -> tuple[Plain, Plain] | None:
+def key_of(
+    operands: tuple[object, ...], attributes: Mapping[str, Any], given: list[Array]
+) -> tuple[Plain, Plain] | None:
     """Return what the checks see of a call on arrays whose attributes are ints, strings, None and sequences.
 
     The arrays are added to ``given``, those of other libraries as NumPy's. None for any other call: of a shape that is
@@ -160,16 +163,20 @@ def _remembered(
     operator: str, described: Plain, plain: Plain, dtype: object, accumulate: bool, lenient: bool
 ) -> tuple[Operator, Attributes, Problem]:
     """Return what the checks conclude of arrays of these types and shapes, as of any that lie elsewhere."""
+    return _checked(operator, *told(described, plain), dtype, accumulate, lenient)[:3]
+
+
+def told(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return operands and attributes of which ``key_of`` tells this: arrays that take no memory."""
     operands = tuple(
         np.broadcast_to(np.empty((), one[0]), one[1]) if one and isinstance(one[0], np.dtype) else one
         for one in described
     )
     names, values = plain[: len(plain) // 2], plain[len(plain) // 2 :]
-    attributes = dict(zip(names, values, strict=True))
-    return _checked(operator, operands, attributes, dtype, accumulate, lenient)[:3]
+    return operands, dict(zip(names, values, strict=True))
 
 
-def _pose(
+def pose(
     op: Operator,
     shapes: tuple[Shape, ...],
     attributes: Mapping[str, Any],
@@ -267,7 +274,7 @@ def problem_of_row(
         if not port.is_shape:
             check_extents(op, port.name, shape)
     to = arrays.output_format(dtype, operand_format, op.name)
-    return _pose(op, tuple(extents), attributes, operand_format, to, accumulate=False, lenient=False)
+    return pose(op, tuple(extents), attributes, operand_format, to, accumulate=False, lenient=False)
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
@@ -281,15 +288,16 @@ def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
 
 
 def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str, Any]:
-    """Let one int stand for all axes, and None for the default of 1 where an attribute is required."""
+    """Let one int stand for all axes, and 1 where an attribute is required but None or absent."""
     per_axis = {a.name: a for a in op.attributes if a.per_axis}
+    required: dict[str, Any] = {name: None for name, a in per_axis.items() if a.required}
 
     def spread(name: str, value: object) -> object:
-        if value is None and name in per_axis and per_axis[name].required:
+        if value is None and name in required:
             value = 1
         return (value,) * axes if name in per_axis and as_integer(value) is not None else value
 
-    return {name: spread(name, value) for name, value in attributes.items()}
+    return {name: spread(name, value) for name, value in (required | dict(attributes)).items()}
 
 
 def check_options(operator: str, out: object, accumulate: object, threads: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from convgrad.formats import F64, Format
@@ -16,6 +16,8 @@ from convgrad.spec.layouts import DATA, axis_order, from_canonical, to_canonical
 from convgrad.spec.operators import OPERATORS, Operator, SolvesFor, Tensor
 from convgrad.spec.rules import refuse
 from convgrad.spec.shapes import Call, Shape, gather, layouts_of
+
+REMEMBERED = 1024
 
 
 @dataclass(frozen=True)
@@ -80,23 +82,36 @@ def problem_of(
 
     ``shapes`` has one entry per operand given, in the operator's layouts; a shape operand's entry is its values.
     """
-    if output_format is F64 and operand_format is not F64:  # T4
-        refuse("T4", op.name, f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32; got f64")
+    check_output_format(op.name, operand_format, output_format)
     geometry, note = _geometry(op, shapes, attributes)
     operands = tuple(port.tensor for port, _ in zip(op.operands, shapes, strict=False) if not port.is_shape)
     layouts = layouts_of(attributes)
-    return Problem(
-        op.name,
-        op.solves_for,
-        geometry,
-        operands,
-        op.output.tensor,
-        tuple(layouts[tensor] for tensor in (*operands, op.output.tensor)),
-        operand_format,
-        output_format,
-        accumulate,
-        note,
+    return only(
+        Problem(
+            op.name,
+            op.solves_for,
+            geometry,
+            operands,
+            op.output.tensor,
+            tuple(layouts[tensor] for tensor in (*operands, op.output.tensor)),
+            operand_format,
+            output_format,
+            accumulate,
+            note,
+        )
     )
+
+
+@lru_cache(maxsize=REMEMBERED)
+def only(problem: Problem) -> Problem:
+    """Return the one problem that stands for all that equal it: to compare two takes as long as a small kernel."""
+    return problem
+
+
+def check_output_format(operator: str, operand_format: Format, output_format: Format) -> None:
+    """Check rule T4: f64 is made of f64 only."""
+    if output_format is F64 and operand_format is not F64:  # T4
+        refuse("T4", operator, f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32; got f64")
 
 
 def posed(
@@ -116,7 +131,7 @@ def posed(
     ports = [port for port in op.operands if not port.is_shape and (bias or port.required)]
     tensors = (*(port.tensor for port in ports), op.output.tensor)
     lie = tuple("NCX" if tensor == "bias" else layouts[tensor] for tensor in tensors)
-    return Problem(op.name, solves_for, geometry, tensors[:-1], tensors[-1], lie, operand_format, output_format)
+    return only(Problem(op.name, solves_for, geometry, tensors[:-1], tensors[-1], lie, operand_format, output_format))
 
 
 def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:

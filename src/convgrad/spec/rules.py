@@ -28,6 +28,7 @@ _ROWS = (
     # O: the operator and its operands
     ("O1", InvalidOpError, "the operator is one of the operator table"),
     ("O2", InvalidOpError, "the number of operands is one the operator takes"),
+    ("O3", InvalidAttributeError, "what is asked for or given by name belongs to an input, or to its gradient"),
     # A: attributes
     ("A1", InvalidAttributeError, "every attribute is one of the operator's"),
     ("A2", InvalidAttributeError, "an attribute has the type of the table: int, list of int, string; bool is no int"),
@@ -44,7 +45,7 @@ _ROWS = (
     ("T3", InvalidDataTypeError, "a shape operand holds integers"),
     ("T4", InvalidDataTypeError, "dtype is f32, bf16, f16 or f64; f64 only from f64 operands"),
     ("T5", InvalidDataTypeError, "out is a PyTorch tensor or a NumPy array of the output's type in native byte order"),
-    ("T6", InvalidDataTypeError, "operands of a compiled call have the type it was compiled for"),
+    ("T6", InvalidDataTypeError, "operands of a compiled call have the type it was made for, a cotangent its result's"),
     # G: geometry
     ("G1", InvalidShapeError, "all tensors have one rank, the spatial axes + 2, with at least one spatial axis"),
     ("G2", InvalidShapeError, "batches agree"),
@@ -64,7 +65,7 @@ _ROWS = (
     ("D4", InvalidShapeError, "out overlaps neither an operand nor itself"),
     ("D5", InvalidAttributeError, "accumulate is a bool, and true only with out"),
     ("D6", InvalidAttributeError, "threads is a positive integer"),
-    ("D7", InvalidShapeError, "operands of a compiled call have the shapes it was compiled for"),
+    ("D7", InvalidShapeError, "operands of a compiled call have the shapes it was made for, a cotangent its result's"),
     ("D8", UnsupportedError, "an operand is an array: no gradients are recorded of it, and it stands for no other"),
 )  # fmt: skip
 

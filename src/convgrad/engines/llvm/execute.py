@@ -27,6 +27,7 @@ from convgrad.spec.problem import Problem
 CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
+Lies = Sequence[tuple[int, ...]]  # the strides of operands, and last of the output
 _CALL = Struct(f"{len(CALL)}q")
 _FLAG_BYTES = 8 * len(FLAGS)
 
@@ -87,9 +88,9 @@ class Executable:
             scratch.shared.give_back(kept)
 
 
-def executable(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> Executable:
-    """Return the prepared call of a problem for arrays of these strides; made once."""
-    key = (problem, machine, threads, out.strides, *[array.strides for array in operands])
+def executable(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Executable:
+    """Return the prepared call of a problem for canonical arrays that lie so; made once."""
+    key = (problem, machine, threads, *lies)
     known = _kept.get(key)
     if known is not None and len(_kept) < CAPACITY // 2:  # nobody leaves soon, whoever is the latest
         return known
@@ -98,7 +99,7 @@ def executable(problem: Problem, operands: Sequence[Array], out: Array, machine:
         if known is not None:
             _kept[key] = known  # the latest at the end
             return known
-    seen = view_of(problem, [array.strides for array in operands], out.strides)
+    seen = view_of(problem, lies[:-1], lies[-1])
     made = _tabled(plan(problem, seen, machine, threads), problem, seen)
     with _lock:
         _kept[key] = made

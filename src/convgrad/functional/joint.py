@@ -1,0 +1,230 @@
+"""The gradients of one layer together: its operands taken and its checks made once, for what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays, engines
+from convgrad.errors import ConvgradError
+from convgrad.functional.call import REMEMBERED, Plain, check_options, key_of, pose, room, told
+from convgrad.libraries import like
+from convgrad.spec.derivatives import COTANGENT, derivative
+from convgrad.spec.operators import Operator, Port, Tensor, find
+from convgrad.spec.problem import Problem, check_output_format, only, posed
+from convgrad.spec.rules import refuse
+
+Array = NDArray[Any]
+
+
+class Gradients(NamedTuple):
+    """The gradients of a layer by each of its tensors; None for what was not asked for."""
+
+    src: Any = None
+    weights: Any = None
+    bias: Any = None
+
+
+class Asked(NamedTuple):
+    """A gradient that is asked for, by its place: its problem, and which of the operands it is computed from.
+
+    ``read`` are those of them that no gradient before it has read, each with the order that makes it canonical.
+    """
+
+    place: int
+    problem: Problem
+    given: tuple[int, ...]
+    read: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+Names = Collection[str]
+OfEach = Mapping[str, Any] | Sequence[Any]
+
+NAMES = Gradients._fields
+KNOWN = frozenset(NAMES)
+OUTS = tuple(f"the out of {name}" for name in NAMES)
+NONE: tuple[Any, ...] = (None, None, None)
+NOTHING: tuple[str, ...] = ()
+NO_ARRAYS = MappingProxyType[str, Array]({})
+SHAPES = (tuple, list)
+OPERANDS = ("src", "diff_dst", "weights")
+MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # what a layer's derivative speaks of, among OPERANDS
+
+
+def _row(name: str, of: str) -> Operator:
+    """Return the row of a function that sees all tensors of a layer, as the weight gradient: of weights the shape."""
+    op = find(of)
+    ports = (*op.operands[:2], Port("weights", "weights", is_shape=True))
+    attributes = tuple(a for a in op.attributes if a.means != "weights_shape")
+    return replace(op, name=name, operands=ports, attributes=attributes)
+
+
+ROWS = {
+    "convolution_backward": _row("convolution_backward", "ConvolutionBackwardWeights"),
+    "conv_transpose_backward": _row("conv_transpose_backward", "ConvTransposeBackwardWeights"),
+}
+
+
+def backward(
+    function: str,
+    operands: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    *,
+    needs: Names,
+    dtype: Any,
+    out: OfEach | None,
+    accumulate: bool | Names,
+    threads: int | None,
+) -> Gradients:
+    """Return the gradients of a layer that are asked for, from its src, diff_dst and weights."""
+    outs = NONE if out is None else _of_each(function, "out", out)
+    added = NOTHING if accumulate is False else _added(function, accumulate, outs)
+    check_options(function, out, False, threads)
+    wanted = NAMES if needs is NAMES else _names(function, "needs", needs)
+    dtypes = (
+        NONE if dtype is None else _of_each(function, "dtype", dtype) if isinstance(dtype, Mapping) else (dtype,) * 3
+    )
+    taken, asked = _prepared(function, operands, attributes, (wanted, dtypes, added))
+    rooms = NONE if out is None else _rooms(asked, taken, outs)
+    hand, views, results = like(operands[isinstance(taken[0], SHAPES)]), list(NONE), list(NONE)
+    for place, problem, given, read in asked:
+        for number, order in read:
+            views[number] = arrays.native(taken[number], problem.operand_format).transpose(order)
+        result = rooms[place]
+        if result is None:
+            result = room(problem, None, NO_ARRAYS)
+        engines.execute(problem, [views[number] for number in given], result.transpose(problem.output_order), threads)
+        results[place] = hand(result) if outs[place] is None else outs[place]
+    return Gradients(*results)
+
+
+def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) -> list[Any]:
+    """Return what is written to of the outs, before any of it is: what one gradient writes no other may read."""
+    others = {OPERANDS[number]: taken[number] for one in asked for number, _ in one.read}
+    rooms = list(NONE)
+    for place, problem, *_ in asked:
+        if outs[place] is not None:
+            rooms[place] = others[OUTS[place]] = room(problem, outs[place], others)
+    return rooms
+
+
+# -- what is asked for -------------------------------------------------------------------------------------------------
+
+
+def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
+    """Return names of gradients, in their order."""
+    for name in [given] if isinstance(given, str) else given:
+        if name not in NAMES or name is given:  # O3
+            refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {name!r}")
+    return tuple([name for name in NAMES if name in given])
+
+
+def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
+    """Return what is given for each gradient, in a mapping from names or a tuple like Gradients; None for nothing."""
+    if isinstance(given, Mapping):
+        if not given.keys() <= KNOWN:
+            _names(function, what, given)
+        return given.get("src"), given.get("weights"), given.get("bias")
+    if not isinstance(given, tuple | list) or len(given) != len(NAMES):  # O3
+        sentence = f"a mapping from names of {', '.join(NAMES)}, or a tuple of {len(NAMES)}"
+        refuse("O3", function, f"{what} must be {sentence}; got {type(given).__name__}")
+    return tuple(given)
+
+
+def _added(function: str, accumulate: bool | Names, outs: Sequence[Any]) -> tuple[str, ...]:
+    """Return the gradients that are added into their out: all that have one, or those that are named."""
+    there = tuple(name for name, out in zip(NAMES, outs, strict=True) if out is not None)
+    if not isinstance(accumulate, Collection) or isinstance(accumulate, str):
+        check_options(function, there or None, accumulate, None)
+        return there if accumulate else ()
+    named = _names(function, "accumulate", accumulate)
+    for name in named:
+        if name not in there:  # D5
+            refuse("D5", function, f"accumulate must come with out, the array to add into; got none for {name}")
+    return named
+
+
+# -- their problems ----------------------------------------------------------------------------------------------------
+
+
+def _prepared(
+    function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
+) -> tuple[Sequence[Any], tuple[Asked, ...]]:
+    """Return the operands, each an array or a shape, and what is asked for."""
+    known, arrays_given = _known(function, operands, attributes, wanted)
+    if known is not None:
+        found = iter(arrays_given)
+        return [value if isinstance(value, SHAPES) else next(found) for value in operands], known
+    taken = tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
+    known, _ = _known(function, taken, attributes, wanted)
+    return taken, _asked(function, taken, attributes, *wanted) if known is None else known
+
+
+def _known(
+    function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
+) -> tuple[tuple[Asked, ...] | None, list[Array]]:
+    """Return what is remembered of calls of a kind, and the arrays; None where it cannot be, or is to be refused."""
+    given: list[Array] = []
+    key = key_of(operands, attributes, given)
+    try:
+        return None if key is None else _remembered(function, *key, wanted), given
+    except (ConvgradError, TypeError):
+        return None, given
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _remembered(function: str, described: Plain, plain: Plain, wanted: Plain) -> tuple[Asked, ...]:
+    operands, attributes = told(described, plain)
+    taken = tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
+    return _asked(function, taken, attributes, *wanted)
+
+
+def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:
+    """Return an operand through the door: an array, or a shape in its place."""
+    if name != "diff_dst" and arrays.is_shape(value):
+        return arrays.take_shape(value, function, name)
+    return arrays.take(value, function, name)[0]
+
+
+def _asked(
+    function: str,
+    taken: Sequence[Array | tuple[int, ...]],
+    attributes: Mapping[str, Any],
+    wanted: tuple[str, ...],
+    dtypes: tuple[Any, ...],
+    added: tuple[str, ...],
+) -> tuple[Asked, ...]:
+    """Return the gradients wanted: derivatives of the layer whose tensors these are."""
+    row = ROWS[function]
+    named = [
+        (n, arrays.take(one, function, n)[1])
+        for n, one in zip(OPERANDS, taken, strict=True)
+        if not isinstance(one, tuple)
+    ]
+    fmt = arrays.check_common(named, function)
+    shapes = tuple(one if isinstance(one, tuple) else one.shape for one in taken)
+    problem = pose(row, shapes, attributes, fmt, fmt, accumulate=False, lenient=True)[1]
+    layouts: dict[Tensor, str] = dict(zip((*problem.operands, problem.output), problem.layouts, strict=True))
+    layer = posed("src" if row.transposed else "dst", row.transposed, problem.geometry, layouts, fmt, fmt, bias=True)
+    asked, known = [], set[int]()
+    for name in wanted:
+        place = NAMES.index(name)
+        found, to = derivative(layer, place), arrays.output_format(dtypes[place], fmt, function)
+        check_output_format(function, fmt, to)
+        given = tuple(MEANT[operand] for operand in found.operands)
+        for number in given:
+            if not isinstance(taken[number], np.ndarray):  # T1
+                sentence = f"{OPERANDS[number]} must be an array, as the gradient of {name} is computed from it"
+                refuse("T1", function, f"{sentence}; got the shape {taken[number]}")
+        assert found.problem is not None, "no layer hands its cotangent on"
+        solved = only(replace(found.problem, output_format=to, accumulate=name in added))
+        read = [pair for pair in zip(given, solved.operand_orders, strict=True) if pair[0] not in known]
+        known.update(given)
+        asked.append(Asked(place, solved, given, tuple(read)))
+    return tuple(asked)

@@ -1,0 +1,186 @@
+"""Vector-Jacobian products: a result, and a function of its cotangent that gives the gradients, to any order."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from convgrad import arrays
+from convgrad.formats import Format
+from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
+from convgrad.functional.types import Array
+from convgrad.libraries import like
+from convgrad.spec.formulas import Formula, Term, gradients
+from convgrad.spec.problem import Problem, only
+from convgrad.spec.rules import refuse
+
+Found = tuple[Any, ...]  # one per input: an array of the caller's library, or None
+Needs = Collection[str | int]
+
+
+@dataclass(frozen=True, eq=False)
+class Pullback:
+    """The gradients of a result as a function of its cotangent v: callable any number of times, from any thread.
+
+    ``names`` are those of the operator's inputs and, from the second order on, "v". Arrays are not copied: they must
+    stay as they are while gradients are asked for.
+    """
+
+    operator: str
+    names: tuple[str, ...]
+    format: Format
+    variables: tuple[
+        Array | None, ...
+    ]  # inputs, and the cotangents of lower orders; None for shapes, and where it is 0
+    formula: Formula  # of the outputs that the cotangents belong to
+    shapes: tuple[tuple[int, ...] | None, ...]  # the outputs' own; None for one that there is not
+    single: bool  # whether there is one output, which is no tuple
+    threads: int | None
+    hand: Callable[[Array], Any]
+
+    def __call__(self, v: object, needs: Needs | None = None) -> Found:
+        """Return the gradients <v, result> has by each input, in its shape, layout and type, as a tuple.
+
+        None stands for an input that is a shape or None, for what ``needs``, names or numbers of inputs, leaves out,
+        and for what the result does not depend on. Of a pullback of gradients, v is a tuple of their cotangents, of
+        which each may be None, and the gradients are those by all inputs and v.
+
+        Raises:
+            InvalidShapeError: v has another shape than the result.
+            InvalidDataTypeError: v has another type than the result.
+            InvalidAttributeError: ``needs`` has what is no input's name or number.
+        """
+        return tuple(None if one is None else self.hand(one) for one in self._pulled(self._taken(v), needs)[0])
+
+    def vjp(self, v: object, needs: Needs | None = None) -> tuple[Found, Pullback]:
+        """Return the gradients, and the pullback of them: they are a result of the inputs and v, to be differentiated.
+
+        It takes the cotangents of these gradients as one tuple, and returns the gradients by all inputs and v.
+        """
+        cotangents = self._taken(v)
+        found, formula = self._pulled(cotangents, needs)
+        names = (*self.names, "v") if self.single else self.names
+        shapes = tuple(None if one is None else one.shape for one in found)
+        variables = (*self.variables, *cotangents)
+        again = Pullback(self.operator, names, self.format, variables, formula, shapes, False, self.threads, self.hand)
+        return tuple(None if one is None else self.hand(one) for one in found), again
+
+    def _taken(self, v: object) -> tuple[Array | None, ...]:
+        """Return the cotangents as arrays that fit their outputs."""
+        if self.single:
+            return (self._fitting("v", self.shapes[0], v),)
+        if not isinstance(v, Sequence) or len(v) != len(self.shapes):  # O2
+            got = f"{len(v)} of them" if isinstance(v, Sequence) else type(v).__name__
+            refuse(
+                "O2", self.operator, f"v must be a tuple of the cotangents of {len(self.shapes)} gradients; got {got}"
+            )
+        each = enumerate(zip(self.shapes, v, strict=True))
+        return tuple(None if one is None else self._fitting(f"v[{at}]", shape, one) for at, (shape, one) in each)
+
+    def _fitting(self, name: str, shape: tuple[int, ...] | None, value: object) -> Array:
+        array, fmt = arrays.take(value, self.operator, name)
+        if array.shape != shape:  # D7
+            must = "be None, as there is no such gradient" if shape is None else f"have its result's shape {shape}"
+            refuse("D7", self.operator, f"{name} must {must}; got {array.shape}")
+        if fmt is not self.format:  # T6
+            refuse("T6", self.operator, f"{name} must be of {self.format}, its result's type; got {fmt}")
+        return array
+
+    def _pulled(self, cotangents: Sequence[Array | None], needs: Needs | None) -> tuple[list[Array | None], Formula]:
+        """Return the gradients asked for, and their formula."""
+        wanted = self._numbers(needs)
+        every = gradients(self.formula, len(self.variables))
+        variables = (*self.variables, *cotangents)
+        formula = tuple(_without_zeros(terms, variables) if n in wanted else () for n, terms in enumerate(every))
+        return [_sum(terms, variables, self.threads) for terms in formula], formula
+
+    def _numbers(self, needs: Needs | None) -> Collection[int]:
+        every = range(len(self.variables))
+        if needs is None:
+            return every
+        named = dict(zip(self.names, every, strict=False)) | {number: number for number in every}
+        unknown = [one for one in needs if one not in named] if not isinstance(needs, str) else [needs]
+        if unknown:  # O3
+            sentence = f"needs must hold names or numbers of {', '.join(self.names)}; got {unknown[0]!r}"
+            refuse("O3", self.operator, sentence)
+        return {named[one] for one in needs}
+
+
+def _without_zeros(terms: tuple[Term, ...], variables: Sequence[Array | None]) -> tuple[Term, ...]:
+    """Return the terms all of whose variables there are."""
+    return tuple(t for t in terms if all(isinstance(v, str) or variables[v] is not None for v in t.variables))
+
+
+def _sum(terms: tuple[Term, ...], variables: Sequence[Array | None], threads: int | None) -> Array | None:
+    """Return the sum of terms as a new array, one rounding each; what needs no computing first, as others are added."""
+    result: Array | None = None
+    for term in sorted(terms, key=lambda term: term.problem is not None):
+        given = [variables[v] if isinstance(v, int) else None for v in term.variables]
+        if term.problem is None:
+            assert result is None, "only BiasAdd hands a cotangent on"
+            (handed,) = given
+            assert handed is not None
+            result = handed.astype(handed.dtype.newbyteorder("="), order="C")
+            continue
+        zeros = np.broadcast_to(np.zeros((), term.problem.operand_format.dtype), term.problem.output_shape)
+        operands = [zeros if array is None else array for array in given]
+        problem = term.problem if result is None else _adding(term.problem)
+        result = solve(problem, operands, result, threads)
+    return result
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _adding(problem: Problem) -> Problem:
+    """Return the problem that adds its result to what is there."""
+    return only(replace(problem, accumulate=True))
+
+
+def vjp(operator: str, *inputs: object, threads: int | None = None, **attributes: object) -> tuple[Any, Pullback]:
+    """Return an operator's result and its pullback: ``pullback(v)`` are the gradients of <v, result> by each input.
+
+    ``inputs`` and ``attributes`` are those of :func:`run`, by the operator's own names in any generation; one int
+    stands for all axes, and strides and dilations are 1 where nothing is said of them.
+    ``pullback(v, needs=("weights",))`` computes what is asked for alone; inputs that are shapes have no gradient, but
+    None in its place. ``pullback.vjp(v)`` returns the gradients and the pullback of these in turn: it takes a tuple of
+    their cotangents, and gives the gradients by all inputs and v, and so on to any order. Result and gradients are of
+    the inputs' type, and new arrays.
+
+    Raises as :func:`run` does.
+
+    Follows the document of the operator named.
+
+    >>> import numpy as np
+    >>> src = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
+    >>> weights = np.array([1, 0, -1], np.float32).reshape(3, 1, 1)
+    >>> dst, pullback = vjp("Convolution", src, weights)
+    >>> diff_src, diff_weights = pullback(np.ones_like(dst))
+    >>> diff_src.ravel().tolist(), diff_weights.ravel().tolist()
+    ([1.0, 1.0, 0.0, -1.0, -1.0], [6.0, 9.0, 12.0])
+
+    A penalty on the first gradient, half the squared length, has it as cotangent:
+
+    >>> (diff_src, _), again = pullback.vjp(np.ones_like(dst), needs=("src",))
+    >>> _, by_weights, by_v = again((diff_src, None))
+    >>> by_weights.ravel().tolist(), by_v.ravel().tolist()
+    ([2.0, 0.0, -2.0], [1.0, 2.0, 1.0])
+    """
+    check_options(operator, None, False, threads)
+    prepared = prepare(operator, inputs, attributes, lenient=True)
+    problem, op = prepared.problem, prepared.op
+    if problem.note:
+        warnings.warn(problem.note, UserWarning, stacklevel=2)
+    result = prepared.execute(None, threads)
+    numbers = [number for number, port in enumerate(op.operands) if not port.is_shape][: len(prepared.taken)]
+    variables: list[Array | None] = [None] * len(inputs)
+    for number, array in zip(numbers, prepared.taken.values(), strict=True):
+        variables[number] = array
+    names = tuple(port.name for port in op.operands[: len(inputs)])
+    formula = ((Term(problem, tuple(numbers)),),)
+    hand, fmt = like(inputs[0]), problem.operand_format
+    pullback = Pullback(op.name, names, fmt, tuple(variables), formula, (result.shape,), True, threads, hand)
+    return hand(result), pullback

@@ -1,0 +1,57 @@
+"""Sums of problems on some variables, closed under derivatives: an operator's gradients to any order.
+
+An operator is such a sum of its inputs; so are its gradients, of its inputs and the cotangent, and theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from convgrad.spec.derivatives import COTANGENT, ZEROS, derivative
+from convgrad.spec.problem import Problem
+
+REMEMBERED = 1024
+
+
+@dataclass(frozen=True)
+class Term:
+    """A problem on some of the variables, by number, or on ZEROS; without a problem the variable itself."""
+
+    problem: Problem | None
+    variables: tuple[int | str, ...]
+
+
+Formula = tuple[tuple[Term, ...], ...]  # of each output the terms that are added; none where it is 0
+
+
+@lru_cache(maxsize=REMEMBERED)
+def gradients(formula: Formula, variables: int) -> Formula:
+    """Return the gradients of a formula by each of its variables, which are their number: <u, formula> differentiated.
+
+    Their own variables are those and, behind them, the cotangents u of the formula's outputs.
+
+    >>> from convgrad.notation import problem
+    >>> convolution = problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1")
+    >>> first = gradients(((Term(convolution, (0, 1)),),), 2)
+    >>> [[(term.problem.operator, term.variables) for term in terms] for terms in first]
+    [[('ConvolutionBackwardData', (2, 1))], [('ConvolutionBackwardWeights', (0, 2))]]
+    >>> [len(terms) for terms in gradients(first, 3)]
+    [1, 1, 2]
+    """
+    found: list[list[Term]] = [[] for _ in range(variables)]
+    for output, terms in enumerate(formula):
+        for term in terms:
+            for place, variable in enumerate(term.variables):
+                if isinstance(variable, int):
+                    found[variable].append(_derived(term, place, variables + output))
+    return tuple(map(tuple, found))
+
+
+def _derived(term: Term, place: int, cotangent: int) -> Term:
+    """Return the derivative of a term by the variable in one place."""
+    if term.problem is None:
+        return Term(None, (cotangent,))
+    found = derivative(term.problem, place)
+    named: dict[int | str, int | str] = {COTANGENT: cotangent, ZEROS: ZEROS, **dict(enumerate(term.variables))}
+    return Term(found.problem, tuple(named[operand] for operand in found.operands))
