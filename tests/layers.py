@@ -43,6 +43,7 @@ ORDERS = {
         "derivatives",
         "work",
         "order",
+        "pieces",
         "bound",
         "ordered",
         "oracle",
