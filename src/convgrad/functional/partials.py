@@ -142,7 +142,9 @@ def partials(
         refuse("P1", operator, f"the operator must sum over the batch, as {names}; each of its images is by itself")
     prepared = prepare(operator, inputs, attributes, F32, lenient=True)
     problem, operands = prepared.problem, prepared.operands
-    _check_order(problem)
+    if missing := why_no_order(problem):  # P2
+        order = "sums in pieces must have an order, which the NumPy engine has not, that computes them"
+        refuse("P2", operator, f"{order}; got {missing}")
     begin = _checked_first(problem, first)
     images = problem.geometry.batch
     each = leaf_images(problem.geometry)
@@ -167,12 +169,11 @@ def partials(
     )
 
 
-def _check_order(problem: Problem) -> None:
-    """Refuse sums of no specified order, by rule P2."""
+def why_no_order(problem: Problem) -> str:
+    """Return why a sum over the batch has no order, by which engine computes it; nothing where it has one."""
     choice = engines.choose(problem)
-    if problem.operand_format is F64 or (choice.isa is None and not why_no_kernel(problem)):  # P2
-        order = "sums in pieces must have an order, which the NumPy engine has not, that computes them"
-        refuse("P2", problem.operator, f"{order}; got {choice}")
+    by_numpy = problem.operand_format is F64 or (choice.isa is None and not why_no_kernel(problem))
+    return str(choice) if by_numpy else ""
 
 
 def _checked_first(problem: Problem, first: object) -> int:
