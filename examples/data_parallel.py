@@ -36,10 +36,12 @@ def layer(strides: int) -> dict[str, Any]:
 
 def batch_of(first: int, end: int) -> tuple[Array, Array]:
     """Return images of the batch and what the network is to make of them: of each image the same, whoever asks."""
-    rngs = [np.random.default_rng(image) for image in range(first, end)]
-    src = [rng.standard_normal((SIZE, SIZE, 1), np.float32) for rng in rngs]
-    wanted = [rng.standard_normal((SIZE // 2, SIZE // 2, 8), np.float32) for rng in rngs]
-    return np.reshape(src, (-1, SIZE, SIZE, 1)), np.reshape(wanted, (-1, SIZE // 2, SIZE // 2, 8))
+    src = np.empty((end - first, SIZE, SIZE, 1), np.float32)
+    wanted = np.empty((end - first, SIZE // 2, SIZE // 2, 8), np.float32)
+    for at in range(end - first):
+        rng = np.random.default_rng(first + at)
+        src[at], wanted[at] = (rng.standard_normal(one.shape[1:], np.float32) for one in (src, wanted))
+    return src, wanted
 
 
 def work(first: int, end: int, weights: Sequence[Array]) -> list[Partials]:
