@@ -258,6 +258,7 @@ ORDERS = {
         "data",
         "driver",
         "jit",
+        "added",
         "isas",
         "wait",
         "execute",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
@@ -55,7 +56,7 @@ def join(
         refuse("T4", one.operator, "dtype must be f32, bf16 or f16, as the sums are kept in f32; got f64")
     _check_all(given)
     known = climb((one for part in given for one in part.known()), add)
-    whole = total(known, add).array if known else None
+    whole = total(known, add) if known else (np.zeros(one.shape, np.float32),)
     if out is None:
         result = arrays.empty(one.shape, fmt.dtype)
     else:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, engines, libraries
 from convgrad.formats import F32, F64
 from convgrad.functional.call import check_options, prepare
-from convgrad.functional.sums import Sum, add
+from convgrad.functional.sums import Sum, add, added
 from convgrad.plan.roles import why_no_kernel
 from convgrad.spec.check import as_integer
 from convgrad.spec.geometry import Channels, Conv
@@ -81,9 +82,16 @@ class Partials:
         return named | vars(self.geometry)
 
     def known(self) -> list[tuple[Nodes, Sum]]:
-        """Return the sums and which nodes they are of, from left to right."""
+        """Return the sums, which may have come from anywhere, and which nodes they are of, from left to right."""
         nodes = nodes_of(self.leaves.start, self.leaves.stop)
-        return [(one, Sum(array)) for one, array in zip(nodes, self.sums, strict=True)]
+        taken = [arrays.take(array, self.operator, f"sum {n}") for n, array in enumerate(self.sums)]
+        if [(array.shape, fmt) for array, fmt in taken] != [(self.shape, F32)] * len(nodes):  # P4
+            got = ", ".join(f"{fmt} {shape_words(array.shape)}" for array, fmt in taken) or "none"
+            whose = f"the sums of images {self.first} to before {self.end}"
+            must = f"{whose} must be {len(nodes)} of f32 {shape_words(self.shape)}"
+            refuse("P4", self.operator, f"{must}; got {got}")
+        dense = [np.ascontiguousarray(arrays.native(array, F32)) for array, _ in taken]
+        return [(one, (array,)) for one, array in zip(nodes, dense, strict=True)]
 
     def __add__(self, other: object) -> Partials:
         """Return the sums of both, of which one follows on the other; any grouping gives the same bits."""
@@ -92,7 +100,7 @@ class Partials:
         left, right = (self, other) if (self.first, self.end) <= (other.first, other.end) else (other, self)
         check_neighbours(left, right)
         made = climb([*left.known(), *right.known()], add)
-        return replace(left, images=left.images + right.images, sums=tuple(one.array for _, one in made))
+        return replace(left, images=left.images + right.images, sums=tuple(added(one) for _, one in made))
 
     def __str__(self) -> str:
         which = f"images {self.first} to before {self.end}, leaves of {self.leaf_images}"

@@ -1,51 +1,37 @@
-"""Sums of a batch's pieces, added and finished by the engine: its additions are the same everywhere.
-
-An addition is the bias gradient of one image of one position, accumulated: whatever a process has done to the mode of
-its floating-point unit, subnormal sums stay what they are.
-"""
+"""Sums of a batch's pieces: what is added left to right is kept as a list, and added in one pass where it must be."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad import arrays, engines
 from convgrad.formats import F32, Format
-from convgrad.functional.call import solve
-from convgrad.spec.geometry import Channels
-from convgrad.spec.problem import Problem, posed
 
 Array = NDArray[Any]
 
-
-class Sum(NamedTuple):
-    """An f32 sum; ``own`` where nobody else has the array, so that it may be added into."""
-
-    array: Array
-    own: bool = False
+Sum = tuple[Array, ...]  # dense f32 arrays, to be added from the first to the last; so another one can follow
 
 
 def add(one: Sum, other: Sum) -> Sum:
-    """Return the sum of two, in the place of one that is nobody else's."""
-    into, more = (one, other) if one.own or not other.own else (other, one)
-    array = into.array if into.own else into.array.copy()
-    finish(more.array, array, F32, accumulate=True)
-    return Sum(array, own=True)
+    """Return the sum of two."""
+    return (*one, added(other))
 
 
-def finish(total: Array | None, out: Array, fmt: Format, accumulate: bool) -> None:
-    """Write a sum, of nothing for None: +0, the old value, one rounding."""
-    flat = out.reshape(-1)  # a copy, where elements do not lie in order
-    rows = np.empty((0, flat.size), np.float32) if total is None else total.reshape(1, -1)
-    solve(_posed(len(rows), flat.size, fmt, accumulate), [rows], flat)
-    if not np.may_share_memory(flat, out):
-        out[...] = flat.reshape(out.shape)
+def added(terms: Sum) -> Array:
+    """Return a sum as one array."""
+    if len(terms) == 1:
+        return terms[0]
+    total = arrays.empty(terms[0].shape, F32.dtype)
+    engines.add_up(terms, total, F32, accumulate=False)
+    return total
 
 
-@lru_cache(maxsize=256)
-def _posed(images: int, size: int, fmt: Format, accumulate: bool) -> Problem:
-    problem = posed("bias", False, Channels(images, size, ()), {"dst": "NXC"}, F32, fmt)
-    return replace(problem, accumulate=accumulate)
+def finish(terms: Sum, out: Array, fmt: Format, accumulate: bool) -> None:
+    """Write a sum into an array of a format: +0, the old value, one rounding."""
+    dense = out if out.flags.c_contiguous else np.ascontiguousarray(out)
+    engines.add_up(terms, dense, fmt, accumulate)
+    if dense is not out:
+        out[...] = dense
