@@ -380,7 +380,7 @@ ROWS = [
     Row("P4", nothing_joined, [np.ones(1)], {}, ("must be what partials returns; got ndarray",)),
     Row("P4", joined, [piece(0, 5), piece(5, 9, 2)], {}, ("must be of one problem", "got channels 1 and 2")),
     Row("P4", joined, [piece(0, 5), piece(5, 9, 1, np.float16)], {}, ("got operand_type f32 and f16",)),
-    Row("P4", joined, [piece(0, 5), replace(piece(5, 15), sums=())], {}, ("5 to before 15 must be 2 of f32 1; got none",)),
+    Row("P4", joined, [piece(0, 5), replace(piece(5, 15), sums=())], {}, ("15 must be 2 of f32 1; got none",)),
     Row("P4", joined, [replace(piece(0, 5), sums=(np.zeros((1, 1), F32),))], {}, ("of f32 1; got f32 1x1",)),
     Row("P4", joined, [replace(piece(0, 5), sums=(np.zeros(1),))], {}, ("must be 1 of f32 1; got f64 1",)),
     Row("P5", joined, [piece(0, 10), piece(15, 20)], {}, ("must begin where", "images 10 to before 15 are missing")),
