@@ -244,6 +244,31 @@ def test_pieces_are_sent_as_bytes_or_as_what_they_are_and_their_arrays() -> None
     assert_same_bits(join(replace(head, sums=tuple(sums)) for head, sums in apart), whole("dense"), "arrays apart")
 
 
+class Theirs:
+    """An array of another library."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, *_: Any, **__: Any) -> Array:
+        return self.array
+
+
+def test_the_result_is_of_the_library_of_the_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first part's, however they were sent; an out is returned itself."""
+    monkeypatch.setattr("convgrad.libraries.like", lambda value: Theirs if isinstance(value, Theirs) else np.asarray)
+    y = np.ones((4, 300, 2), F32)
+    theirs = [partials(BIAS, Theirs(y[a : a + 2]), first=a) for a in (0, 2)]
+    for parts in (theirs, theirs[::-1], [theirs[1] + theirs[0]], pickle.loads(pickle.dumps(theirs))):
+        result = join(parts)
+        assert isinstance(result, Theirs)
+        assert result.array.tolist() == [1200, 1200]
+        assert all(type(array) is np.ndarray for one in parts for array in one.sums)
+    assert type(join([partials(BIAS, y[:2]), theirs[1]])) is np.ndarray
+    out = np.zeros(2, F32)
+    assert join(theirs, out=out) is out
+
+
 def test_without_kernels_there_is_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = parts_of("packs")
     monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import arrays
+from convgrad import arrays, libraries
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options
 from convgrad.functional.partials import Partials, check_neighbours
@@ -63,7 +63,7 @@ def join(
         taken = {f"a sum of part {n}": array for n, part in enumerate(given) for array in part.sums}
         result = arrays.check_out(out, one.shape, fmt, taken, one.operator)
     finish(whole, result, fmt, accumulate)
-    return one.like(result) if out is None else out
+    return libraries.like(one.sample)(result) if out is None else out
 
 
 def _place(part: object) -> tuple[int, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ class Partials:
 
     ``sums`` are f32 arrays of the output's shape, one for each of the nodes that ``spec.pieces.nodes_of`` names of the
     leaves. Beside them all is numbers and words: the operator, the ``geometry`` of no images, the output's layout, the
-    operands' type. ``like`` hands the result over in the library of the operands.
+    operands' type; and ``sample``, an array of no elements of the operands' library, None of NumPy's.
     """
 
     operator: str
@@ -43,7 +42,7 @@ class Partials:
     first: int
     images: int
     sums: tuple[Array, ...]
-    like: Callable[[Array], Any] = field(default=libraries.like(None))
+    sample: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -173,7 +172,7 @@ def partials(
         begin,
         images,
         tuple(sums),
-        libraries.like(inputs[0]),
+        None if type(inputs[0]) is np.ndarray else libraries.like(inputs[0])(np.empty(0, np.float32)),
     )
 
 
