@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays, engines, libraries
 from convgrad.formats import F32, F64
-from convgrad.functional.call import check_options, prepare
+from convgrad.functional.call import REMEMBERED, check_options, prepare
 from convgrad.functional.sums import Sum, add, added
 from convgrad.plan.roles import why_no_kernel
 from convgrad.spec.check import as_integer
@@ -160,13 +161,14 @@ def partials(
         leaves = nodes.leaves
         here = slice(leaves.start * each - begin, min(leaves.stop * each - begin, images))
         array = arrays.empty(problem.output_shape, F32.dtype)
-        one = replace(problem, geometry=replace(problem.geometry, batch=here.stop - here.start))
         out = array.transpose(problem.output_order)
-        engines.execute(one, [operand[here] for operand in operands], out, threads)
+        engines.execute(
+            _of_images(problem, here.stop - here.start), [operand[here] for operand in operands], out, threads
+        )
         sums.append(array)
     return Partials(
         operator,
-        replace(problem.geometry, batch=0),
+        _of_images(problem, 0).geometry,
         problem.layouts[-1],
         problem.operand_format.name,
         begin,
@@ -174,6 +176,12 @@ def partials(
         tuple(sums),
         None if type(inputs[0]) is np.ndarray else libraries.like(inputs[0])(np.empty(0, np.float32)),
     )
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _of_images(problem: Problem, images: int) -> Problem:
+    """Return the problem of some images of its batch."""
+    return replace(problem, geometry=replace(problem.geometry, batch=images))
 
 
 def why_no_order(problem: Problem) -> str:
