@@ -274,6 +274,17 @@ ORDERS = {
         "products",
         "planes",
     ),
+    "jax": (
+        "frame",
+        "site",
+        "handler",
+        "primitive",
+        "call",
+        "convolution",
+        "transposed",
+        "bias",
+        "run",
+    ),
     "graph": (
         "limits",
         "model",
