@@ -25,7 +25,8 @@ class _Thread(threading.local):
         ctypes.pythonapi.PyGILState_Ensure()
 
 
-def _answer(pointer: Any) -> int | None:
+def answer(pointer: Any) -> int | None:
+    """Compute what a frame asks for, or say our version; return the address of an error, None where there is none."""
     frame = pointer.contents
     try:
         if not asks_version(frame):
@@ -44,7 +45,7 @@ def _compute(frame: Any) -> None:
     what.compute([each[n].contents.data for n in range(operands.size)], result.contents.data)
 
 
-_handler = Handler(_answer)  # lives as long as the process: XLA may call it to the end
+_handler = Handler(answer)  # lives as long as the process: XLA may call it to the end
 
 
 def register() -> None:

@@ -46,7 +46,7 @@ def _geometry(**said: Any) -> Conv | Channels:
     return Conv(**said | {"axes": tuple(Axis(**axis) for axis in said["axes"])})
 
 
-def _read(text: bytes) -> tuple[Problem, int | None]:
+def read(text: bytes) -> tuple[Problem, int | None]:
     """Return the problem and the threads that a text says."""
     said = json.loads(text)
     problem = posed(
@@ -106,6 +106,6 @@ class Site:
 @lru_cache(maxsize=REMEMBERED)
 def site(text: bytes) -> Site:
     """Return the site that a text says."""
-    problem, threads = _read(text)
+    problem, threads = read(text)
     operands = tuple(_memory(shape, problem.operand_format.dtype) for shape in operand_shapes(problem))
     return Site(problem, threads, operands, _memory(problem.output_shape, problem.output_format.dtype))
