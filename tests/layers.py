@@ -284,6 +284,7 @@ ORDERS = {
         "transposed",
         "bias",
         "run",
+        "lax",
     ),
     "graph": (
         "limits",

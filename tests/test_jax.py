@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad.formats import F32, F64
 from convgrad.functional import call
 from convgrad.functional.call import prepare
 from convgrad.spec.derivatives import COTANGENT, ZEROS, derivative
@@ -66,17 +68,17 @@ def check_operator(number: int, seed: int, full: bool = False) -> None:
     cotangent = np.random.default_rng(seed).standard_normal(expected.shape).astype(expected.dtype)
     with jax.enable_x64(case.format.name == "f64"):
         result, gradients = jax.jit(with_gradients)(cotangent, *arrays)
-    assert_same(result, expected, case)
+    assert_same(result, expected, str(case))
+    fmt, to = problem.operand_format, problem.output_format
+    common = fmt if fmt is to else F64 if fmt is F64 else F32  # holds every number of both
     for operand, gradient in enumerate(gradients):
         by = derivative(problem, operand)
-        known = {COTANGENT: cotangent, **dict(enumerate(arrays))}
         if by.problem is None:
-            assert_same(gradient, cotangent, case)
+            assert_same(gradient, cotangent.astype(fmt.dtype), str(case))
             continue
-        taken = [np.zeros(expected.shape, expected.dtype) if n == ZEROS else known[n] for n in by.operands]
-        if ZEROS in by.operands:
-            taken[0] = np.zeros(arrays[operand].shape, expected.dtype)
-        assert_same(gradient, call.solve(by.problem, taken), (case, operand))
+        known = {COTANGENT: cotangent, ZEROS: np.zeros(arrays[operand].shape), **dict(enumerate(arrays))}
+        taken = [known[name].astype(common.dtype) for name in by.operands]
+        assert_same(gradient, call.solve(replace(by.problem, operand_format=common), taken), f"{case}, {operand}")
 
 
 @pytest.mark.parametrize("number", range(8))

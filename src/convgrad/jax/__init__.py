@@ -8,9 +8,10 @@ try:
 except ImportError as error:
     raise ImportError("convgrad.jax needs JAX: pip install 'convgrad[jax]'") from error
 
-from convgrad.jax import handler
+from convgrad.jax import handler, lax
 from convgrad.jax.bias import bias_add, bias_add_backward
 from convgrad.jax.convolution import convolution, convolution_backward_data, convolution_backward_weights
+from convgrad.jax.lax import conv_general_dilated
 from convgrad.jax.run import run
 from convgrad.jax.transposed import (
     conv_transpose,
@@ -23,11 +24,13 @@ handler.register()
 __all__ = [
     "bias_add",
     "bias_add_backward",
+    "conv_general_dilated",
     "conv_transpose",
     "conv_transpose_backward_data",
     "conv_transpose_backward_weights",
     "convolution",
     "convolution_backward_data",
     "convolution_backward_weights",
+    "lax",
     "run",
 ]
