@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad import engines
 from convgrad.formats import F32, F64
 from convgrad.functional import call
 from convgrad.functional.call import prepare
@@ -256,9 +257,9 @@ def test_operands_and_results_are_read_and_written_where_xla_has_them(monkeypatc
 
     def noted(problem: Any, given: Any, out: Any, threads: Any) -> Any:
         seen.append([array.ctypes.data for array in (*given, out)])
-        return call.solve(problem, given, out, threads)
+        return engines.execute(problem, given, out, threads)
 
-    monkeypatch.setattr(site, "solve", noted)
+    monkeypatch.setattr(site, "execute", noted)
     for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
         src, weights = (jnp.asarray(made(*shape), dtype) for shape in (SRC, WEIGHTS))
         result = jax.jit(conv)(src, weights)
@@ -270,7 +271,7 @@ def test_what_goes_wrong_inside_is_raised_in_its_words(monkeypatch: pytest.Monke
     def full(*_: Any) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(site, "solve", full)
+    monkeypatch.setattr(site, "execute", full)
     with pytest.raises(Exception, match="MemoryError: no room"):
         jax.jit(conv)(made(*SRC), made(*WEIGHTS)).block_until_ready()
 

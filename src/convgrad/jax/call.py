@@ -16,6 +16,7 @@ from convgrad.jax.primitive import Traced, solve
 from convgrad.spec.operators import find
 
 Array = jax.Array
+_ANY = bytes(16)
 
 
 def call(
@@ -31,7 +32,7 @@ def call(
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and is_shape(operands[1]))
     ports = [(port.is_shape, value) for port, value in zip(op.operands, operands, strict=False)]
-    given = [value if shape or value is None else jax.numpy.asarray(value) for shape, value in ports]
+    given = [value if shape or value is None else _array(value) for shape, value in ports]
     arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
     alike = [value if shape or value is None else _alike(value) for (shape, _), value in zip(ports, given, strict=True)]
     problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, _named(dtype), lenient=lenient).problem
@@ -40,9 +41,13 @@ def call(
     return solve(problem, arrays, threads)
 
 
+def _array(value: Any) -> Traced:
+    return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
+
+
 def _alike(array: Traced) -> Any:
-    """Return an array of NumPy of the same shape and type, which takes no memory."""
-    return np.broadcast_to(np.empty((), array.dtype), array.shape)
+    """Return an array of NumPy's of the same shape and type, which takes no memory: its elements are all one."""
+    return np.ndarray(array.shape, array.dtype, _ANY, strides=(0,) * array.ndim)
 
 
 def _named(dtype: object) -> object:

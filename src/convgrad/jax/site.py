@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.engines import execute
 from convgrad.formats import FORMATS
-from convgrad.functional.call import solve
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import find
@@ -72,20 +72,23 @@ def operand_shapes(problem: Problem) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Memory:
-    """What memory of XLA holds: row-major, and ours from the first byte to the last."""
+    """What memory of XLA holds: row-major in the caller's layout, seen in canonical order."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    strides: tuple[int, ...]
     words: type[ctypes.Array[ctypes.c_char]]
 
     def at(self, address: int | None) -> Array:
         """Return the array that lies at an address, which is none where it has no elements."""
         buffer: Any = self.words.from_address(address) if address else b""
-        return np.ndarray(self.shape, self.dtype, buffer)
+        return np.ndarray(self.shape, self.dtype, buffer, 0, self.strides)
 
 
-def _memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Memory:
-    return Memory(shape, dtype, ctypes.c_char * (prod(shape) * dtype.itemsize))
+def _memory(shape: tuple[int, ...], dtype: np.dtype[Any], order: tuple[int, ...]) -> Memory:
+    dense = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    canonical, strides = (tuple(each[axis] for axis in order) for each in (shape, dense))
+    return Memory(canonical, dtype, strides, ctypes.c_char * (prod(shape) * dtype.itemsize))
 
 
 @dataclass(frozen=True)
@@ -98,14 +101,19 @@ class Site:
     result: Memory
 
     def compute(self, operands: Sequence[int | None], result: int | None) -> None:
-        """Compute a problem from operands that lie at these addresses into a result at that one."""
+        """Compute a problem from operands that lie at these addresses into a result at that one.
+
+        XLA has made the memory of these shapes, and none of it overlaps: there is nothing left to check.
+        """
         given = [memory.at(address) for memory, address in zip(self.operands, operands, strict=True)]
-        solve(self.problem, given, self.result.at(result), self.threads)
+        execute(self.problem, given, self.result.at(result), self.threads)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def site(text: bytes) -> Site:
     """Return the site that a text says."""
     problem, threads = read(text)
-    operands = tuple(_memory(shape, problem.operand_format.dtype) for shape in operand_shapes(problem))
-    return Site(problem, threads, operands, _memory(problem.output_shape, problem.output_format.dtype))
+    shapes, dtype = operand_shapes(problem), problem.operand_format.dtype
+    operands = tuple(_memory(s, dtype, order) for s, order in zip(shapes, problem.operand_orders, strict=True))
+    result = _memory(problem.output_shape, problem.output_format.dtype, problem.output_order)
+    return Site(problem, threads, operands, result)
