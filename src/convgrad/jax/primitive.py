@@ -30,11 +30,41 @@ primitive = Primitive("convgrad")
 
 def solve(problem: Problem, operands: Sequence[Traced], threads: int | None) -> Traced:
     """Return a problem's result as an array of JAX."""
-    return primitive.bind(*operands, problem=problem, threads=threads)
+    return primitive.bind(*_on_devices(operands), problem=problem, threads=threads)
+
+
+def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
+    """Return operands of which each device has all that it computes with, by steps that JAX can transpose.
+
+    Where arrays are cut along the axes of an explicit mesh, they are joined. In a shard_map, what all devices share is
+    made each one's own where another operand is: so its cotangents are summed over the devices.
+    """
+    found = []
+    for operand in operands:
+        kind = jax.typeof(operand)
+        cut = any(axes is not None for axes in kind.sharding.spec)
+        found.append(jax.sharding.reshard(operand, _whole(kind, kind.ndim)) if cut else operand)
+    varying = [_varying(jax.typeof(operand)) for operand in found]
+    every = frozenset[Any]().union(*varying)
+    return [
+        lax.pcast(operand, tuple(every - axes), to="varying") if every - axes else operand
+        for operand, axes in zip(found, varying, strict=True)
+    ]
+
+
+def _whole(kind: Any, rank: int) -> Any:
+    return jax.sharding.NamedSharding(kind.sharding.mesh, jax.sharding.PartitionSpec(*[None] * rank))
+
+
+def _varying(kind: Any) -> frozenset[Any]:
+    """Return the axes of a mesh along which an operand is not the same on all devices."""
+    return frozenset(kind.manual_axis_type.varying)
 
 
 def _shape(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
-    return jax.core.ShapedArray(problem.output_shape, problem.output_format.dtype)
+    """Return what kind of array the result is: over a mesh it varies as the operands do."""
+    kind, shape, dtype = operands[0], problem.output_shape, problem.output_format.dtype
+    return kind.update(shape=shape, dtype=dtype, weak_type=False, sharding=_whole(kind, len(shape)))
 
 
 def _computed(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
