@@ -283,6 +283,18 @@ ORDERS = {
         "products",
         "planes",
     ),
+    "jax": (
+        "frame",
+        "site",
+        "handler",
+        "primitive",
+        "call",
+        "convolution",
+        "transposed",
+        "bias",
+        "run",
+        "lax",
+    ),
     "graph": (
         "limits",
         "model",

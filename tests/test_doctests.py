@@ -13,7 +13,7 @@ import convgrad
 
 MODULES = sorted(m.name for m in pkgutil.walk_packages(convgrad.__path__, "convgrad."))
 FUNCTIONS = [name for name in convgrad.__all__ if inspect.isfunction(getattr(convgrad, name))]
-PEERS = {"convgrad.bench.torch_peer": "torch", "convgrad.bench.jax_peer": "jax"}
+PEERS = {"convgrad.bench.torch_peer": "torch", "convgrad.bench.jax_peer": "jax", "convgrad.jax": "jax"}
 
 
 @pytest.mark.parametrize("name", MODULES)

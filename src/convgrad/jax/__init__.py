@@ -1,0 +1,36 @@
+"""Convolution gradients as functions of JAX: traced, compiled, batched, differentiated any number of times.
+
+Needs JAX, the extra ``convgrad[jax]``; ``import convgrad`` alone does not load it.
+"""
+
+try:
+    import jax as _  # noqa: F401
+except ImportError as error:
+    raise ImportError("convgrad.jax needs JAX: pip install 'convgrad[jax]'") from error
+
+from convgrad.jax import handler, lax
+from convgrad.jax.bias import bias_add, bias_add_backward
+from convgrad.jax.convolution import convolution, convolution_backward_data, convolution_backward_weights
+from convgrad.jax.lax import conv_general_dilated
+from convgrad.jax.run import run
+from convgrad.jax.transposed import (
+    conv_transpose,
+    conv_transpose_backward_data,
+    conv_transpose_backward_weights,
+)
+
+handler.register()
+
+__all__ = [
+    "bias_add",
+    "bias_add_backward",
+    "conv_general_dilated",
+    "conv_transpose",
+    "conv_transpose_backward_data",
+    "conv_transpose_backward_weights",
+    "convolution",
+    "convolution_backward_data",
+    "convolution_backward_weights",
+    "lax",
+    "run",
+]

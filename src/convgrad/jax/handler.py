@@ -1,0 +1,53 @@
+"""The function that XLA calls: it computes in XLA's own memory, on XLA's own threads, and makes no array of JAX's.
+
+A callback of JAX's gets arrays, and to read these may wait for the very threads that the callbacks have taken. This one
+gets addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import jax
+
+from convgrad.jax.frame import CANCELLED, INTERNAL, Handler, asks_version, error
+from convgrad.jax.site import site
+
+TARGET = "convgrad"
+
+
+class _Thread(threading.local):
+    """What a thread keeps from call to call, such as its workspace, goes with its Python state: it has one for good."""
+
+    def __init__(self) -> None:
+        ctypes.pythonapi.PyGILState_Ensure()
+
+
+def answer(pointer: Any) -> int | None:
+    """Compute what a frame asks for, or say our version; return the address of an error, None where there is none."""
+    frame = pointer.contents
+    try:
+        if not asks_version(frame):
+            _compute(frame)
+    except KeyboardInterrupt:
+        return error(frame, CANCELLED, "convgrad: interrupted")
+    except BaseException as problem:  # nothing may be raised through XLA
+        return error(frame, INTERNAL, f"{type(problem).__name__}: {problem}")
+    return None
+
+
+def _compute(frame: Any) -> None:
+    text, operands, (result,) = frame.attributes.each[0].contents, frame.operands, frame.results.each[:1]
+    what = site(ctypes.string_at(text.begin, text.size))
+    each = operands.each
+    what.compute([each[n].contents.data for n in range(operands.size)], result.contents.data)
+
+
+_handler = Handler(answer)  # lives as long as the process: XLA may call it to the end
+
+
+def register() -> None:
+    """Have XLA know the handler, for the CPU; XLA asks for its version before the first program that calls it."""
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform="cpu")

@@ -1,0 +1,195 @@
+"""jax.lax's two convolutions, in its own words: what of them the operators compute; the rest is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.typing import ArrayLike
+
+from convgrad.errors import InvalidAttributeError, UnsupportedError
+from convgrad.functional.types import DType
+from convgrad.jax.call import Array, call
+from convgrad.spec.geometry import effective_kernel
+from convgrad.spec.layouts import axis_order
+
+Pads = Sequence[tuple[int, int]]  # (low, high) of each axis
+AUTO_PADS = {"SAME": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
+DATA, WEIGHTS = ("NCX", "NXC"), ("OIX", "XIO")
+
+
+def conv_general_dilated(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    window_strides: Sequence[int],
+    padding: str | Pads,
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: object = None,
+    preferred_element_type: DType | None = None,
+) -> Array:
+    """Convolve as jax.lax.conv_general_dilated does: out[n, o, p] = sum over k, c of lhs[n, c, i] rhs[o, c, k].
+
+    Here i = p*stride + k*rhs_dilation - low, in an lhs with ``lhs_dilation`` - 1 zeros between its positions; where
+    that is above 1 it is a transposed convolution. Shapes (dimension_numbers None): lhs (N, C, I...), rhs
+    (O, C/groups, K...), result (N, O, O...). ``padding`` has a pair (low, high) for each axis, of which either may be
+    negative, or is SAME, SAME_LOWER or VALID. Arrays of the orders NCHW, NHWC, OIHW and HWIO, of any number of axes,
+    are taken as they lie, others are transposed first. Sums are kept in f32, in f64 of f64, whatever ``precision``
+    says. The bits are those of :func:`convgrad.convolution`, or :func:`convgrad.conv_transpose`.
+
+    Raises:
+        UnsupportedError: batch_group_count above 1, or lhs_dilation and window_strides above 1.
+        InvalidAttributeError: padding is none of those names, or a name where lhs_dilation is above 1.
+        InvalidShapeError, InvalidDataTypeError: as those functions raise them.
+
+    Follows jax.lax.conv_general_dilated.
+
+    >>> import jax.numpy as jnp
+    >>> lhs, rhs = jnp.arange(1.0, 6).reshape(1, 1, 5), jnp.array([1.0, 0, -1]).reshape(1, 1, 3)
+    >>> conv_general_dilated(lhs, rhs, [1], "VALID").ravel().tolist()
+    [-2.0, -2.0, -2.0]
+    """
+    if batch_group_count != 1:
+        raise UnsupportedError(f"conv_general_dilated: batch_group_count must be 1; got {batch_group_count}")
+    lhs, rhs = jax.numpy.asarray(lhs), jax.numpy.asarray(rhs)
+    numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+    dilations = [1] * (lhs.ndim - 2) if rhs_dilation is None else list(rhs_dilation)
+    attributes = {"dilations": dilations, "groups": feature_group_count}
+    grown = [] if lhs_dilation is None else list(lhs_dilation)
+    beyond = [(0, 0, 0)] * lhs.ndim
+    if any(dilation != 1 for dilation in grown):
+        given = _of_transposed(window_strides, grown, padding)
+        weights = rhs.transpose(numbers.rhs_spec)
+        reach = [effective_kernel(k, d) - 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
+        pads = [(e - low, e - high) for e, (low, high) in zip(reach, given, strict=True)]
+        beyond = _at(numbers.out_spec, [(max(0, -low), max(0, -high)) for low, high in pads])
+        attributes |= {"strides": grown, "weights_format": "IOX"} | _pads(pads)
+        operator, weights = "ConvTranspose", _turned(weights, feature_group_count)
+    else:
+        if not isinstance(padding, str):
+            cut = _at(numbers.lhs_spec, [(min(0, low), min(0, high)) for low, high in padding])
+            lhs = jax.lax.pad(lhs, lhs.dtype.type(0), cut)
+        operator, (weights, weights_format) = "Convolution", _laid(rhs, numbers.rhs_spec, WEIGHTS)
+        attributes |= {"strides": list(window_strides), "weights_format": weights_format} | _pads(padding)
+    src, data_format = _laid(lhs, numbers.lhs_spec, DATA)
+    attributes["data_format"] = data_format
+    result = call(operator, (src, weights), attributes, dtype=preferred_element_type, threads=None)
+    lies = axis_order(data_format, lhs.ndim)
+    if tuple(numbers.out_spec) != lies:
+        result = result.transpose([lies[list(numbers.out_spec).index(axis)] for axis in range(lhs.ndim)])
+    return jax.lax.pad(result, result.dtype.type(0), beyond)
+
+
+def conv_transpose(
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    strides: Sequence[int],
+    padding: str | Pads,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    transpose_kernel: bool = False,
+    precision: object = None,
+    preferred_element_type: DType | None = None,
+    use_consistent_padding: bool = False,
+) -> Array:
+    """Convolve transposed as jax.lax.conv_transpose does: a convolution of an lhs that has gaps of ``strides`` - 1.
+
+    Shapes (dimension_numbers None): lhs (N, l..., C), rhs (K..., C, O), result (N, L..., O). With E = dilation*(K - 1)
+    + 1, SAME makes L = stride*l, VALID L = stride*(l - 1) + max(E, stride); pairs pad the lhs with its gaps, or with
+    ``use_consistent_padding`` they are those of the convolution whose gradient this is: L = stride*l + E - 1 - P.
+    ``transpose_kernel`` reverses the taps and exchanges the channels of rhs. The rest is as for
+    :func:`conv_general_dilated`.
+
+    Follows jax.lax.conv_transpose.
+
+    >>> import jax.numpy as jnp
+    >>> lhs, rhs = jnp.array([1.0, 2]).reshape(1, 2, 1), jnp.array([1.0, 10, 100]).reshape(3, 1, 1)
+    >>> conv_transpose(lhs, rhs, [2], "VALID", transpose_kernel=True).ravel().tolist()
+    [1.0, 10.0, 102.0, 20.0, 200.0]
+    """
+    lhs, rhs = jax.numpy.asarray(lhs), jax.numpy.asarray(rhs)
+    if dimension_numbers is None:
+        letters = "".join(chr(ord("a") + axis) for axis in range(lhs.ndim - 2))
+        dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+    if isinstance(padding, str) or use_consistent_padding:
+        kernel = [rhs.shape[axis] for axis in numbers.rhs_spec[2:]]
+        dilations = [1] * len(kernel) if rhs_dilation is None else rhs_dilation
+        each: Sequence[Any] = [padding] * len(kernel) if isinstance(padding, str) else padding
+        reach = [effective_kernel(k, d) - 1 for k, d in zip(kernel, dilations, strict=True)]
+        padding = [_around(e, s, pad) for e, s, pad in zip(reach, strides, each, strict=True)]
+    if transpose_kernel:
+        rhs = jax.numpy.flip(rhs, numbers.rhs_spec[2:]).swapaxes(*numbers.rhs_spec[:2])
+    return conv_general_dilated(
+        lhs, rhs, [1] * (lhs.ndim - 2), padding, strides, rhs_dilation, numbers, 1, 1, precision, preferred_element_type
+    )
+
+
+def _around(reach: int, stride: int, pad: str | tuple[int, int]) -> tuple[int, int]:
+    """Return what pads an lhs with gaps, of what pads the convolution that this one transposes."""
+    if not isinstance(pad, str):
+        return reach - pad[0], reach - pad[1]
+    if pad == "SAME":
+        total = reach + stride - 1
+        low = reach if stride > reach else -(-total // 2)
+    elif pad == "VALID":
+        total, low = reach + max(reach, stride - 1), reach
+    else:
+        raise InvalidAttributeError(f"conv_transpose: padding must be SAME, VALID or pairs (low, high); got {pad!r}")
+    return low, total - low
+
+
+def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | Pads) -> Pads:
+    """Return the padding of a transposed convolution, where it is one."""
+    if any(stride != 1 for stride in strides):
+        raise UnsupportedError(
+            "conv_general_dilated: window_strides must be 1 where lhs_dilation is above 1, as in a transposed"
+            f" convolution; got window_strides {tuple(strides)} and lhs_dilation {tuple(grown)}"
+        )
+    if isinstance(padding, str):
+        raise InvalidAttributeError(
+            "conv_general_dilated: padding must be pairs (low, high) where lhs_dilation is above 1; got"
+            f" {padding!r}, which conv_transpose takes"
+        )
+    return padding
+
+
+def _pads(padding: str | Pads) -> dict[str, Any]:
+    """Return padding as attributes; what is negative pads nothing, and is cut off beside."""
+    if isinstance(padding, str):
+        if padding not in AUTO_PADS:
+            names = ", ".join(AUTO_PADS)
+            raise InvalidAttributeError(
+                f"conv_general_dilated: padding must be one of {names}, or pairs (low, high); got {padding!r}"
+            )
+        return {"auto_pad": AUTO_PADS[padding]}
+    return {"pads_begin": [max(0, low) for low, _ in padding], "pads_end": [max(0, high) for _, high in padding]}
+
+
+def _at(spec: Sequence[int], pads: Pads) -> list[tuple[int, int, int]]:
+    """Return pads of the spatial axes as jax.lax.pad takes them, for an array of this order."""
+    found = [(0, 0, 0)] * len(spec)
+    for axis, (low, high) in zip(spec[2:], pads, strict=True):
+        found[axis] = (low, high, 0)
+    return found
+
+
+def _laid(array: Array, spec: Sequence[int], layouts: Sequence[str]) -> tuple[Array, str]:
+    """Return an array in a layout that the operators have: as it is, where it lies in one."""
+    for layout in layouts:
+        if axis_order(layout, array.ndim) == tuple(spec):
+            return array, layout
+    return array.transpose(spec), layouts[0]
+
+
+def _turned(weights: Array, groups: int) -> Array:
+    """Return canonical weights of a convolution as the transposed one has them, IOX: its taps run the other way."""
+    outputs, inputs, *kernel = weights.shape
+    if outputs % groups == 0:
+        split = weights.reshape(groups, outputs // groups, inputs, *kernel).swapaxes(1, 2)
+        weights = split.reshape(groups * inputs, outputs // groups, *kernel)
+    return jax.numpy.flip(weights, range(2, weights.ndim))

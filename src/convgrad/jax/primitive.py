@@ -1,0 +1,210 @@
+"""The one primitive of JAX behind every function: its shape, its derivatives of any order, its batches, its lowering.
+
+An operator is linear in each operand, and its derivative by each is an operator again (``spec/derivatives.py``): there
+are a rule forward and a rule backward, and neither knows more than that table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import jax
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from convgrad.formats import F32, F64, Format
+from convgrad.jax.handler import TARGET
+from convgrad.jax.site import operand_shapes, written
+from convgrad.spec.derivatives import COTANGENT, ZEROS, Derivative, derivative
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+
+Traced = Any  # an array of JAX, or what stands for one while a function is traced
+
+primitive = Primitive("convgrad")
+
+
+def solve(problem: Problem, operands: Sequence[Traced], threads: int | None) -> Traced:
+    """Return a problem's result as an array of JAX."""
+    return primitive.bind(*_on_devices(operands), problem=problem, threads=threads)
+
+
+def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
+    """Return operands of which each device has all that it computes with, by steps that JAX can transpose.
+
+    Where arrays are cut along the axes of an explicit mesh, they are joined. In a shard_map, what all devices share is
+    made each one's own where another operand is: so its cotangents are summed over the devices.
+    """
+    found = []
+    for operand in operands:
+        kind = jax.typeof(operand)
+        cut = any(axes is not None for axes in kind.sharding.spec)
+        found.append(jax.sharding.reshard(operand, _whole(kind, kind.ndim)) if cut else operand)
+    varying = [_varying(jax.typeof(operand)) for operand in found]
+    every = frozenset[Any]().union(*varying)
+    return [
+        lax.pcast(operand, tuple(every - axes), to="varying") if every - axes else operand
+        for operand, axes in zip(found, varying, strict=True)
+    ]
+
+
+def _whole(kind: Any, rank: int) -> Any:
+    return jax.sharding.NamedSharding(kind.sharding.mesh, jax.sharding.PartitionSpec(*[None] * rank))
+
+
+def _varying(kind: Any) -> frozenset[Any]:
+    """Return the axes of a mesh along which an operand is not the same on all devices."""
+    return frozenset(kind.manual_axis_type.varying)
+
+
+def _shape(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
+    """Return what kind of array the result is: over a mesh it varies as the operands do."""
+    kind, shape, dtype = operands[0], problem.output_shape, problem.output_format.dtype
+    return kind.update(shape=shape, dtype=dtype, weak_type=False, sharding=_whole(kind, len(shape)))
+
+
+def _computed(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
+    return _program(problem, threads)(*operands)
+
+
+@lru_cache(maxsize=1024)
+def _program(problem: Problem, threads: int | None) -> Any:
+    return jax.jit(lambda *operands: solve(problem, operands, threads))
+
+
+primitive.def_impl(_computed)
+primitive.def_abstract_eval(_shape)
+
+
+# -- derivatives ---------------------------------------------------------------------------------------------------
+
+
+def _forward(
+    primals: Sequence[Traced], tangents: Sequence[Traced], *, problem: Problem, threads: int | None
+) -> tuple[Traced, Traced]:
+    """Return the result, and its tangent: a term for each operand that has one, but that bias joins another's."""
+    terms: list[Traced] = []
+    bias = None
+    plain = problem
+    if "bias" in problem.operands:
+        bias = None if _is_zero(tangents[-1]) else tangents[-1]
+        plain = replace(problem, operands=problem.operands[:-1], layouts=(*problem.layouts[:-2], problem.layouts[-1]))
+    for number, _ in enumerate(plain.operands):
+        if _is_zero(tangents[number]):
+            continue
+        given = [tangents[n] if n == number else primals[n] for n in range(len(plain.operands))]
+        if problem.solves_for == "bias_add" and bias is None:
+            terms.append(_as(given[0], problem.output_format))
+        elif bias is None:
+            terms.append(solve(plain, given, threads))
+        else:
+            terms.append(solve(problem, [*given, bias], threads))
+            bias = None
+    if bias is not None:
+        terms.append(_by_bias(problem, bias, threads))
+    return solve(problem, primals, threads), sum(terms[1:], terms[0])
+
+
+def _by_bias(problem: Problem, bias: Traced, threads: int | None) -> Traced:
+    """Return the derivative by bias alone, each of its values all over its channel: that of the sums over channels."""
+    sums = derivative(problem, len(problem.operands) - 1).problem
+    assert sums is not None, "a bias gradient is an operator"
+    return _followed(derivative(sums, 0), bias, (), problem.operand_format, problem.output_format, threads)
+
+
+def _backward(cotangent: Traced, *operands: Traced, problem: Problem, threads: int | None) -> list[Traced]:
+    """Return the cotangents of the operands that are varied."""
+    found: list[Traced] = []
+    common = _common(problem.operand_format, problem.output_format)
+    for number, operand in enumerate(operands):
+        if not ad.is_undefined_primal(operand):
+            found.append(None)
+        elif _is_zero(cotangent):
+            found.append(ad.Zero(operand.aval))
+        else:
+            by = derivative(problem, number)
+            found.append(_followed(by, cotangent, operands, common, problem.operand_format, threads))
+    return found
+
+
+def _followed(
+    by: Derivative, cotangent: Traced, operands: Sequence[Traced], common: Format, to: Format, threads: int | None
+) -> Traced:
+    """Return what a derivative computes, of operands in a format that holds them all."""
+    if by.problem is None:
+        return _as(cotangent, to)
+    problem = replace(by.problem, operand_format=common, output_format=to)
+    given: dict[int | str, Traced] = {COTANGENT: cotangent, **dict(enumerate(operands))}
+    taken = [
+        lax.full(shape, 0, common.dtype) if name == ZEROS else _as(given[name], common)
+        for name, shape in zip(by.operands, operand_shapes(problem), strict=True)
+    ]
+    return solve(problem, taken, threads)
+
+
+def _is_zero(tangent: Traced) -> bool:
+    return type(tangent) is ad.Zero
+
+
+def _common(one: Format, other: Format) -> Format:
+    """Return the format that holds every number of both."""
+    return one if one is other else F64 if F64 in (one, other) else F32
+
+
+def _as(array: Traced, fmt: Format) -> Traced:
+    return lax.convert_element_type(array, fmt.dtype)
+
+
+ad.primitive_jvps[primitive] = _forward
+ad.primitive_transposes[primitive] = _backward
+
+
+# -- batches -------------------------------------------------------------------------------------------------------
+
+
+def _batched(
+    operands: Sequence[Traced], at: Sequence[int | None], *, problem: Problem, threads: int | None
+) -> tuple[Traced, int]:
+    """Return a batch of results, of the same bits: of data alone as more images, else one after the other."""
+    given = [x if axis is None else jax.numpy.moveaxis(x, axis, 0) for x, axis in zip(operands, at, strict=True)]
+    mapped = [axis is not None for axis in at]
+    if problem.output in ("src", "dst") and mapped == [tensor in ("src", "dst") for tensor in problem.operands]:
+        data = mapped.index(True)
+        size, images, *extents = given[data].shape
+        given[data] = given[data].reshape(size * images, *extents)
+        many = replace(problem, geometry=replace(problem.geometry, batch=size * images))
+        return solve(many, given, threads).reshape(size, *problem.output_shape), 0
+
+    def one(each: Sequence[Traced]) -> Traced:
+        values = iter(each)
+        return solve(problem, [next(values) if varies else x for x, varies in zip(given, mapped, strict=True)], threads)
+
+    return lax.map(one, [x for x, varies in zip(given, mapped, strict=True) if varies]), 0
+
+
+batching.primitive_batchers[primitive] = _batched
+
+
+# -- programs ------------------------------------------------------------------------------------------------------
+
+
+def _lowered(context: Any, *operands: Any, problem: Problem, threads: int | None) -> Any:
+    return jax.ffi.ffi_lowering(TARGET)(context, *operands, site=written(problem, threads))
+
+
+def _refused(context: Any, *_: Any, problem: Problem, threads: int | None) -> NoReturn:
+    platforms = context.platforms or context.module_context.platforms
+    refuse(
+        "D1",
+        problem.operator,
+        f"convgrad.jax computes on the CPU; got a program for {', '.join(platforms)}; jax.device_put to a device of"
+        " jax.devices('cpu') would do",
+    )
+
+
+mlir.register_lowering(primitive, _lowered, platform="cpu")
+mlir.register_lowering(primitive, _refused)

@@ -1,0 +1,27 @@
+"""Any operator of the table by its versioned name, on JAX's arrays."""
+
+from __future__ import annotations
+
+from convgrad.functional.types import DType
+from convgrad.jax.call import Array, call
+
+
+def run(
+    operator: str,
+    *inputs: object,
+    dtype: DType | None = None,
+    threads: int | None = None,
+    **attributes: object,
+) -> Array:
+    """Run any operator of the table by its versioned name, strictly by its document, and return its one output.
+
+    Inputs, attributes, errors and bits are those of :func:`convgrad.run`; a shape input holds values, not tracers.
+
+    Follows the document of the operator named.
+
+    >>> import jax.numpy as jnp
+    >>> src, diff_dst = jnp.ones((2, 6, 1)), jnp.ones((2, 3, 1))
+    >>> run("ConvolutionBackwardWeights", src, diff_dst, (2, 1, 1), strides=[2], dilations=[1]).ravel().tolist()
+    [6.0, 6.0]
+    """
+    return call(operator, inputs, attributes, dtype=dtype, threads=threads, lenient=False)
