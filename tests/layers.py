@@ -310,4 +310,10 @@ ORDERS = {
         "explain",
         "picture",
     ),
+    "torch": (
+        "kernels",
+        "traced",
+        "operators",
+        "functional",
+    ),
 }
