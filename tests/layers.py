@@ -289,4 +289,10 @@ ORDERS = {
         "explain",
         "picture",
     ),
+    "torch": (
+        "kernels",
+        "traced",
+        "operators",
+        "functional",
+    ),
 }

@@ -1,0 +1,299 @@
+"""The layers as functions on PyTorch's tensors, with the names and arguments of torch.nn.functional."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+
+from convgrad.spec.geometry import effective_kernel, split_pads, transposed_extent
+from convgrad.spec.rules import refuse
+from convgrad.torch.kernels import Ints, Tensor, lies_last
+from convgrad.torch.operators import call
+
+PerAxis = int | Sequence[int]
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding: PerAxis | str = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """``convolution`` of one spatial axis, with the arguments of torch.nn.functional.conv1d.
+
+    >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
+    [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
+    """
+    return _convolution("conv1d", 1, input, weight, bias, stride, padding, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding: PerAxis | str = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """``convolution`` of two spatial axes, with the arguments of torch.nn.functional.conv2d.
+
+    >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
+    [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
+    """
+    return _convolution("conv2d", 2, input, weight, bias, stride, padding, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding: PerAxis | str = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """``convolution`` of three spatial axes, with the arguments of torch.nn.functional.conv3d.
+
+    >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
+    torch.Size([1, 2, 1, 1, 1])
+    """
+    return _convolution("conv3d", 3, input, weight, bias, stride, padding, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    output_padding: PerAxis = 0,
+    groups: int = 1,
+    dilation: PerAxis = 1,
+) -> Tensor:
+    """``conv_transpose`` of one spatial axis, with the arguments of torch.nn.functional.conv_transpose1d.
+
+    >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
+    [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
+    """
+    return _transpose(
+        "conv_transpose1d", 1, input, weight, bias, stride, padding, padding, output_padding, dilation, groups
+    )
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    output_padding: PerAxis = 0,
+    groups: int = 1,
+    dilation: PerAxis = 1,
+) -> Tensor:
+    """``conv_transpose`` of two spatial axes, with the arguments of torch.nn.functional.conv_transpose2d.
+
+    >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
+    [[[[1.0, 2.0, 1.0]]]]
+    """
+    return _transpose(
+        "conv_transpose2d", 2, input, weight, bias, stride, padding, padding, output_padding, dilation, groups
+    )
+
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    output_padding: PerAxis = 0,
+    groups: int = 1,
+    dilation: PerAxis = 1,
+) -> Tensor:
+    """``conv_transpose`` of three spatial axes, with the arguments of torch.nn.functional.conv_transpose3d.
+
+    >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
+    torch.Size([1, 1, 4, 4, 4])
+    """
+    return _transpose(
+        "conv_transpose3d", 3, input, weight, bias, stride, padding, padding, output_padding, dilation, groups
+    )
+
+
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding_begin: PerAxis | str = 0,
+    padding_end: PerAxis | str | None = None,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return out[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] * input[n, c, p*stride + k*dilation - begin].
+
+    Of any number of spatial axes: input is (N, C, I...) or (C, I...), weight (O, C/groups, K...), bias (O,). An extent
+    of the result is floor((I + begin + end - E)/stride) + 1 with E = dilation*(K - 1) + 1. ``padding_end`` is
+    ``padding_begin`` where it is not given; "same" and "valid" stand for both. Results are those of
+    ``convgrad.convolution``, bit for bit, and so are derivatives of any order.
+
+    Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError, all of them ValueError or TypeError, where
+    the arguments are no layer. Tensors that are not on the CPU are refused by PyTorch's dispatcher.
+
+    >>> convolution(torch.ones(1, 1, 3), torch.ones(1, 1, 3), padding_begin=2, padding_end=0).tolist()
+    [[[1.0, 2.0, 3.0]]]
+    """
+    end = padding_begin if padding_end is None else padding_end
+    return _convolution("convolution", None, input, weight, bias, stride, padding_begin, end, dilation, groups)
+
+
+def conv_transpose(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: PerAxis = 1,
+    padding_begin: PerAxis = 0,
+    padding_end: PerAxis | None = None,
+    output_padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the transposed layer: what a convolution of these attributes hands back to its input, and a bias.
+
+    Of any number of spatial axes: input is (N, C, l...) or (C, l...), weight (C, O/groups, K...), bias (O,). An extent
+    of the result is L = stride*(l - 1) + E - begin - end + output_padding with E = dilation*(K - 1) + 1;
+    output_padding < max(stride, dilation). ``padding_end`` is ``padding_begin`` where it is not given. Results are
+    those of ``convgrad.conv_transpose``, bit for bit, and so are derivatives of any order. Errors: as ``convolution``.
+
+    >>> conv_transpose(torch.ones(1, 1, 2), torch.ones(1, 1, 3), padding_begin=1, padding_end=0).tolist()
+    [[[2.0, 2.0, 1.0]]]
+    """
+    end = padding_begin if padding_end is None else padding_end
+    return _transpose(
+        "conv_transpose",
+        None,
+        input,
+        weight,
+        bias,
+        stride,
+        padding_begin,
+        end,
+        output_padding,
+        dilation,
+        groups,
+    )
+
+
+# -- what they share -----------------------------------------------------------------------------------------------
+
+
+def _convolution(
+    name: str,
+    axes: int | None,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: PerAxis,
+    begin: PerAxis | str,
+    end: PerAxis | str,
+    dilation: PerAxis,
+    groups: int,
+) -> Tensor:
+    input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
+    strides, dilations = _spread(stride, axes), _spread(dilation, axes)
+    if isinstance(begin, str):
+        begins, ends = _by_name(name, begin, weight.shape[2:], strides, dilations)
+    else:
+        begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
+    if min(ends, default=0) < 0:  # A4: the operator knows what it means, but it is no layer
+        refuse("A4", name, f"pads must be at least 0; got {ends}")
+    last = lies_last(input) or lies_last(weight)
+    result = call("forward", input, weight, bias, strides, begins, ends, dilations, groups, last)
+    return result if batched else result.squeeze(0)
+
+
+def _transpose(
+    name: str,
+    axes: int | None,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: PerAxis,
+    begin: PerAxis,
+    end: PerAxis,
+    output_padding: PerAxis,
+    dilation: PerAxis,
+    groups: int,
+) -> Tensor:
+    input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
+    strides, dilations, rests = _spread(stride, axes), _spread(dilation, axes), _spread(output_padding, axes)
+    begins, ends = _spread(begin, axes), _spread(end, axes)
+    extents = []
+    for positions, taps, s, d, first, behind, rest in zip(
+        input.shape[2:], weight.shape[2:], strides, dilations, begins, ends, rests, strict=False
+    ):
+        if not 0 <= rest < max(s, d):  # A9
+            refuse("A9", name, f"output_padding must be at least 0 and below max(stride, dilation); got {rests}")
+        if behind < 0:  # A4
+            refuse("A4", name, f"pads must be at least 0; got {ends}")
+        extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, rest))
+    last = lies_last(input) or lies_last(weight)
+    result = call("data_gradient", input, weight, bias, tuple(extents), strides, begins, dilations, groups, last)
+    return result if batched else result.squeeze(0)
+
+
+def _taken(
+    name: str, axes: int | None, input: Tensor, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, int, bool]:
+    """Return the tensors as computed with, in autocast's type and with a batch; the axes; whether a batch was there.
+
+    Without ``axes`` there are as many as the weights have.
+    """
+    for what, tensor in (("input", input), ("weight", weight)):
+        if not isinstance(tensor, torch.Tensor):  # T1
+            refuse("T1", name, f"{what} must be a tensor of PyTorch's; got {type(tensor).__name__}")
+    if torch.is_autocast_enabled("cpu"):
+        to = torch.get_autocast_dtype("cpu")
+        input, weight, bias = (_cast(tensor, to) for tensor in (input, weight, bias))
+    rank = weight.dim() if axes is None else axes + 2
+    if weight.dim() != rank or rank < 3:  # G1
+        sentence = f"weight must have {rank - 2 if rank > 2 else 'some'} spatial axes behind two of channels"
+        refuse("G1", name, f"{sentence}; got {tuple(weight.shape)}")
+    if input.dim() == rank:
+        return input, weight, bias, rank - 2, True
+    if input.dim() != rank - 1:  # G1
+        sentence = f"input must be (N, C, X...) or (C, X...) with {rank - 2} spatial axes"
+        refuse("G1", name, f"{sentence}; got {tuple(input.shape)}")
+    return input.unsqueeze(0), weight, bias, rank - 2, False
+
+
+def _cast(tensor: Tensor | None, to: Any) -> Tensor | None:
+    """Return a tensor in autocast's type, if that takes it: what PyTorch's own convolutions decide."""
+    if tensor is None or not tensor.is_cpu or not tensor.is_floating_point() or tensor.dtype is torch.float64:
+        return tensor
+    return tensor.to(to)
+
+
+def _spread(value: PerAxis, axes: int) -> Ints:
+    """Return one value per axis: one int stands for all of them, and so does a list of one."""
+    if not isinstance(value, tuple | list):
+        return (cast(int, value),) * axes
+    return tuple(value) if len(value) != 1 else tuple(value) * axes
+
+
+def _by_name(name: str, padding: str, kernel: Sequence[int], strides: Ints, dilations: Ints) -> tuple[Ints, Ints]:
+    """Return the pads that "same" and "valid" stand for; an odd one of "same" goes to the end."""
+    if padding == "valid":
+        return (0,) * len(strides), (0,) * len(strides)
+    if padding != "same":  # A5
+        refuse("A5", name, f"padding must be 'same', 'valid' or integers; got {padding!r}")
+    if any(stride != 1 for stride in strides):  # A5
+        refuse("A5", name, f"padding='same' needs stride 1 on every axis; got {strides}")
+    both = [split_pads(d * (taps - 1), "same_upper") for taps, d in zip(kernel, dilations, strict=True)]
+    return tuple(begin for begin, _ in both), tuple(end for _, end in both)

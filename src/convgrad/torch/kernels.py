@@ -1,0 +1,227 @@
+"""What the engines make of PyTorch's tensors: a problem for each role, settled once a kind of call, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import torch
+
+from convgrad import engines
+from convgrad.engines.settings import count
+from convgrad.formats import BF16, F16, F32, F64, Format
+from convgrad.functional.call import REMEMBERED, problem_of_row
+from convgrad.spec.geometry import effective_kernel, transposed_extent
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+
+Tensor = Any  # torch.Tensor, which type checkers see only where PyTorch is
+Ints = tuple[int, ...]
+Kind = tuple[Any, Ints]  # of a tensor: type and shape
+
+FORMATS: dict[Any, Format] = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64}
+LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank: memory whose channels are neighbours
+_LAYOUTS = {"data_format": "NCX"}
+_WEIGHTS = {False: "OIX", True: "IOX"}  # of a layer, and of a transposed one: the same memory
+
+
+def forward(
+    src: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    strides: Ints,
+    pads_begin: Ints,
+    pads_end: Ints,
+    dilations: Ints,
+    groups: int,
+    channels_last: bool,
+) -> Tensor:
+    """Return dst; a pad at the end may be negative, in derivatives of transposes: so many positions are not met."""
+    given = (src, weights) if bias is None else (src, weights, bias)
+    problem = dst_problem(kinds(given), strides, pads_begin, pads_end, dilations, groups)
+    return solved(problem, given, channels_last)
+
+
+def data_gradient(
+    diff_dst: Tensor,
+    weights: Tensor,
+    bias: Tensor | None,
+    extents: Ints,
+    strides: Ints,
+    pads_begin: Ints,
+    dilations: Ints,
+    groups: int,
+    channels_last: bool,
+) -> Tensor:
+    """Return diff_src, of these spatial extents; what a transposed layer is, to which a bias may be added."""
+    given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
+    problem = src_problem(kinds(given), extents, strides, pads_begin, dilations, groups)
+    return solved(problem, given, channels_last)
+
+
+def weight_gradient(
+    src: Tensor,
+    diff_dst: Tensor,
+    kernel: Ints,
+    strides: Ints,
+    pads_begin: Ints,
+    dilations: Ints,
+    groups: int,
+    channels_last: bool,
+) -> Tensor:
+    """Return diff_weights, of these spatial extents."""
+    given = (diff_dst, src)
+    problem = weights_problem(kinds(given), kernel, strides, pads_begin, dilations, groups)
+    return solved(problem, given, channels_last)
+
+
+def bias_gradient(diff_dst: Tensor) -> Tensor:
+    """Return diff_bias."""
+    return solved(bias_problem(kinds((diff_dst,))), (diff_dst,), False)
+
+
+# -- problems ------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=REMEMBERED)
+def dst_problem(
+    given: tuple[Kind, ...], strides: Ints, pads_begin: Ints, pads_end: Ints, dilations: Ints, groups: int
+) -> Problem:
+    """Return the problem of ``forward`` for tensors of these kinds, or raise as Convolution does."""
+    if min(pads_end, default=0) >= 0:
+        return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
+    rest = {"output_padding": [max(0, -end) for end in pads_end]}
+    pads_end = tuple(max(0, end) for end in pads_end)
+    return _problem("ConvTransposeBackwardData", given, strides, pads_begin, pads_end, dilations, groups, rest)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def src_problem(
+    given: tuple[Kind, ...], extents: Ints, strides: Ints, pads_begin: Ints, dilations: Ints, groups: int
+) -> Problem:
+    """Return the problem of ``data_gradient``, or raise as ConvTranspose does."""
+    (_, small), (_, weights) = given[:2]
+    rests = rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations)
+    pads_end = tuple(max(0, -rest) for rest in rests)
+    rest = {"output_padding": [max(0, rest) for rest in rests]}
+    return _problem("ConvTranspose", given, strides, pads_begin, pads_end, dilations, groups, rest)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def weights_problem(
+    given: tuple[Kind, ...], kernel: Ints, strides: Ints, pads_begin: Ints, dilations: Ints, groups: int
+) -> Problem:
+    """Return the problem of ``weight_gradient``, or raise as ConvTransposeBackwardWeights does."""
+    (_, small), (_, large) = given
+    rests = rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations)
+    pads_end = tuple(max(0, -rest) for rest in rests)
+    rest = {"output_padding": [max(0, rest) for rest in rests]}
+    shape = (*small[1:2], *(channels // groups for channels in large[1:2]), *kernel)
+    name = "ConvTransposeBackwardWeights"
+    return _problem(name, given, strides, pads_begin, pads_end, dilations, groups, rest, (shape,))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def bias_problem(given: tuple[Kind, ...]) -> Problem:
+    """Return the problem of ``bias_gradient``, or raise as BiasAddBackward does."""
+    op = find("BiasAddBackward")
+    return problem_of_row(op, (given[0][1],), _LAYOUTS, common("BiasAddBackward", given))[1]
+
+
+def rests_of(
+    large: Sequence[int], small: Sequence[int], kernel: Sequence[int],
+    strides: Sequence[int], pads_begin: Sequence[int], dilations: Sequence[int],
+) -> Ints:  # fmt: skip
+    """Return L + pad_begin - (s(l - 1) + E) of each axis: what lies behind the last position that a tap may meet.
+
+    Of negative values it is the pad at the end.
+    """
+    axes = zip(large, small, kernel, strides, pads_begin, dilations, strict=False)
+    return tuple(
+        extent - transposed_extent(positions, effective_kernel(taps, dilation), stride, begin)
+        for extent, positions, taps, stride, begin, dilation in axes
+    )
+
+
+def _problem(
+    name: str,
+    given: tuple[Kind, ...],
+    strides: Ints,
+    pads_begin: Ints,
+    pads_end: Ints,
+    dilations: Ints,
+    groups: int,
+    rest: dict[str, Any] | None = None,
+    shape_operands: tuple[Ints, ...] = (),
+) -> Problem:
+    op = find(name)
+    attributes = {
+        "strides": list(strides),
+        "pads_begin": list(pads_begin),
+        "pads_end": list(pads_end),
+        "dilations": list(dilations),
+        "groups": groups,
+        "weights_format": _WEIGHTS[op.transposed],
+    }
+    shapes = (*(tuple(shape) for _, shape in given), *shape_operands)
+    return problem_of_row(op, shapes, attributes | _LAYOUTS | (rest or {}), common(name, given))[1]
+
+
+def common(name: str, given: tuple[Kind, ...]) -> Format:
+    """Return the one format of all tensors."""
+    names = find(name).array_names
+    for operand, (dtype, _) in zip(names, given, strict=False):
+        if dtype not in FORMATS:
+            refuse("T1", name, f"{operand} must be a tensor of {', '.join(map(str, FORMATS))}; got {dtype}")
+    if len({dtype for dtype, _ in given}) > 1:
+        got = ", ".join(f"{operand} {dtype}" for operand, (dtype, _) in zip(names, given, strict=False))
+        refuse("T2", name, f"all operands must have one type; got {got}")
+    return FORMATS[given[0][0]]
+
+
+# -- tensors -------------------------------------------------------------------------------------------------------
+
+
+def kinds(given: tuple[Tensor, ...]) -> tuple[Kind, ...]:
+    """Return what the checks see of tensors."""
+    return tuple([(tensor.dtype, tensor.shape) for tensor in given])
+
+
+def solved(problem: Problem, given: tuple[Tensor, ...], channels_last: bool) -> Tensor:
+    """Return the result of a problem on tensors in its layouts, in memory of PyTorch's."""
+    shape, dtype = problem.output_shape, given[0].dtype
+    memory = LAST[len(shape)] if channels_last else torch.contiguous_format
+    out = torch.empty(shape, dtype=dtype, device="cpu", memory_format=memory)
+    view = _as_bf16 if dtype is torch.bfloat16 else _as_array
+    threads = min(torch.get_num_threads(), count(None))
+    engines.execute(problem, [view(tensor) for tensor in given], view(out), threads)
+    return out
+
+
+def _as_array(tensor: Tensor) -> Any:
+    return tensor.numpy(force=True)  # no copy on the CPU, unless its sign is pending
+
+
+def _as_bf16(tensor: Tensor) -> Any:
+    """Return the array of a tensor's memory; PyTorch has no name of NumPy's for this type."""
+    return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+
+
+def lies_last(tensor: Tensor) -> bool:
+    """Tell whether channels are neighbours in memory, as PyTorch does: of two layouts that agree it means NCX.
+
+    It is asked of tensors of two and three spatial axes; no other has such a layout there.
+    """
+    strides, shape = tensor.stride(), tensor.shape
+    if len(shape) not in LAST or strides[1] > strides[-1] or strides[1] == 0:
+        return False
+    least = 0
+    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
+        stride, extent = strides[axis], shape[axis]
+        if extent == 0 or stride < least or (axis == 0 and least == strides[1]):
+            return False
+        least = stride * extent if extent > 1 else stride
+    return True

@@ -1,0 +1,220 @@
+"""The operators as PyTorch's: what is called, dispatched, differentiated; one a role, and closed under derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch.autograd import forward_ad
+
+from convgrad.torch import kernels, traced
+from convgrad.torch.kernels import Tensor, rests_of
+
+_GEOMETRY = "SymInt[] strides, SymInt[] pads_begin, SymInt[] dilations, SymInt groups, bool channels_last"
+_ENDS = _GEOMETRY.replace("dilations", "pads_end, SymInt[] dilations")
+_CLASSES = frozenset((torch.Tensor, torch.nn.Parameter))
+Gradients = tuple[Tensor | None, ...]
+
+
+class _Role(torch.autograd.Function):  # type: ignore[misc]
+    """An operator: its kernel, what tracing sees of it, and its derivatives, which are calls of the others."""
+
+    name: ClassVar[str]
+    schema: ClassVar[str]
+    tensors: ClassVar[int]  # so many arguments, the first, are tensors
+
+    @classmethod
+    def forward(cls, ctx: Any, *args: Any) -> Tensor:
+        """Compute, and keep what derivatives read."""
+        result = getattr(kernels, cls.name)(*args)
+        cls.keep(ctx, args, result)
+        return result
+
+    @classmethod
+    def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep each of the two factors if the other's derivative is wanted, which reads it; shapes and attributes."""
+        first, second, *others = inputs
+        wanted = ctx.needs_input_grad
+        ctx.save_for_backward(first if wanted[1] else None, second if wanted[0] else None)
+        ctx.extents = first.shape[2:], second.shape[2:], output.shape[2:]
+        ctx.attributes = others
+        ctx.set_materialize_grads(False)
+
+
+class Forward(_Role):
+    """dst of src and weights."""
+
+    name, tensors = "forward", 3
+    schema = f"Tensor src, Tensor weights, Tensor? bias, {_ENDS}"
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor | None) -> Gradients:
+        """Return what the cotangent becomes at each input that asks for it."""
+        made: list[Tensor | None] = [None] * 9
+        if v is not None:
+            (src, weights), (extents, kernel, _), wanted = ctx.saved_tensors, ctx.extents, ctx.needs_input_grad
+            _, strides, begin, _, *layer = ctx.attributes
+            if wanted[0]:
+                made[0] = call("data_gradient", v, weights, None, extents, strides, begin, *layer)
+            if wanted[1]:
+                made[1] = call("weight_gradient", src, v, kernel, strides, begin, *layer)
+            if wanted[2]:
+                made[2] = call("bias_gradient", v)
+        return tuple(made)
+
+
+class DataGradient(_Role):
+    """diff_src of diff_dst and weights; with a bias a transposed layer."""
+
+    name, tensors = "data_gradient", 3
+    schema = f"Tensor diff_dst, Tensor weights, Tensor? bias, SymInt[] extents, {_GEOMETRY}"
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor | None) -> Gradients:
+        """Return what the cotangent becomes at each input that asks for it."""
+        made: list[Tensor | None] = [None] * 9
+        if v is not None:
+            (diff_dst, weights), (small, kernel, large) = ctx.saved_tensors, ctx.extents
+            _, _, strides, begin, *layer = ctx.attributes
+            wanted = ctx.needs_input_grad
+            if wanted[0]:
+                end = tuple([-rest for rest in rests_of(large, small, kernel, strides, begin, layer[0])])
+                made[0] = call("forward", v, weights, None, strides, begin, end, *layer)
+            if wanted[1]:
+                made[1] = call("weight_gradient", v, diff_dst, kernel, strides, begin, *layer)
+            if wanted[2]:
+                made[2] = call("bias_gradient", v)
+        return tuple(made)
+
+
+class WeightGradient(_Role):
+    """diff_weights of src and diff_dst."""
+
+    name, tensors = "weight_gradient", 2
+    schema = f"Tensor src, Tensor diff_dst, SymInt[] kernel, {_GEOMETRY}"
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor | None) -> Gradients:
+        """Return what the cotangent becomes at each input that asks for it."""
+        made: list[Tensor | None] = [None] * 8
+        if v is not None:
+            (src, diff_dst), (large, small, kernel) = ctx.saved_tensors, ctx.extents
+            _, strides, begin, *layer = ctx.attributes
+            wanted = ctx.needs_input_grad
+            if wanted[0]:
+                made[0] = call("data_gradient", diff_dst, v, None, large, strides, begin, *layer)
+            if wanted[1]:
+                end = tuple([-rest for rest in rests_of(large, small, kernel, strides, begin, layer[0])])
+                made[1] = call("forward", src, v, None, strides, begin, end, *layer)
+        return tuple(made)
+
+
+class BiasGradient(_Role):
+    """diff_bias of diff_dst."""
+
+    name, tensors = "bias_gradient", 1
+    schema = "Tensor diff_dst"
+
+    @classmethod
+    def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the shape: the sum is linear in its only operand."""
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> Tensor:
+        """Return the cotangent, at every position."""
+        return v.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape)
+
+
+def _keys(tensor: Tensor) -> int:
+    """Return what PyTorch's dispatcher would look at: the device, and all that is more than memory there."""
+    return int(torch._C._dispatch_keys(tensor).raw_repr())
+
+
+def _straight() -> frozenset[int]:
+    """Return the keys of tensors that are nothing but memory of the CPU, without and with a history."""
+    with torch.inference_mode():
+        alone = _keys(torch.empty(0, device="cpu"))
+    with torch.inference_mode(False):
+        return frozenset((alone, _keys(torch.empty(0, device="cpu"))))
+
+
+_STRAIGHT = _straight()
+
+
+def call(name: str, *args: Any) -> Tensor:
+    """Call an operator: its kernel, where nobody looks on; else by PyTorch's dispatcher, which takes longer."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+        return _OPS[name](*args)
+    if torch._C._are_functorch_transforms_active():
+        return _TRANSFORMED[name].apply(*args)
+    role, wanted = _ROLES[name], forward_ad._current_level >= 0  # where there are tangents, PyTorch refuses by name
+    for tensor in args[: role.tensors]:
+        if tensor is not None:
+            if tensor.__class__ not in _CLASSES or _keys(tensor) not in _STRAIGHT:
+                return _OPS[name](*args)
+            wanted = wanted or (tensor.requires_grad and torch.is_grad_enabled())
+    return role.apply(*args) if wanted else getattr(kernels, name)(*args)
+
+
+# -- registration --------------------------------------------------------------------------------------------------
+
+
+def _settled(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Return arguments as they are between functions: the dispatcher makes lists of tuples."""
+    return tuple([tuple(value) if isinstance(value, list) else value for value in args])
+
+
+def _kernel(role: type[_Role]) -> Any:
+    """Return what computes, as the dispatcher calls it."""
+    kernel = getattr(kernels, role.name)
+    return lambda *args: kernel(*_settled(args))
+
+
+def _keeper(role: type[_Role]) -> Any:
+    """Return what keeps what derivatives read, as the dispatcher calls it."""
+    return lambda ctx, inputs, output: role.keep(ctx, _settled(inputs), output)
+
+
+def _each(name: str, number: int, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Tensor, int]:
+    """Return what vmap does: the operator on each in turn, so each result has the bits that it has alone."""
+
+    def one(at: int) -> Tensor:
+        pairs = zip(args, in_dims, strict=True)
+        return call(name, *[a.select(dim, at) if isinstance(dim, int) else a for a, dim in pairs])
+
+    return torch.stack([one(at) for at in range(number)]), 0
+
+
+def _transformed(role: type[_Role]) -> type[_Role]:
+    """Return the role as torch.func's transformations want it."""
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+        return _each(role.name, info.batch_size, in_dims, args)
+
+    rules: dict[str, Any] = {
+        "forward": partial(call, role.name),
+        "setup_context": role.keep,
+        "vmap": vmap,
+    }
+    return type(role.__name__, (role,), {name: staticmethod(rule) for name, rule in rules.items()})
+
+
+def _register(role: type[_Role]) -> Any:
+    """Make the role an operator of PyTorch's dispatcher, and return that."""
+    name = f"convgrad::{role.name}"
+    _library.define(f"{role.name}({role.schema}) -> Tensor", tags=_TAGS)
+    _library.impl(role.name, _kernel(role), "CPU")
+    torch.library.register_fake(name, getattr(traced, role.name), lib=_library)
+    torch.library.register_autograd(name, role.backward, setup_context=_keeper(role), lib=_library)
+    return getattr(torch.ops.convgrad, role.name).default
+
+
+_library = torch.library.Library("convgrad", "DEF")
+# The engines read any strides, so nothing that is compiled around an operator need copy to change them.
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+_ROLES: dict[str, type[_Role]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
+_TRANSFORMED = {name: _transformed(role) for name, role in _ROLES.items()}
+_OPS = {name: _register(role) for name, role in _ROLES.items()}
