@@ -294,5 +294,6 @@ ORDERS = {
         "traced",
         "operators",
         "functional",
+        "fingerprint",
     ),
 }

@@ -5,6 +5,7 @@ try:
 except ImportError as error:
     raise ImportError('convgrad.torch needs PyTorch: pip install "convgrad[torch]"') from error
 
+from convgrad.torch.fingerprint import fingerprint
 from convgrad.torch.functional import (
     conv1d,
     conv2d,
@@ -25,4 +26,5 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
     "convolution",
+    "fingerprint",
 ]
