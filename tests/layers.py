@@ -295,5 +295,8 @@ ORDERS = {
         "operators",
         "functional",
         "fingerprint",
+        "varying",
+        "modules",
+        "report",
     ),
 }

@@ -16,8 +16,11 @@ from convgrad.torch.functional import (
     conv_transpose3d,
     convolution,
 )
+from convgrad.torch.modules import original, reproducible
+from convgrad.torch.report import Report, report
 
 __all__ = [
+    "Report",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -27,4 +30,7 @@ __all__ = [
     "conv_transpose3d",
     "convolution",
     "fingerprint",
+    "original",
+    "report",
+    "reproducible",
 ]
