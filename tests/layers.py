@@ -294,6 +294,7 @@ ORDERS = {
         "traced",
         "operators",
         "functional",
+        "grad",
         "fingerprint",
         "varying",
         "modules",

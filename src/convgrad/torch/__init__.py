@@ -5,6 +5,7 @@ try:
 except ImportError as error:
     raise ImportError('convgrad.torch needs PyTorch: pip install "convgrad[torch]"') from error
 
+from convgrad.torch import grad
 from convgrad.torch.fingerprint import fingerprint
 from convgrad.torch.functional import (
     conv1d,
@@ -30,6 +31,7 @@ __all__ = [
     "conv_transpose3d",
     "convolution",
     "fingerprint",
+    "grad",
     "original",
     "report",
     "reproducible",
