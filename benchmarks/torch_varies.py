@@ -3,9 +3,9 @@
 python benchmarks/torch_varies.py -o results/torch_varies.csv
 
 Each setting is a process of its own: 1, 2, 3 threads of PyTorch, and for one thread its instruction sets as its own
-kernels, oneDNN's and MKL's are told by environment. The numbers that go in are NumPy's, whatever the setting. A row has,
-of the results of a pass, how many differ between threads and between instruction sets: 1 is what never varied here, on
-these shapes and this processor, and proves nothing about others; 2 and more is what does vary.
+kernels, oneDNN's and MKL's are told by environment. The numbers that go in are NumPy's, whatever the setting. A row
+has, of the results of a pass, how many differ between threads and between instruction sets: 1 is what never varied
+here, on these shapes and this processor, and proves nothing about others; 2 and more is what does vary.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Calls(nn.Module):
         self.function, self.layers = function, nn.ModuleList(layers)
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """Return what the function makes of the inputs and the layers."""
         return self.function(*inputs, *self.layers)
 
 
@@ -72,7 +73,7 @@ def labels(count: int, classes: int) -> torch.Tensor:
 # A name before ":" is the class; several lines may have it.
 MODULES: dict[str, tuple[Made, list[Shape] | tuple[Shape, ...]]] = {
     "Conv1d": (lambda: nn.Conv1d(32, 40, 5, padding=2), [ROW]),
-    "Conv2d": (lambda: nn.Conv2d(48, 64, 3, padding=1), [IMAGE, SMALL[:1] + (48, 9, 9)]),
+    "Conv2d": (lambda: nn.Conv2d(48, 64, 3, padding=1), [IMAGE, (4, 48, 9, 9)]),
     "Conv2d: depthwise": (lambda: nn.Conv2d(48, 48, 3, padding=1, groups=48), [IMAGE]),
     "Conv3d": (lambda: nn.Conv3d(16, 24, 3, padding=1), [VOLUME]),
     "ConvTranspose1d": (lambda: nn.ConvTranspose1d(32, 40, 4, 2), [ROW]),
@@ -125,8 +126,8 @@ MODULES: dict[str, tuple[Made, list[Shape] | tuple[Shape, ...]]] = {
     "ChannelShuffle": (lambda: nn.ChannelShuffle(4), [IMAGE]),
     "Unfold": (lambda: nn.Unfold(3), [IMAGE]),
     "Fold": (lambda: nn.Fold((20, 20), 3), [(32, 90, 324)]),
-    "Flatten": (lambda: nn.Flatten(), [IMAGE]),
-    "Identity": (lambda: nn.Identity(), [IMAGE]),
+    "Flatten": (nn.Flatten, [IMAGE]),
+    "Identity": (nn.Identity, [IMAGE]),
     "ReflectionPad1d": (lambda: nn.ReflectionPad1d(3), [ROW]),
     "ReflectionPad2d": (lambda: nn.ReflectionPad2d(3), [IMAGE]),
     "ReflectionPad3d": (lambda: nn.ReflectionPad3d(3), [VOLUME]),
@@ -158,8 +159,8 @@ MODULES: dict[str, tuple[Made, list[Shape] | tuple[Shape, ...]]] = {
     "Softmax": (lambda: nn.Softmax(1), [TALL, IMAGE]),
     "Softmin": (lambda: nn.Softmin(1), [TALL]),
     "LogSoftmax": (lambda: nn.LogSoftmax(1), [TALL, IMAGE]),
-    "CosineSimilarity": (lambda: nn.CosineSimilarity(), (TALL, TALL)),
-    "PairwiseDistance": (lambda: nn.PairwiseDistance(), (TALL, TALL)),
+    "CosineSimilarity": (nn.CosineSimilarity, (TALL, TALL)),
+    "PairwiseDistance": (nn.PairwiseDistance, (TALL, TALL)),
     "CrossEntropyLoss": (lambda: Calls(lambda x: functional.cross_entropy(x, labels(2000, 384))), [TALL]),
     "NLLLoss": (lambda: Calls(lambda x: functional.nll_loss(x, labels(2000, 384))), [TALL]),
     "MSELoss": (nn.MSELoss, (IMAGE, IMAGE)),
@@ -260,7 +261,8 @@ def random(draw: int) -> dict[str, Results]:
 
 def kind(result: str) -> str:
     """Return the pass that a result is of."""
-    return {"input": "backward, input", "parameter": "backward, parameters"}.get(result.split()[0], "forward")
+    name = result.split(maxsplit=1)[0]
+    return {"input": "backward, input", "parameter": "backward, parameters"}.get(name, "forward")
 
 
 def hashes() -> dict[str, dict[str, str]]:
