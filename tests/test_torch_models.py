@@ -214,6 +214,35 @@ def test_parametrizations_are_kept_and_removed(first: bool) -> None:
     assert type(convgrad.torch.original(layer)) is nn.Conv2d
 
 
+def test_no_weight_is_computed_on_the_way() -> None:
+    layer = nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 6, 3))  # whose buffers change whenever it is
+    before = convgrad.torch.fingerprint(layer)
+    convgrad.torch.report(convgrad.torch.original(convgrad.torch.reproducible(layer)))
+    assert convgrad.torch.fingerprint(layer) == before
+
+
+@pytest.mark.parametrize(
+    "seen_by", [pytest.param("compile", marks=pytest.mark.long), "fx", "functional_call", "autocast"]
+)
+def test_what_pytorch_makes_of_models_it_makes_of_this_one(seen_by: str) -> None:
+    model = convgrad.torch.reproducible(Model().eval())
+    given = torch.ones(2, 4, 5, 5)
+    expected = model(given)
+    if seen_by == "autocast":
+        with torch.autocast("cpu", torch.bfloat16):
+            assert model.first(given).dtype == torch.bfloat16
+    elif seen_by == "functional_call":
+        twice = {name: 2 * parameter for name, parameter in model.named_parameters() if name.startswith("first")}
+        got = torch.func.functional_call(model.first, {name[6:]: p for name, p in twice.items()}, (given,))
+        assert torch.equal(got, 2 * model.first(given))
+    elif seen_by == "compile":
+        assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(given), expected)
+    else:
+        traced = torch.fx.symbolic_trace(model)
+        assert torch.equal(traced(given), expected)
+        assert [is_reproducible(module) for module in traced.modules()].count(True) == 2
+
+
 class OwnForward(nn.Conv2d):
     def forward(self, x: Any) -> Any:
         return super().forward(x) + 1

@@ -112,8 +112,11 @@ def why_left_out(module: Any) -> str | None:
     own = [name for name in methods if getattr(kind, name) is not getattr(base, name) or name in vars(module)]
     if base is None or own:
         return f"a {kind.__name__}, whose {own[0] if own else 'forward'} is its own"
-    if module.weight.dtype not in _FORMATS:
-        return f"a {kind.__name__} of {module.weight.dtype}: there are kernels for {', '.join(_FORMATS.values())}"
+    # Parameters, as asking for a weight that is computed may change what it is computed from.
+    others = {parameter.dtype: None for parameter in module.parameters() if parameter.dtype not in _FORMATS}
+    if others:
+        words = ", ".join(map(str, others))
+        return f"a {kind.__name__} of {words}: there are kernels for {', '.join(_FORMATS.values())}"
     return None
 
 
