@@ -1,16 +1,20 @@
 """Which of PyTorch's own modules, losses and optimisers answer in other bits with other threads or instructions.
 
-python benchmarks/torch_varies.py -o results/torch_varies.csv
+python benchmarks/torch_varies.py -o benchmarks/results/torch_varies.csv
+python benchmarks/torch_varies.py --table benchmarks/results/torch_varies.csv
 
-Each setting is a process of its own: 1, 2, 3 threads of PyTorch, and for one thread its instruction sets as its own
+The second prints the table of docs/torch.md.
+
+Each setting is a process of its own: 1, 2, 3, 8 threads of PyTorch, and for one thread its instruction sets as its own
 kernels, oneDNN's and MKL's are told by environment. The numbers that go in are NumPy's, whatever the setting. A row
-has, of the results of a pass, how many differ between threads and between instruction sets: 1 is what never varied
-here, on these shapes and this processor, and proves nothing about others; 2 and more is what does vary.
+has, of the results of a pass, how many differ between threads, between AVX-512 and AVX2, and between these and neither:
+1 is what never varied here, on these shapes and this processor, and proves nothing about others; 2 and more does vary.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 import os
@@ -19,6 +23,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from textwrap import wrap
 
 import numpy as np
 import torch
@@ -32,8 +37,9 @@ Shape = tuple[int, ...]
 Made = Callable[[], nn.Module]
 Results = dict[str, torch.Tensor]
 
+PASSES = ("forward", "backward, input", "backward, parameters")
 DRAWS = (20, 30, 40)  # a sum that is one number may by chance be the same in another order
-THREADS = ("1", "2", "3")
+THREADS = ("1", "2", "3", "8")
 SETS = {  # by what each of PyTorch's parts calls them
     "avx512": {
         "ATEN_CPU_CAPABILITY": "avx512",
@@ -46,6 +52,12 @@ SETS = {  # by what each of PyTorch's parts calls them
 SETTINGS = {("threads", count): {"OMP_NUM_THREADS": count} for count in THREADS} | {
     ("sets", name): {"OMP_NUM_THREADS": "1"} | environment for name, environment in SETS.items()
 }
+DISTINCT = {  # by column: the settings whose results are counted
+    "threads": [("threads", count) for count in THREADS],
+    "avx": [("sets", "avx512"), ("sets", "avx2")],
+    "sets": [("sets", name) for name in SETS],
+}
+NAMES = {"threads": "threads", "avx": "AVX", "sets": "neither"}
 
 ROW, IMAGE, VOLUME = (64, 32, 500), (32, 48, 31, 31), (8, 16, 12, 14, 14)
 TALL, WORDS = (2000, 384), (60, 48, 256)
@@ -262,7 +274,7 @@ def random(draw: int) -> dict[str, Results]:
 def kind(result: str) -> str:
     """Return the pass that a result is of."""
     name = result.split(maxsplit=1)[0]
-    return {"input": "backward, input", "parameter": "backward, parameters"}.get(name, "forward")
+    return dict(zip(("input", "parameter"), PASSES[1:], strict=True)).get(name, PASSES[0])
 
 
 def hashes() -> dict[str, dict[str, str]]:
@@ -286,6 +298,24 @@ def hashes() -> dict[str, dict[str, str]]:
     return {name: {of: found.hexdigest() for of, found in passes.items()} for name, passes in made.items()}
 
 
+def table(path: Path) -> str:
+    """Return measured rows as Markdown: what varied, by pass, and what never did."""
+    found: dict[str, dict[str, str]] = {}
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            varied = [axis for axis in DISTINCT if int(row[axis]) > 1]
+            words = [NAMES[axis] for axis in varied if axis != "sets" or "avx" not in varied]
+            found.setdefault(row["what"], {})[row["pass"].replace("step", "forward")] = ", ".join(words) or "the same"
+    lines = [f"| | {' | '.join(PASSES)} |", "|---|---|---|---|"]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, passes in found.items():
+        if set(passes.values()) != {"the same"}:
+            groups.setdefault(tuple(passes.get(of, "") for of in PASSES), []).append(name)
+    lines += [f"| {', '.join(names)} | {' | '.join(passes)} |" for passes, names in groups.items()]
+    steady = [name for name, passes in found.items() if set(passes.values()) == {"the same"}]
+    return "\n".join((*lines, "", *wrap(f"Never varied: {', '.join(steady)}.", 126, break_on_hyphens=False)))
+
+
 def ask(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return the hashes of a process with a setting."""
     command = [sys.executable, __file__, "--one"]
@@ -296,22 +326,25 @@ def ask(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, help="write rows as CSV")
+    parser.add_argument("--table", type=Path, help="print rows of such a file as Markdown, and measure nothing")
     parser.add_argument("--one", action="store_true", help="print the hashes of this process's setting, as JSON")
     options = parser.parse_args()
     if options.one:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # more than cores, if so asked
         print(json.dumps(hashes()))
         return
+    if options.table:
+        print(table(options.table))
+        return
     found = {setting: ask(environment) for setting, environment in SETTINGS.items()}
     rows = []
     for name, passes in found["threads", "1"].items():
         for of in passes:
             distinct = {
-                axis: len({found[setting][name][of] for setting in SETTINGS if setting[0] == axis})
-                for axis in ("threads", "sets")
+                axis: len({found[setting][name][of] for setting in settings}) for axis, settings in DISTINCT.items()
             }
             rows.append({"what": name, "pass": of, **distinct, "torch": torch.__version__, "processor": cpu_model()})
-            print(f"{name:32} {of:22} threads {distinct['threads']}  instruction sets {distinct['sets']}")
+            print(f"{name:32} {of:22} {distinct}")
     if options.output:
         write_rows(options.output, rows)
 
