@@ -211,7 +211,7 @@ def _convolution(
         begins, ends = _by_name(name, begin, weight.shape[2:], strides, dilations)
     else:
         begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
-    if min(ends, default=0) < 0:  # A4: the operator knows what it means, but it is no layer
+    if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
         refuse("A4", name, f"pads must be at least 0; got {ends}")
     last = lies_last(input) or lies_last(weight)
     result = call("forward", input, weight, bias, strides, begins, ends, dilations, groups, last)

@@ -91,7 +91,7 @@ def dst_problem(
     given: tuple[Kind, ...], strides: Ints, pads_begin: Ints, pads_end: Ints, dilations: Ints, groups: int
 ) -> Problem:
     """Return the problem of ``forward`` for tensors of these kinds, or raise as Convolution does."""
-    if min(pads_end, default=0) >= 0:
+    if not pads_end or min(pads_end) >= 0:
         return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
     rest = {"output_padding": [max(0, -end) for end in pads_end]}
     pads_end = tuple(max(0, end) for end in pads_end)

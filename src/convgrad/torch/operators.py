@@ -35,11 +35,9 @@ class _Role(torch.autograd.Function):  # type: ignore[misc]
     @classmethod
     def keep(cls, ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Keep each of the two factors if the other's derivative is wanted, which reads it; shapes and attributes."""
-        first, second, *others = inputs
-        wanted = ctx.needs_input_grad
+        first, second, wanted = inputs[0], inputs[1], ctx.needs_input_grad
         ctx.save_for_backward(first if wanted[1] else None, second if wanted[0] else None)
-        ctx.extents = first.shape[2:], second.shape[2:], output.shape[2:]
-        ctx.attributes = others
+        ctx.shapes, ctx.attributes = (first.shape, second.shape), inputs[cls.tensors :]
         ctx.set_materialize_grads(False)
 
 
@@ -54,12 +52,12 @@ class Forward(_Role):
         """Return what the cotangent becomes at each input that asks for it."""
         made: list[Tensor | None] = [None] * 9
         if v is not None:
-            (src, weights), (extents, kernel, _), wanted = ctx.saved_tensors, ctx.extents, ctx.needs_input_grad
-            _, strides, begin, _, *layer = ctx.attributes
+            (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
+            strides, begin, _, *layer = ctx.attributes
             if wanted[0]:
-                made[0] = call("data_gradient", v, weights, None, extents, strides, begin, *layer)
+                made[0] = call("data_gradient", v, weights, None, extents[2:], strides, begin, *layer)
             if wanted[1]:
-                made[1] = call("weight_gradient", src, v, kernel, strides, begin, *layer)
+                made[1] = call("weight_gradient", src, v, kernel[2:], strides, begin, *layer)
             if wanted[2]:
                 made[2] = call("bias_gradient", v)
         return tuple(made)
@@ -76,14 +74,13 @@ class DataGradient(_Role):
         """Return what the cotangent becomes at each input that asks for it."""
         made: list[Tensor | None] = [None] * 9
         if v is not None:
-            (diff_dst, weights), (small, kernel, large) = ctx.saved_tensors, ctx.extents
-            _, _, strides, begin, *layer = ctx.attributes
-            wanted = ctx.needs_input_grad
+            (diff_dst, weights), (small, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
+            extents, strides, begin, *layer = ctx.attributes
             if wanted[0]:
-                end = tuple([-rest for rest in rests_of(large, small, kernel, strides, begin, layer[0])])
+                end = tuple([-rest for rest in rests_of(extents, small[2:], kernel[2:], strides, begin, layer[0])])
                 made[0] = call("forward", v, weights, None, strides, begin, end, *layer)
             if wanted[1]:
-                made[1] = call("weight_gradient", v, diff_dst, kernel, strides, begin, *layer)
+                made[1] = call("weight_gradient", v, diff_dst, kernel[2:], strides, begin, *layer)
             if wanted[2]:
                 made[2] = call("bias_gradient", v)
         return tuple(made)
@@ -100,13 +97,12 @@ class WeightGradient(_Role):
         """Return what the cotangent becomes at each input that asks for it."""
         made: list[Tensor | None] = [None] * 8
         if v is not None:
-            (src, diff_dst), (large, small, kernel) = ctx.saved_tensors, ctx.extents
-            _, strides, begin, *layer = ctx.attributes
-            wanted = ctx.needs_input_grad
+            (src, diff_dst), (large, small), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
+            kernel, strides, begin, *layer = ctx.attributes
             if wanted[0]:
-                made[0] = call("data_gradient", diff_dst, v, None, large, strides, begin, *layer)
+                made[0] = call("data_gradient", diff_dst, v, None, large[2:], strides, begin, *layer)
             if wanted[1]:
-                end = tuple([-rest for rest in rests_of(large, small, kernel, strides, begin, layer[0])])
+                end = tuple([-rest for rest in rests_of(large[2:], small[2:], kernel, strides, begin, layer[0])])
                 made[1] = call("forward", src, v, None, strides, begin, end, *layer)
         return tuple(made)
 
