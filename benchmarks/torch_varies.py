@@ -49,7 +49,8 @@ SETS = {  # by what each of PyTorch's parts calls them
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "sse": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
 }
-SETTINGS = {("threads", count): {"OMP_NUM_THREADS": count} for count in THREADS} | {
+# More threads than cores must not wait for one another in loops.
+SETTINGS = {("threads", count): {"OMP_NUM_THREADS": count, "OMP_WAIT_POLICY": "passive"} for count in THREADS} | {
     ("sets", name): {"OMP_NUM_THREADS": "1"} | environment for name, environment in SETS.items()
 }
 DISTINCT = {  # by column: the settings whose results are counted

@@ -16,8 +16,14 @@ from torch.nn import functional  # noqa: E402
 from convgrad.errors import InvalidAttributeError, InvalidDataTypeError, InvalidShapeError  # noqa: E402
 from convgrad.torch import grad  # noqa: E402
 
-LAYERS = [(f"conv{kind}{axes}d", axes) for kind, axes in product(("", "_transpose"), (1, 2, 3))]
 CALLS = 6
+
+
+def layers(*quick: str) -> pytest.MarkDecorator:
+    """Parametrize by all layers: the quick tier runs those that are named, the long one the others."""
+    every = [(f"conv{kind}{axes}d", axes) for kind, axes in product(("", "_transpose"), (1, 2, 3))]
+    cases = [pytest.param(*layer, marks=[pytest.mark.long] * (layer[0] not in quick)) for layer in every]
+    return pytest.mark.parametrize(("name", "axes"), cases)
 
 
 def integers(rng: np.random.Generator, *shape: int) -> Any:
@@ -42,7 +48,7 @@ def drawn(name: str, axes: int, rng: np.random.Generator) -> tuple[Any, Any, dic
     return integers(rng, batch, channels, *extents), weight, layer, rest
 
 
-@pytest.mark.parametrize(("name", "axes"), LAYERS)
+@layers("conv2d", "conv_transpose1d")
 def test_they_are_autograd_s_of_random_layers(name: str, axes: int) -> None:
     rng = np.random.default_rng([16, axes, len(name)])
     for _ in range(CALLS):
@@ -69,7 +75,7 @@ def test_names_and_arguments_are_torch_nn_grad_s(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(("name", "axes"), LAYERS)
+@layers("conv1d", "conv_transpose2d")
 def test_they_have_derivatives(name: str, axes: int) -> None:
     rng = np.random.default_rng(3)
     given, weight, layer, rest = drawn(name, axes, rng)

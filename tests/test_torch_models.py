@@ -49,7 +49,12 @@ KINDS = {  # by PyTorch's class: attributes of 4 channels in, 6 out
     ],
     "ConvTranspose3d": [{"kernel_size": 2, "stride": 2}],
 }
-CASES = [pytest.param(name, kw, id=f"{name}-{number}") for name, kws in KINDS.items() for number, kw in enumerate(kws)]
+LONG = {"Conv1d-2", "Conv2d-3", "Conv3d-1", "ConvTranspose1d-1"}  # each compiles kernels of its own
+CASES = [
+    pytest.param(name, attributes, id=f"{name}-{number}", marks=[pytest.mark.long] * (f"{name}-{number}" in LONG))
+    for name, several in KINDS.items()
+    for number, attributes in enumerate(several)
+]
 
 
 def integers(*shape: int, seed: int = 0) -> Any:
