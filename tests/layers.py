@@ -315,5 +315,10 @@ ORDERS = {
         "traced",
         "operators",
         "functional",
+        "grad",
+        "fingerprint",
+        "varying",
+        "modules",
+        "report",
     ),
 }

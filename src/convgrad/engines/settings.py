@@ -39,18 +39,24 @@ def threads(number: int) -> Iterator[None]:
 def count(threads: int | None) -> int:
     """Return how many threads to use: as asked of the call or the context, by the environment, or all we may run on."""
     asked = _wanted.get() if threads is None else threads
-    if asked is not None:
-        return asked
-    for name in (_OURS, b"OMP_NUM_THREADS"):
-        given = environment(name)
-        if not given:
-            continue
-        value = given.split(",")[0].strip()
-        if value.isdecimal() and int(value) >= 1:
-            return int(value)
-        if value and name is _OURS:  # what the other one means is for its own libraries to say
-            raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be a positive integer; got {given!r}")
-    return core_count()
+    return asked or _by_environment(_OURS) or _by_environment(b"OMP_NUM_THREADS") or core_count()
+
+
+def asked_of_us() -> int | None:
+    """Return how many threads the context or CONVGRAD_NUM_THREADS asks for; None where nobody does."""
+    return _wanted.get() or _by_environment(_OURS)
+
+
+def _by_environment(name: bytes) -> int | None:
+    given = environment(name)
+    if not given:
+        return None
+    value = given.split(",")[0].strip()
+    if value.isdecimal() and int(value) >= 1:
+        return int(value)
+    if value and name is _OURS:  # what the other one means is for its own libraries to say
+        raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be a positive integer; got {given!r}")
+    return None
 
 
 def max_isa() -> str | None:

@@ -5,6 +5,8 @@ try:
 except ImportError as error:
     raise ImportError('convgrad.torch needs PyTorch: pip install "convgrad[torch]"') from error
 
+from convgrad.torch import grad
+from convgrad.torch.fingerprint import fingerprint
 from convgrad.torch.functional import (
     conv1d,
     conv2d,
@@ -15,8 +17,11 @@ from convgrad.torch.functional import (
     conv_transpose3d,
     convolution,
 )
+from convgrad.torch.modules import original, reproducible
+from convgrad.torch.report import Report, report
 
 __all__ = [
+    "Report",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -25,4 +30,9 @@ __all__ = [
     "conv_transpose2d",
     "conv_transpose3d",
     "convolution",
+    "fingerprint",
+    "grad",
+    "original",
+    "report",
+    "reproducible",
 ]

@@ -10,7 +10,7 @@ import ml_dtypes
 import torch
 
 from convgrad import engines
-from convgrad.engines.settings import count
+from convgrad.engines.settings import asked_of_us, count
 from convgrad.formats import BF16, F16, F32, F64, Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
 from convgrad.spec.geometry import effective_kernel, transposed_extent
@@ -196,7 +196,7 @@ def solved(problem: Problem, given: tuple[Tensor, ...], channels_last: bool) -> 
     memory = LAST[len(shape)] if channels_last else torch.contiguous_format
     out = torch.empty(shape, dtype=dtype, device="cpu", memory_format=memory)
     view = _as_bf16 if dtype is torch.bfloat16 else _as_array
-    threads = min(torch.get_num_threads(), count(None))
+    threads = asked_of_us() or min(torch.get_num_threads(), count(None))
     engines.execute(problem, [view(tensor) for tensor in given], view(out), threads)
     return out
 

@@ -1,0 +1,82 @@
+"""The hash of a model's parameters and buffers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from convgrad.errors import InvalidDataTypeError
+
+
+def fingerprint(model: Any) -> str:
+    """Return SHA-256 over names, types, shapes and bytes: of a module's ``state_dict``, of one, or of tensors.
+
+    Each tensor is a line of JSON, ``["layer.weight", "float32", [8, 3, 3, 3]]``, then its elements in C order, little
+    endian; tensors follow one another sorted by name, and tensors without names are called "0", "1" and so on. So two
+    models agree if and only if all bits do, wherever their tensors lie, with whatever strides, in whatever order they
+    were registered. What a ``state_dict`` leaves out, such as buffers that are not persistent, is not counted. The
+    result has 64 digits; the first 12 will do for the eye.
+
+    Raises:
+        InvalidDataTypeError: a value that is no tensor, or a tensor whose bytes cannot be read: on the meta device,
+            sparse, or of a lazy module that was never called.
+
+    >>> fingerprint({"weight": torch.tensor([1.0, 2.0])})[:12]
+    '1ef39e54f98b'
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(_named(model).items()):
+        kind = str(tensor.dtype).removeprefix("torch.")
+        digest.update(json.dumps([name, kind, list(tensor.shape)]).encode() + b"\n")
+        digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _named(model: Any) -> dict[str, Any]:
+    """Return the tensors by name; refuse what is none."""
+    if isinstance(model, torch.nn.Module):
+        model = model.state_dict()
+    elif isinstance(model, torch.Tensor):
+        model = [model]
+    if not isinstance(model, Iterable):
+        raise InvalidDataTypeError(
+            f"fingerprint: it takes a module, a state_dict or tensors; got {type(model).__name__}"
+        )
+    named = dict(model if isinstance(model, Mapping) else zip(map(str, range(sys.maxsize)), model, strict=False))
+    for name, value in named.items():
+        if reason := _why_not(name, value):
+            raise InvalidDataTypeError(f"fingerprint: {name} must be a tensor whose bytes can be read; got {reason}")
+    return named
+
+
+def _why_not(name: Any, value: Any) -> str | None:
+    """Return why a value has no bytes to read."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return next((words for words, holds in _REFUSED.items() if holds(name, value)), None)
+
+
+_REFUSED: dict[str, Callable[[Any, Any], bool]] = {
+    "one whose name is no string": lambda name, tensor: not isinstance(name, str),
+    "a lazy module's, which has no shape before the module's first call": lambda _, tensor: is_lazy(tensor),
+    "one on the meta device, which has none": lambda _, tensor: tensor.is_meta,
+    "a sparse one": lambda _, tensor: tensor.layout != torch.strided,
+}
+
+
+def _bytes(tensor: Any) -> Any:
+    """Return a tensor's elements in C order, little endian, as bytes."""
+    here = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    number = here.real if here.is_complex() else here  # the parts of a complex number are turned one by one
+    return little_endian(here.reshape(-1).view(torch.uint8).numpy(), number.element_size(), sys.byteorder)
+
+
+def little_endian(array: Any, item_bytes: int, order: str) -> Any:
+    """Return the bytes of numbers of a size, which lie in a byte order, as little endian ones."""
+    return array if order == "little" else array.reshape(-1, item_bytes)[:, ::-1].tobytes()

@@ -1,0 +1,327 @@
+"""The gradients of a layer by its input and by its weight, with the names and arguments of torch.nn.grad.
+
+Position p of the smaller tensor meets position i = p*stride + k*dilation - padding of the larger one under tap k:
+
+    conv            grad_input[n, c, i]  = sum over o, k of grad_output[n, o, p] weight[o, c, k]
+                    grad_weight[o, c, k] = sum over n, p of grad_output[n, o, p] input[n, c, i]
+    conv_transpose  grad_input[n, c, p]  = sum over o, k of grad_output[n, o, i] weight[c, o, k]
+                    grad_weight[c, o, k] = sum over n, p of grad_output[n, o, i] input[n, c, p]
+
+The sizes decide what attributes leave open: positions that no tap met get zeros. So none asks for an
+``output_padding``, of the transposed layers either, which torch.nn.grad lacks. All are differentiable. Sizes that are
+of no such layer raise InvalidShapeError, types that differ InvalidDataTypeError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import cast
+
+from convgrad.formats import F32
+from convgrad.functional.call import REMEMBERED, problem_from_shapes
+from convgrad.torch.kernels import Ints, Tensor, lies_last, rests_of
+from convgrad.torch.operators import call
+
+PerAxis = int | Sequence[int]
+
+
+def conv1d_input(
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv1d by its input (N, C, I); weight (O, C/groups, K), grad_output (N, O, P).
+
+    >>> import torch
+    >>> conv1d_input((1, 1, 4), torch.ones(1, 1, 1), torch.ones(1, 1, 2), stride=2).tolist()
+    [[[1.0, 0.0, 1.0, 0.0]]]
+    """
+    return _by_input(1, input_size, weight, grad_output, stride, padding, dilation, groups)
+
+
+def conv1d_weight(
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv1d by its weight (O, C/groups, K); input (N, C, I), grad_output (N, O, P).
+
+    >>> import torch
+    >>> conv1d_weight(torch.ones(1, 1, 4), (1, 1, 3), torch.ones(1, 1, 4), padding=1).tolist()
+    [[[3.0, 4.0, 3.0]]]
+    """
+    return _by_weight(1, input, weight_size, grad_output, stride, padding, dilation, groups)
+
+
+def conv2d_input(
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv2d by its input (N, C, H, W).
+
+    Weight is (O, C/groups, height, width), grad_output (N, O, H', W').
+
+    >>> import torch
+    >>> conv2d_input((1, 2, 1, 3), torch.ones(2, 1, 1, 2), torch.ones(1, 2, 1, 2), groups=2).tolist()
+    [[[[1.0, 2.0, 1.0]], [[1.0, 2.0, 1.0]]]]
+    """
+    return _by_input(2, input_size, weight, grad_output, stride, padding, dilation, groups)
+
+
+def conv2d_weight(
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv2d by its weight (O, C/groups, height, width).
+
+    Input is (N, C, H, W), grad_output (N, O, H', W').
+
+    >>> import torch
+    >>> conv2d_weight(torch.ones(2, 1, 3, 4), (1, 1, 2, 2), torch.ones(2, 1, 1, 2), stride=2).tolist()
+    [[[[4.0, 4.0], [4.0, 4.0]]]]
+    """
+    return _by_weight(2, input, weight_size, grad_output, stride, padding, dilation, groups)
+
+
+def conv3d_input(
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv3d by its input (N, C, D, H, W).
+
+    Weight is (O, C/groups, depth, height, width), grad_output (N, O, D', H', W').
+
+    >>> import torch
+    >>> conv3d_input((1, 1, 3, 2, 1), torch.ones(1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 1)).ravel().tolist()
+    [1.0, 1.0, 2.0, 2.0, 1.0, 1.0]
+    """
+    return _by_input(3, input_size, weight, grad_output, stride, padding, dilation, groups)
+
+
+def conv3d_weight(
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv3d by its weight (O, C/groups, depth, height, width).
+
+    Input is (N, C, D, H, W), grad_output (N, O, D', H', W').
+
+    >>> import torch
+    >>> conv3d_weight(torch.ones(1, 1, 3, 2, 2), (1, 1, 2, 1, 1), torch.ones(1, 1, 2, 2, 2)).ravel().tolist()
+    [8.0, 8.0]
+    """
+    return _by_weight(3, input, weight_size, grad_output, stride, padding, dilation, groups)
+
+
+def conv_transpose1d_input(
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv_transpose1d by its input (N, C, l); weight (C, O/groups, K), grad_output (N, O, L).
+
+    >>> import torch
+    >>> conv_transpose1d_input((1, 1, 2), torch.ones(1, 1, 2), torch.ones(1, 1, 5), stride=2).tolist()
+    [[[2.0, 2.0]]]
+    """
+    return _by_transposed_input(1, input_size, weight, grad_output, stride, padding, dilation, groups)
+
+
+def conv_transpose1d_weight(
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv_transpose1d by its weight (C, O/groups, K); input (N, C, l), grad_output (N, O, L).
+
+    >>> import torch
+    >>> conv_transpose1d_weight(torch.ones(1, 1, 2), (1, 1, 3), torch.ones(1, 1, 4)).tolist()
+    [[[2.0, 2.0, 2.0]]]
+    """
+    return _by_transposed_weight(1, input, weight_size, grad_output, stride, padding, dilation, groups)
+
+
+def conv_transpose2d_input(
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv_transpose2d by its input (N, C, h, w).
+
+    Weight is (C, O/groups, height, width), grad_output (N, O, H, W).
+
+    >>> import torch
+    >>> conv_transpose2d_input((1, 1, 1, 2), torch.ones(1, 1, 2, 2), torch.ones(1, 1, 2, 3)).tolist()
+    [[[[4.0, 4.0]]]]
+    """
+    return _by_transposed_input(2, input_size, weight, grad_output, stride, padding, dilation, groups)
+
+
+def conv_transpose2d_weight(
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv_transpose2d by its weight (C, O/groups, height, width).
+
+    Input is (N, C, h, w), grad_output (N, O, H, W).
+
+    >>> import torch
+    >>> conv_transpose2d_weight(torch.ones(3, 1, 1, 2), (1, 1, 1, 2), torch.ones(3, 1, 1, 4), stride=2).tolist()
+    [[[[6.0, 6.0]]]]
+    """
+    return _by_transposed_weight(2, input, weight_size, grad_output, stride, padding, dilation, groups)
+
+
+def conv_transpose3d_input(
+    input_size: Sequence[int],
+    weight: Tensor,
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv_transpose3d by its input (N, C, d, h, w).
+
+    Weight is (C, O/groups, depth, height, width), grad_output (N, O, D, H, W).
+
+    >>> import torch
+    >>> conv_transpose3d_input((1, 2, 1, 1, 1), torch.ones(2, 3, 1, 1, 2), torch.ones(1, 3, 1, 1, 2)).ravel().tolist()
+    [6.0, 6.0]
+    """
+    return _by_transposed_input(3, input_size, weight, grad_output, stride, padding, dilation, groups)
+
+
+def conv_transpose3d_weight(
+    input: Tensor,
+    weight_size: Sequence[int],
+    grad_output: Tensor,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return the gradient of conv_transpose3d by its weight (C, O/groups, depth, height, width).
+
+    Input is (N, C, d, h, w), grad_output (N, O, D, H, W).
+
+    >>> import torch
+    >>> conv_transpose3d_weight(torch.ones(1, 1, 1, 1, 3), (1, 1, 1, 1, 2), torch.ones(1, 1, 1, 1, 4)).ravel().tolist()
+    [3.0, 3.0]
+    """
+    return _by_transposed_weight(3, input, weight_size, grad_output, stride, padding, dilation, groups)
+
+
+# -- what they share -----------------------------------------------------------------------------------------------
+
+
+def _by_input(
+    axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
+    groups: int,
+) -> Tensor:  # fmt: skip
+    strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+    shapes = tuple(grad.shape), tuple(weight.shape), tuple(size)
+    _check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
+    last = lies_last(grad) or lies_last(weight)
+    return call("data_gradient", grad, weight, None, shapes[2][2:], strides, pads, dilations, groups, last)
+
+
+def _by_weight(
+    axes: int, given: Tensor, size: Sequence[int], grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
+    groups: int,
+) -> Tensor:  # fmt: skip
+    strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+    shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
+    _check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
+    last = lies_last(given) or lies_last(grad)
+    return call("weight_gradient", given, grad, shapes[2][2:], strides, pads, dilations, groups, last)
+
+
+def _by_transposed_input(
+    axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
+    groups: int,
+) -> Tensor:  # fmt: skip
+    strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+    large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
+    # The data gradient's own rules need no input_size; the weight gradient's hold all three sizes together.
+    _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
+    ends = tuple(-rest for rest in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
+    last = lies_last(grad) or lies_last(weight)
+    return call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last)
+
+
+def _by_transposed_weight(
+    axes: int, given: Tensor, size: Sequence[int], grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
+    groups: int,
+) -> Tensor:  # fmt: skip
+    strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+    shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
+    _check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
+    last = lies_last(given) or lies_last(grad)
+    return call("weight_gradient", grad, given, shapes[2][2:], strides, pads, dilations, groups, last)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _check(operator: str, shapes: tuple[Ints, ...], strides: Ints, pads: Ints, dilations: Ints, groups: int) -> None:
+    """Raise, as the operator does, where these are the sizes of no such layer."""
+    attributes = {
+        "strides": list(strides),
+        "pads_begin": list(pads),
+        "pads_end": list(pads),
+        "dilations": list(dilations),
+        "groups": groups,
+        "data_format": "NCX",
+        "weights_format": "IOX" if operator.startswith("ConvTranspose") else "OIX",
+    }
+    problem_from_shapes(operator, shapes, attributes, F32)
+
+
+def _spread(axes: int, value: PerAxis) -> Ints:
+    """Return one value per axis."""
+    return tuple(value) if isinstance(value, tuple | list) else (cast(int, value),) * axes

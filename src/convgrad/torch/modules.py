@@ -1,0 +1,160 @@
+"""A model whose convolutions are this library's: the class that makes a module one, and the way back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrize import is_parametrized
+
+from convgrad.torch import functional
+
+_FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}  # what there are kernels for
+_CONVOLUTION = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+
+
+def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
+    """Convolve as ``torch.nn.Conv1d``, ``2d`` and ``3d`` do."""
+    padding = self.padding
+    if self.padding_mode != "zeros":
+        pads = self._reversed_padding_repeated_twice
+        input, padding = nn.functional.pad(input, pads, mode=self.padding_mode), 0
+    convolution = _CONVOLUTION[len(self.kernel_size)]
+    return convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+
+def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
+    """Convolve as ``torch.nn.ConvTranspose1d``, ``2d`` and ``3d`` do."""
+    axes = len(self.kernel_size)
+    rest = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation)
+    convolution = _TRANSPOSED[axes]
+    return convolution(input, self.weight, self.bias, self.stride, self.padding, rest, self.groups, self.dilation)
+
+
+# By PyTorch's class: the methods that tell what its forward is, and what takes the place of the last of them.
+_METHODS = {kind: (("forward", "_conv_forward"), _conv_forward) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)} | {
+    kind: (("forward",), _transposed_forward) for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+}
+
+
+def reproducible(model: Any) -> Any:
+    """Let this library compute every convolution of a model, in place; return the model.
+
+    Each ``Conv1d``, ``2d``, ``3d`` and ``ConvTranspose1d``, ``2d``, ``3d`` stays the module that it is, with its
+    parameters, hooks and names, and gets a class derived from its own, whose forward and gradients are this library's:
+    optimisers, checkpoints and ``isinstance`` go on as before. The bits of a convolution and of its gradients then
+    depend on numbers alone, neither on threads nor on the instruction set. `report` names what else a model has, and
+    whether PyTorch computes it in the same bits. `original` is the way back. Call it again for modules added later.
+
+    A warning names the convolutions that are left out, and why: those whose forward is their own, lazy ones before
+    their first call, f64 and complex ones, modules compiled by TorchScript. Convolutions that a forward calls as
+    functions, such as ``torch.nn.functional.conv2d``, are no modules and cannot be seen: `convgrad.torch.functional`
+    has functions of the same names.
+
+    >>> model = reproducible(torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.ReLU()))
+    >>> model[0]
+    ReproducibleConv1d(1, 1, kernel_size=(2,), stride=(1,), bias=False)
+    >>> isinstance(model[0], torch.nn.Conv1d)
+    True
+    """
+    left = []
+    for name, module in model.named_modules():
+        if reason := why_left_out(module):
+            left.append(f"{name or 'the model'}, {reason}")
+        elif is_convolution(module) and not is_reproducible(module):
+            module.__class__ = _swapped(module, _derived)
+    if left:
+        warnings.warn(f"reproducible: PyTorch goes on to compute {'; '.join(left)}", UserWarning, stacklevel=2)
+    return model
+
+
+def original(model: Any) -> Any:
+    """Let PyTorch compute the convolutions of a model again, in place; return the model.
+
+    >>> original(reproducible(torch.nn.Conv1d(1, 1, 2)))
+    Conv1d(1, 1, kernel_size=(2,), stride=(1,))
+    """
+    for module in model.modules():
+        if is_reproducible(module):
+            module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
+    return model
+
+
+def is_convolution(module: Any) -> bool:
+    """Tell whether a module is a convolution by its class, compiled ones included."""
+    compiled = module.original_name if isinstance(module, torch.jit.ScriptModule) else ""
+    return isinstance(module, _ConvNd) or compiled in {kind.__name__ for kind in _METHODS}
+
+
+def is_reproducible(module: Any) -> bool:
+    """Tell whether this library computes a convolution."""
+    return getattr(type(module), "_is_reproducible", False)
+
+
+def why_left_out(module: Any) -> str | None:
+    """Return why a convolution stays PyTorch's; None if it need not, or is none."""
+    if not is_convolution(module) or is_reproducible(module):
+        return None
+    kind = type(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        return "which TorchScript has compiled: make the model reproducible before that"
+    if isinstance(module, LazyModuleMixin):
+        return f"a {kind.__name__}, whose shape is known after the model's first call: call it, then this again"
+    base = next((base for base in kind.__mro__ if base in _METHODS), None)
+    methods = _METHODS[base][0] if base else ()
+    own = [name for name in methods if getattr(kind, name) is not getattr(base, name) or name in vars(module)]
+    if base is None or own:
+        return f"a {kind.__name__}, whose {own[0] if own else 'forward'} is its own"
+    # Parameters, as asking for a weight that is computed may change what it is computed from.
+    others = {parameter.dtype: None for parameter in module.parameters() if parameter.dtype not in _FORMATS}
+    if others:
+        words = ", ".join(map(str, others))
+        return f"a {kind.__name__} of {words}: there are kernels for {', '.join(_FORMATS.values())}"
+    return None
+
+
+def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:
+    """Return a module's class with its convolution's exchanged for another.
+
+    A parametrized module has a class of its own, made for it alone, in front of the convolution's: that one is made
+    anew, so that a parametrization can be removed as before.
+    """
+    kind = type(module)
+    if not is_parametrized(module):
+        return exchange(kind)
+    members = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    return type(kind.__name__, (exchange(kind.__bases__[0]),), members)
+
+
+@cache
+def _derived(kind: type) -> type:
+    """Return the class whose instances are this library's convolutions."""
+    base = next(base for base in kind.__mro__ if base in _METHODS)
+    names, forward = _METHODS[base]
+    members = {
+        "__module__": kind.__module__,  # a leaf to torch.fx, as it was
+        "__doc__": f"A {kind.__name__} that convgrad computes.",
+        "__reduce_ex__": _reduce,
+        "_is_reproducible": True,
+        names[-1]: forward,
+    }
+    return type(f"Reproducible{kind.__name__}", (kind,), members)
+
+
+def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
+    """Return how a module is pickled and copied: by the class it had, as its own cannot be imported."""
+    kind = next(kind for kind in type(self).__mro__ if "_is_reproducible" in vars(kind))
+    state = cast(tuple[Any, ...], object.__reduce_ex__(self, protocol))[2:]
+    return _rebuilt, (kind.__bases__[0],), *state
+
+
+def _rebuilt(kind: type) -> Any:
+    derived: Any = _derived(kind)
+    return derived.__new__(derived)

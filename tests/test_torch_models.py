@@ -1,0 +1,343 @@
+"""A model made reproducible is what it was, but for who computes its convolutions; what is left out is named."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import pickle
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrize  # noqa: E402
+
+import convgrad.torch  # noqa: E402
+from convgrad.torch.modules import is_reproducible  # noqa: E402
+from convgrad.torch.varying import VARIES_WITH  # noqa: E402
+
+MEASURED = Path(__file__).parents[1] / "benchmarks" / "results" / "torch_varies.csv"
+SIZES = {1: (11,), 2: (9, 7), 3: (6, 5, 7)}
+KINDS = {  # by PyTorch's class: attributes of 4 channels in, 6 out
+    "Conv1d": [
+        {"kernel_size": 3},
+        {"kernel_size": 4, "padding": "same", "dilation": 2},
+        {"kernel_size": 2, "padding": "valid", "groups": 2, "bias": False},
+        {"kernel_size": 3, "padding": 2, "padding_mode": "circular"},
+    ],
+    "Conv2d": [
+        {"kernel_size": 3, "stride": 2, "padding": 1},
+        {"kernel_size": (3, 2), "stride": (1, 3), "padding": (0, 2), "dilation": (2, 1), "groups": 2},
+        {"kernel_size": 4, "padding": "same", "padding_mode": "reflect"},
+        {"kernel_size": 3, "padding": (1, 2), "padding_mode": "replicate", "stride": 2},
+    ],
+    "Conv3d": [{"kernel_size": 2, "stride": 2, "padding": 1}, {"kernel_size": 3, "padding": "same"}],
+    "ConvTranspose1d": [
+        {"kernel_size": 4, "stride": 3, "output_padding": 2},
+        {"kernel_size": 2, "dilation": 3, "output_padding": 2},
+    ],
+    "ConvTranspose2d": [
+        {"kernel_size": (3, 2), "stride": (2, 1), "padding": 1, "groups": 2, "output_padding": (1, 0)},
+        {"kernel_size": 3, "bias": False},
+    ],
+    "ConvTranspose3d": [{"kernel_size": 2, "stride": 2}],
+}
+LONG = {"Conv1d-2", "Conv2d-3", "Conv3d-1", "ConvTranspose1d-1"}  # each compiles kernels of its own
+CASES = [
+    pytest.param(name, attributes, id=f"{name}-{number}", marks=[pytest.mark.long] * (f"{name}-{number}" in LONG))
+    for name, several in KINDS.items()
+    for number, attributes in enumerate(several)
+]
+
+
+def integers(*shape: int, seed: int = 0) -> Any:
+    return torch.from_numpy(np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32))
+
+
+def filled(module: Any) -> Any:
+    """Give a module's parameters integers, so that all sums are exact and any right result has the same bits."""
+    with torch.no_grad():
+        for seed, parameter in enumerate(module.parameters()):
+            parameter.copy_(integers(*parameter.shape, seed=seed))
+    return module
+
+
+def passes(module: Any, *shape: int, **options: Any) -> list[Any]:
+    """Return a module's output, and the gradients by its input and parameters."""
+    module.zero_grad()
+    given = integers(*shape, seed=9).requires_grad_()
+    output = module(given, **options)
+    output.backward(integers(*output.shape, seed=10))
+    return [output.detach(), given.grad, *(parameter.grad.clone() for parameter in module.parameters())]
+
+
+def same(ones: list[Any], others: list[Any]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(ones, others, strict=True))
+
+
+@pytest.mark.parametrize(("name", "attributes"), CASES)
+def test_every_layer_computes_what_it_did(name: str, attributes: dict[str, Any]) -> None:
+    layer = filled(getattr(nn, name)(4, 6, **attributes))
+    extents = SIZES[int(name[-2])]
+    expected = passes(layer, 2, 4, *extents), passes(layer, 4, *extents)
+    assert convgrad.torch.reproducible(layer) is layer
+    assert is_reproducible(layer)
+    assert same(passes(layer, 2, 4, *extents), expected[0])
+    assert same(passes(layer, 4, *extents), expected[1])  # without a batch
+
+
+def test_an_output_size_is_told_as_before() -> None:
+    layer = filled(nn.ConvTranspose2d(4, 6, 3, stride=3, padding=1))
+    expected = passes(layer, 2, 4, 5, 5, output_size=[14, 15])
+    assert expected[0].shape[2:] == (14, 15)
+    assert same(passes(convgrad.torch.reproducible(layer), 2, 4, 5, 5, output_size=[14, 15]), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
+def test_the_bits_are_the_library_s(dtype: str) -> None:
+    torch.manual_seed(0)
+    layer = convgrad.torch.reproducible(nn.Conv2d(40, 20, 3, stride=2, padding=1, dtype=getattr(torch, dtype)))
+    given = torch.randn(3, 40, 19, 19, dtype=layer.weight.dtype, requires_grad=True)
+    output = layer(given)
+    cotangent = torch.randn_like(output)
+    output.backward(cotangent)
+    src, weights, diff_dst = given.detach(), layer.weight.detach(), cotangent
+    same_layer = {"strides": 2, "pads_begin": 1, "pads_end": 1, "data_format": "NCX", "weights_format": "OIX"}
+    for got, expected in (
+        (output.detach(), convgrad.convolution(src, weights, layer.bias.detach(), **same_layer)),
+        (given.grad, convgrad.convolution_backward_data(diff_dst, weights, tuple(src.shape), **same_layer)),
+        (layer.weight.grad, convgrad.convolution_backward_weights(src, diff_dst, tuple(weights.shape), **same_layer)),
+        (layer.bias.grad, convgrad.bias_add_backward(diff_dst, data_format="NCX")),
+    ):
+        assert bits(got) == bits(expected)
+
+
+def bits(values: Any) -> bytes:
+    if isinstance(values, torch.Tensor):
+        values = values.contiguous().view(torch.uint8).numpy()
+    return np.ascontiguousarray(values).tobytes()
+
+
+class Model(nn.Module):
+    """A convolution under two names, one in a list, and what is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(4, 4, 3, padding=1)
+        self.again = self.first
+        self.inner = nn.ModuleList([nn.ConvTranspose2d(4, 4, 2), nn.BatchNorm2d(4), nn.ReLU()])
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        x = self.again(self.first(x))
+        for layer in self.inner:
+            x = layer(x)
+        return self.last(x.mean((2, 3)))
+
+
+def classes(model: Any) -> list[str]:
+    return [type(module).__name__ for module in model.modules()]
+
+
+def test_a_model_stays_what_it_is_and_has_a_way_back() -> None:
+    model = Model()
+    before = [(name, id(one)) for name, one in (*model.named_modules(), *model.named_parameters())]
+    hashed, names = convgrad.torch.fingerprint(model), classes(model)
+    called = []
+    model.first.register_forward_hook(lambda *_: called.append("hook"))
+    assert convgrad.torch.reproducible(convgrad.torch.reproducible(model)) is model
+    assert [(name, id(one)) for name, one in (*model.named_modules(), *model.named_parameters())] == before
+    assert convgrad.torch.fingerprint(model) == hashed
+    assert classes(model) == [f"Reproducible{name}" if name.startswith("Conv") else name for name in names]
+    assert isinstance(model.first, nn.Conv2d)
+    model(torch.zeros(2, 4, 5, 5))
+    assert called == ["hook"] * 2
+    convgrad.torch.original(model)
+    assert classes(model) == names
+    assert type(model.first) is nn.Conv2d
+
+
+def pickled(model: Any) -> Any:
+    return pickle.loads(pickle.dumps(model))
+
+
+def saved(model: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, pickled, saved])
+def test_copies_are_reproducible_too(copied: Any) -> None:
+    model = convgrad.torch.reproducible(Model().eval())
+    other = copied(model)
+    assert classes(other) == classes(model)
+    assert convgrad.torch.fingerprint(other) == convgrad.torch.fingerprint(model)
+    assert torch.equal(other(torch.ones(1, 4, 5, 5)), model(torch.ones(1, 4, 5, 5)))
+    assert type(convgrad.torch.original(other).first) is nn.Conv2d
+
+
+class Named(nn.Conv2d):
+    """A convolution with attributes of its own, but not a forward."""
+
+
+class Doubled(nn.Module):
+    def forward(self, weight: Any) -> Any:
+        return 2 * weight
+
+
+def test_a_subclass_without_a_forward_of_its_own_is_a_convolution() -> None:
+    layer = filled(Named(4, 6, 3))
+    expected = passes(layer, 2, 4, 5, 5)
+    assert same(passes(convgrad.torch.reproducible(layer), 2, 4, 5, 5), expected)
+    assert is_reproducible(pickled(layer))
+    assert type(convgrad.torch.original(pickled(layer))) is Named
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_parametrizations_are_kept_and_removed(first: bool) -> None:
+    layer = filled(nn.Conv2d(4, 6, 3))
+    expected = passes(parametrize.register_parametrization(copy.deepcopy(layer), "weight", Doubled()), 2, 4, 5, 5)
+    if first:
+        convgrad.torch.reproducible(layer)
+    parametrize.register_parametrization(layer, "weight", Doubled())
+    other = copy.deepcopy(layer)
+    convgrad.torch.reproducible(layer)
+    assert is_reproducible(layer)
+    assert is_reproducible(other) is first  # its class was the same: it is not changed with it
+    assert same(passes(layer, 2, 4, 5, 5), expected)
+    parametrize.remove_parametrizations(layer, "weight")
+    assert type(layer).__name__ == "ReproducibleConv2d"
+    assert type(convgrad.torch.original(layer)) is nn.Conv2d
+
+
+def test_no_weight_is_computed_on_the_way() -> None:
+    layer = nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 6, 3))  # whose buffers change whenever it is
+    before = convgrad.torch.fingerprint(layer)
+    convgrad.torch.report(convgrad.torch.original(convgrad.torch.reproducible(layer)))
+    assert convgrad.torch.fingerprint(layer) == before
+
+
+@pytest.mark.parametrize(
+    "seen_by", [pytest.param("compile", marks=pytest.mark.long), "fx", "functional_call", "autocast"]
+)
+def test_what_pytorch_makes_of_models_it_makes_of_this_one(seen_by: str) -> None:
+    model = convgrad.torch.reproducible(Model().eval())
+    given = torch.ones(2, 4, 5, 5)
+    expected = model(given)
+    if seen_by == "autocast":
+        with torch.autocast("cpu", torch.bfloat16):
+            assert model.first(given).dtype == torch.bfloat16
+    elif seen_by == "functional_call":
+        twice = {name: 2 * parameter for name, parameter in model.named_parameters() if name.startswith("first")}
+        got = torch.func.functional_call(model.first, {name[6:]: p for name, p in twice.items()}, (given,))
+        assert torch.equal(got, 2 * model.first(given))
+    elif seen_by == "compile":
+        assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(given), expected)
+    else:
+        traced = torch.fx.symbolic_trace(model)
+        assert torch.equal(traced(given), expected)
+        assert [is_reproducible(module) for module in traced.modules()].count(True) == 2
+
+
+class OwnForward(nn.Conv2d):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) + 1
+
+
+class OwnConvolution(nn.Conv1d):
+    def _conv_forward(self, x: Any, weight: Any, bias: Any) -> Any:
+        return super()._conv_forward(x, weight / 2, bias)
+
+
+def patched() -> Any:
+    layer = nn.ConvTranspose2d(4, 6, 3)
+    layer.forward = lambda x: x
+    return layer
+
+
+LEFT_OUT = {
+    "a OwnForward, whose forward is its own": lambda: OwnForward(4, 6, 3),
+    "a OwnConvolution, whose _conv_forward is its own": lambda: OwnConvolution(4, 6, 3),
+    "a ConvTranspose2d, whose forward is its own": patched,
+    "a LazyConv2d, whose shape is known after the model's first call": lambda: nn.LazyConv2d(6, 3),
+    "a Conv3d of torch.float64: there are kernels for f32, bf16, f16": lambda: nn.Conv3d(4, 6, 3, dtype=torch.float64),
+    "which TorchScript has compiled": lambda: torch.jit.script(nn.Conv2d(4, 6, 3)),
+}
+
+
+@pytest.mark.parametrize("reason", LEFT_OUT)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+def test_what_is_left_out_is_named(reason: str) -> None:
+    layer = LEFT_OUT[reason]()
+    model, kind = nn.Sequential(nn.Identity(), nn.Sequential(layer)), type(layer)
+    with pytest.warns(UserWarning, match=f"reproducible: PyTorch goes on to compute 1.0, {reason}"):
+        convgrad.torch.reproducible(model)
+    assert type(model[1][0]) is kind
+    (left,) = convgrad.torch.report(model).left_out.items()
+    assert left[0] == "1.0"
+    assert left[1].startswith(reason)
+
+
+def test_a_lazy_layer_is_a_convolution_once_it_was_called() -> None:
+    layer = nn.LazyConv2d(6, 3)
+    layer(torch.zeros(1, 4, 5, 5))
+    assert is_reproducible(convgrad.torch.reproducible(layer))
+
+
+def test_the_report_names_every_module() -> None:
+    class Unknown(nn.Module):
+        pass
+
+    model = nn.Sequential(convgrad.torch.reproducible(Model()), nn.Conv1d(1, 1, 1), Unknown(), nn.LayerNorm(3))
+    report = convgrad.torch.report(model)
+    assert report.reproducible == {"0.first": "ReproducibleConv2d", "0.inner.0": "ReproducibleConvTranspose2d"}
+    assert report.left_out == {"1": "a Conv1d: reproducible(model) was not called since it was added"}
+    assert report.varying == {
+        "0.inner.1": ("BatchNorm2d", "instruction set"),
+        "0.last": ("Linear", "threads"),
+        "3": ("LayerNorm", "threads and instruction set"),
+    }
+    assert report.steady == {"0.inner.2": "ReLU"}
+    assert report.unknown == {"2": "Unknown"}
+    lines = str(report).splitlines()
+    assert lines[0] == "convolutions with the same bits on any threads and instruction set: 2"
+    for words in ("left out: 1, a Conv1d", "threads: 0.last (Linear)", "not measured: 2 (Unknown)", "measured: ReLU"):
+        assert sum(words in line for line in lines) == 1, words
+
+
+def test_a_measured_class_with_another_forward_is_unknown() -> None:
+    class Other(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return x
+
+    class Same(nn.Linear):
+        pass
+
+    report = convgrad.torch.report(nn.ModuleList([Other(1, 1), Same(1, 1)]))
+    assert (list(report.unknown), list(report.varying)) == (["0"], ["1"])
+
+
+def measured() -> Iterator[tuple[str, str]]:
+    """Yield each module that was measured, and what it varied with."""
+    most: dict[str, dict[str, int]] = defaultdict(lambda: {"threads": 0, "sets": 0})
+    with MEASURED.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            found = most[row["what"].split(":")[0]]
+            found |= {axis: max(found[axis], int(row[axis])) for axis in found}
+    for name, distinct in most.items():
+        if isinstance(getattr(nn, name, None), type) and not name.startswith("Conv"):
+            words = {"threads": "threads", "sets": "instruction set"}
+            yield name, " and ".join(word for axis, word in words.items() if distinct[axis] > 1)
+
+
+def test_the_table_is_what_was_measured() -> None:
+    assert dict(measured()) == VARIES_WITH
