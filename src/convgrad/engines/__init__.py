@@ -97,6 +97,22 @@ def ready(
     return call.execute if call.plan.threads == 1 else partial(_with_help, choice.isa, problem, call)
 
 
+def settled(
+    choice: Choice, problem: Problem, operands: Sequence[Array], out: Array, threads: int
+) -> Callable[[Sequence[Array], Array], None]:
+    """Return what ``ready`` does, which reads of arrays only where they begin: they need not be canonical views."""
+    if choice.isa is None:
+        return partial(by_numpy.execute, problem)
+    several, alone = (_executable(choice.isa, problem, operands, out, number) for number in (threads, 1))
+    if several.plan.threads == 1:
+        return several.execute
+
+    def compute(operands: Sequence[Array], out: Array) -> None:
+        (several if helped(several.plan.threads, several.plan.time_ms) else alone).execute(operands, out)
+
+    return compute
+
+
 def _with_help(isa: Isa, problem: Problem, call: Executable, operands: Sequence[Array], out: Array) -> None:
     if not helped(call.plan.threads, call.plan.time_ms):
         call = _executable(isa, problem, operands, out, 1)  # the same bits, and nothing is shared

@@ -104,7 +104,7 @@ def compile(
         warnings.warn(problem.note, UserWarning, stacklevel=2)
     taken, out = prepared.taken.values(), room(problem, None, {})
     choice, used = engines.choose(problem), count(threads)
-    ready = engines.ready(choice, problem, views, prepared.canonical_output(out), used)
+    kernel = engines.settled(choice, problem, views, prepared.canonical_output(out), used)
     alike = choice.isa is not None and all(array.dtype.isnative for array in taken)
     return Compiled(
         op=prepared.op,
@@ -114,5 +114,5 @@ def compile(
         choice=choice,
         threads=used,
         lies=[*(array.strides for array in taken), out.strides] if alike else [],
-        kernel=ready,
+        kernel=kernel,
     )
