@@ -107,6 +107,12 @@ def added(src: Array, dst: Array, old: Array, **rest: Any) -> Array:
     )
 
 
+def in_pieces(dst: Array, **rest: Any) -> Array:
+    """Join a bias gradient of three pieces of the batch, of 6 images a leaf."""
+    pieces = [convgrad.partials("BiasAddBackward", dst[a : a + 6], first=a, **rest) for a in range(0, 18, 6)]
+    return convgrad.join(pieces)
+
+
 def gradients() -> dict[str, Callable[..., Array]]:
     """Return calls of the generated engine by name."""
     found: dict[str, Callable[..., Array]] = {}
@@ -120,6 +126,8 @@ def gradients() -> dict[str, Callable[..., Array]]:
                 found[f"{name}, {data} {kind} added to f32"] = partial(added, src, dst, old, **rest)
             dst, _ = operands(((2, 40, 24), (1,)), kind, data)
             found[f"bias, {data} {kind}"] = partial(convgrad.bias_add_backward, dst)
+            dst, _ = operands(((18, 40, 24), (1,)), kind, data)
+            found[f"bias in pieces, {data} {kind}"] = partial(in_pieces, dst)
     return found
 
 

@@ -78,7 +78,12 @@ def test_a_piece_of_a_long_row_is_packed_alone() -> None:
         ),
         (
             "BWD_WB f16 NCX mb2ic4ih9oc8oh9kh3ph1",
-            ["ConvolutionBackwardWeights f16", "BiasAddBackward f16", "generated"],
+            [
+                "ConvolutionBackwardWeights f16",
+                "BiasAddBackward f16",
+                "generated",
+                "a leaf is 3 images: cut at multiples",
+            ],
         ),
     ],
 )

@@ -18,11 +18,13 @@ from convgrad.functional.bias import bias_add, bias_add_backward
 from convgrad.functional.compiled import Compiled, compile
 from convgrad.functional.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.functional.explain import explain
+from convgrad.functional.join import join
 from convgrad.functional.older_names import (
     convolution_backprop_data,
     convolution_backprop_filters,
     convolution_backprop_weights,
 )
+from convgrad.functional.partials import Partials, partials
 from convgrad.functional.run import infer_shapes, run
 from convgrad.functional.transposed import (
     conv_transpose,
@@ -45,6 +47,7 @@ __all__ = [
     "InvalidOpError",
     "InvalidShapeError",
     "NotationError",
+    "Partials",
     "UnsupportedError",
     "__version__",
     "bias_add",
@@ -62,6 +65,8 @@ __all__ = [
     "error_bound",
     "explain",
     "infer_shapes",
+    "join",
+    "partials",
     "run",
     "threads",
 ]

@@ -14,11 +14,13 @@ from convgrad.engines import numpy as by_numpy
 from convgrad.engines.pool import helped
 from convgrad.engines.settings import count
 from convgrad.engines.starting import apart, forked_with
+from convgrad.formats import Format
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, plan, why_no_kernel
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Executable
@@ -117,6 +119,20 @@ def _with_help(isa: Isa, problem: Problem, call: Executable, operands: Sequence[
     if not helped(call.plan.threads, call.plan.time_ms):
         call = _executable(isa, problem, operands, out, 1)  # the same bits, and nothing is shared
     call.execute(operands, out)
+
+
+def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
+    """Write the sum of one or more dense f32 arrays, from the first to the last, into a dense array of a format.
+
+    +0 follows, the old value if ``accumulate``, one rounding: as of every sum. Rule P2 refuses it without kernels.
+    """
+    isas, _ = _generated()
+    isa = isas.isa()
+    if isa is None:  # P2
+        refuse("P2", "join", f"sums in pieces are added by a kernel, which there is none of: {isas.why_no_isa()}")
+    from convgrad.engines.llvm.added import add_up  # noqa: PLC0415 - with the first kernel
+
+    add_up(isa, terms, out, fmt.name, accumulate)
 
 
 def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""How a call would be computed, without computing it: work, engine, plan, scratch, height and bound."""
+"""How a call would be computed, without computing it: work, engine, plan, scratch, bound, cuts of the batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 from convgrad import engines, formats
 from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
+from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, tables
 from convgrad.spec.bound import gamma
 from convgrad.spec.layouts import from_canonical, shape_words
+from convgrad.spec.pieces import chunk_images, leaf_images
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.rules import refuse
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
@@ -33,6 +35,23 @@ class Explanation:
     height: int
     scratch_bytes: int
 
+    @property
+    def leaf_images(self) -> int | None:
+        """The images of a leaf; None of what is no sum over the batch, and where its order is NumPy's."""
+        cut = self.problem.solves_for in SUMMED and not why_no_order(self.problem)
+        return leaf_images(self.problem.geometry) if cut else None
+
+    @property
+    def cuts(self) -> range:
+        """The images that a piece of the batch may begin with (``partials``), behind the first."""
+        each = self.leaf_images
+        return range(0) if each is None else range(each, self.problem.geometry.batch, each)
+
+    @property
+    def chunk_images(self) -> int | None:
+        """The images of a chunk: f32 results accumulated chunk by chunk have the bits of one call; None as a leaf."""
+        return None if self.leaf_images is None else chunk_images(self.problem.geometry)
+
     def __str__(self) -> str:
         problem = self.problem
         geometry, moved = problem.geometry, moved_bytes(problem)
@@ -48,6 +67,12 @@ class Explanation:
             ("engine", str(self.choice)),
             ("sums", f"height h = {self.height}; error at most {gamma(self.height, accumulator.unit):.3g} sum |x||y|"),
         ]
+        if self.leaf_images is not None:
+            leaf = "an image: cut anywhere" if self.leaf_images == 1 else f"{self.leaf_images} images: cut at multiples"
+            chunk = (
+                f"f32 accumulated {self.chunk_images} image{'s' * (self.chunk_images != 1)} at a time: the same bits"
+            )
+            rows.append(("batch", f"a leaf is {leaf}; {chunk}"))
         if self.plan is not None:
             rows += [("plan", line) for line in str(self.plan).splitlines()[:1]]
             rows += [("", line) for line in str(self.plan).splitlines()[1:]]
@@ -72,8 +97,8 @@ def explain(
 
     >>> layer = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
     >>> explanation = explain("ConvolutionBackwardWeights", (8, 56, 56, 64), (8, 56, 56, 64), **layer)
-    >>> explanation.height
-    244
+    >>> explanation.height, explanation.leaf_images, explanation.chunk_images
+    (244, 1, 1)
     """
     check_options(operator, None, False, threads)
     fmt = formats.named(operand_type)

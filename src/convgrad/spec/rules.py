@@ -65,6 +65,12 @@ _ROWS = (
     ("D5", InvalidAttributeError, "accumulate is a bool, and true only with out"),
     ("D6", InvalidAttributeError, "threads is a positive integer"),
     ("D7", InvalidShapeError, "operands of a compiled call have the shapes it was compiled for"),
+    # P: pieces of a batch
+    ("P1", InvalidOpError, "pieces are of an operator that sums over the batch: a weight or bias gradient"),
+    ("P2", UnsupportedError, "sums in pieces have an order: f32, bf16 or f16 operands on the generated engine"),
+    ("P3", InvalidAttributeError, "a piece begins with a leaf of the batch's tree, at a multiple of its images"),
+    ("P4", InvalidShapeError, "parts are what partials returns, of one problem but for their images"),
+    ("P5", InvalidShapeError, "parts have every image once; nothing follows one that ends inside a leaf"),
 )  # fmt: skip
 
 RULES = {row[0]: Rule(*row) for row in _ROWS}

@@ -1,0 +1,78 @@
+"""The gradient of a whole batch from the unfinished sums of its pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays, libraries
+from convgrad.formats import F64, FORMATS
+from convgrad.functional.call import check_options
+from convgrad.functional.partials import Partials, check_neighbours
+from convgrad.functional.sums import add, finish
+from convgrad.functional.types import DType
+from convgrad.spec.pieces import climb, total
+from convgrad.spec.rules import refuse
+
+Array = NDArray[Any]
+
+
+def join(
+    parts: Iterable[Partials], *, dtype: DType | None = None, out: Array | None = None, accumulate: bool = False
+) -> Array:
+    """Return the gradient of the batch whose pieces are given, with the bits of the plain call on all of it.
+
+        diff_weights = the sum, as its tree over the batch has it, of what :func:`partials` left unfinished
+
+    ``parts`` come in any order and have all images from image 0 on, each once; what is missing behind the last, nobody
+    sees here. ``dtype``, ``out`` and ``accumulate`` are as of the plain call: the old value is added last, in f32,
+    before the one rounding. Parts stay as they are.
+
+    Raises:
+        InvalidShapeError: parts of several problems, images that are missing or that two parts have, a part behind one
+            that ends inside a leaf, ``out`` of another shape.
+        InvalidDataTypeError, InvalidAttributeError: as of the plain call.
+
+    Follows the document of the operator that the parts are of.
+
+    >>> import numpy as np
+    >>> from convgrad import partials
+    >>> diff_dst = np.arange(12, dtype=np.float32).reshape(3, 4, 1)
+    >>> join([partials("BiasAddBackward", diff_dst)]).tolist()
+    [66.0]
+    """
+    given = sorted(parts, key=_place)
+    if not given:  # P4
+        refuse("P4", "join", "parts must be at least one, as its operator says what is joined; got none")
+    one = given[0]
+    check_options(one.operator, out, accumulate, None)
+    fmt = arrays.output_format(dtype, FORMATS[one.operand_type], one.operator)
+    if fmt is F64:  # T4
+        refuse("T4", one.operator, "dtype must be f32, bf16 or f16, as the sums are kept in f32; got f64")
+    _check_all(given)
+    known = climb((one for part in given for one in part.known()), add)
+    whole = total(known, add) if known else (np.zeros(one.shape, np.float32),)
+    if out is None:
+        result = arrays.empty(one.shape, fmt.dtype)
+    else:
+        taken = {f"a sum of part {n}": array for n, part in enumerate(given) for array in part.sums}
+        result = arrays.check_out(out, one.shape, fmt, taken, one.operator)
+    finish(whole, result, fmt, accumulate)
+    return libraries.like(one.sample)(result) if out is None else out
+
+
+def _place(part: object) -> tuple[int, int]:
+    if not isinstance(part, Partials):  # P4
+        refuse("P4", "join", f"parts must be what partials returns; got {type(part).__name__}")
+    return part.first, part.end
+
+
+def _check_all(given: Sequence[Partials]) -> None:
+    """Check that parts in order are the images from 0 on of one batch, by rules P4 and P5."""
+    for left, right in pairwise([replace(given[0], first=0, images=0, sums=()), *given]):
+        check_neighbours(left, right)

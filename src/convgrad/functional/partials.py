@@ -1,0 +1,222 @@
+"""The unfinished sums of some images of a batch, as a value: computed apart, joined to the bits of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays, engines, libraries
+from convgrad.formats import F32, F64
+from convgrad.functional.call import REMEMBERED, check_options, prepare
+from convgrad.functional.sums import Sum, add, added
+from convgrad.plan.roles import why_no_kernel
+from convgrad.spec.check import as_integer
+from convgrad.spec.geometry import Channels, Conv
+from convgrad.spec.layouts import from_canonical, shape_words
+from convgrad.spec.operators import OPERATORS, find
+from convgrad.spec.pieces import Nodes, climb, leaf_images, nodes_of
+from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.rules import refuse
+
+Array = NDArray[Any]
+
+SUMMED = ("weights", "bias")  # what is solved for by a sum over the batch
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Partials:
+    """Unfinished sums of images ``first`` to before ``end`` of a batch; two neighbours add, ``join`` finishes them.
+
+    ``sums`` are f32 arrays of the output's shape, one for each of the nodes that ``spec.pieces.nodes_of`` names of the
+    leaves. Beside them all is numbers and words: the operator, the ``geometry`` of no images, the output's layout, the
+    operands' type; and ``sample``, an array of no elements of the operands' library, None of NumPy's.
+    """
+
+    operator: str
+    geometry: Conv | Channels
+    layout: str
+    operand_type: str
+    first: int
+    images: int
+    sums: tuple[Array, ...]
+    sample: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the gradient and of every sum."""
+        return from_canonical(canonical_shape(self.geometry, find(self.operator).output.tensor), self.layout)
+
+    @property
+    def end(self) -> int:
+        """The image behind the last."""
+        return self.first + self.images
+
+    @property
+    def leaf_images(self) -> int:
+        """The images of a leaf: a batch may be cut at their multiples."""
+        return leaf_images(self.geometry)
+
+    @property
+    def leaves(self) -> range:
+        """The leaves of the batch's tree that the images are."""
+        return range(self.first // self.leaf_images, -(-self.end // self.leaf_images))
+
+    @property
+    def ends_the_batch(self) -> bool:
+        """Whether nothing can follow, as the last leaf has too few images for any but the batch's last."""
+        return self.end % self.leaf_images != 0
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the sums."""
+        return sum(array.nbytes for array in self.sums)
+
+    @property
+    def problem(self) -> dict[str, object]:
+        """What parts must share to be of one batch, by name."""
+        named = {"operator": self.operator, "operand_type": self.operand_type, "layout": self.layout}
+        return named | vars(self.geometry)
+
+    def known(self) -> list[tuple[Nodes, Sum]]:
+        """Return the sums, which may have come from anywhere, and which nodes they are of, from left to right."""
+        nodes = nodes_of(self.leaves.start, self.leaves.stop)
+        taken = [arrays.take(array, self.operator, f"sum {n}") for n, array in enumerate(self.sums)]
+        if [(array.shape, fmt) for array, fmt in taken] != [(self.shape, F32)] * len(nodes):  # P4
+            got = ", ".join(f"{fmt} {shape_words(array.shape)}" for array, fmt in taken) or "none"
+            whose = f"the sums of images {self.first} to before {self.end}"
+            must = f"{whose} must be {len(nodes)} of f32 {shape_words(self.shape)}"
+            refuse("P4", self.operator, f"{must}; got {got}")
+        dense = [np.ascontiguousarray(arrays.native(array, F32)) for array, _ in taken]
+        return [(one, (array,)) for one, array in zip(nodes, dense, strict=True)]
+
+    def __add__(self, other: object) -> Partials:
+        """Return the sums of both, of which one follows on the other; any grouping gives the same bits."""
+        if not isinstance(other, Partials):
+            return NotImplemented
+        left, right = (self, other) if (self.first, self.end) <= (other.first, other.end) else (other, self)
+        check_neighbours(left, right)
+        made = climb([*left.known(), *right.known()], add)
+        return replace(left, images=left.images + right.images, sums=tuple(added(one) for _, one in made))
+
+    def __str__(self) -> str:
+        which = f"images {self.first} to before {self.end}, leaves of {self.leaf_images}"
+        held = f"{len(self.sums)} sum{'s' * (len(self.sums) != 1)} of {shape_words(self.shape)}"
+        return f"{self.operator} {self.operand_type}, {which}: {held}, {self.nbytes / 1024:.4g} KiB"
+
+    def __repr__(self) -> str:
+        return f"<Partials: {self}>"
+
+
+def partials(
+    operator: str, *inputs: object, first: int = 0, threads: int | None = None, **attributes: object
+) -> Partials:
+    """Return the unfinished sums of a weight or bias gradient over some images, which :func:`join` finishes.
+
+        diff_weights = sum over images n, positions p of src[n, c, i] * diff_dst[n, o, p]
+
+    is a tree over the batch, and this is what is known of it where ``inputs`` hold but images ``first``, ``first`` + 1,
+    and so on. However a batch is cut into such pieces, :func:`join` gives the bits of the plain call on all of it.
+
+    ``inputs`` and ``attributes`` are as for :func:`run`; one int stands for all axes. A batch may be cut at multiples
+    of the images of a leaf, which :func:`explain` tells: 1 where an image has more than 256 positions, else as many as
+    256 positions hold. A piece may end elsewhere where the batch ends. No images are a piece, too.
+
+    Raises:
+        InvalidOpError: the operator sums over no batch, as forwards and data gradients, whose images are by themselves.
+        InvalidAttributeError: ``first`` is no place to cut; the message has those beside it.
+        UnsupportedError: f64, or a machine without kernels: NumPy adds, and there is no order of its sums.
+        As :func:`run` otherwise.
+
+    Follows the document of the operator named.
+
+    >>> import numpy as np
+    >>> from convgrad import join
+    >>> src, diff_dst = np.ones((20, 7, 7, 1), np.float32), np.ones((20, 7, 7, 2), np.float32)
+    >>> layer = {"weights_shape": (1, 1, 1, 2), "strides": 1, "dilations": 1}
+    >>> one = partials("ConvolutionBackwardWeights", src[:15], diff_dst[:15], **layer)
+    >>> two = partials("ConvolutionBackwardWeights", src[15:], diff_dst[15:], first=15, **layer)
+    >>> one
+    <Partials: ConvolutionBackwardWeights f32, images 0 to before 15, leaves of 5: 1 sum of 1x1x1x2, 0.007812 KiB>
+    >>> join([two, one]).ravel().tolist()
+    [980.0, 980.0]
+    """
+    check_options(operator, None, False, threads)
+    if find(operator).solves_for not in SUMMED:  # P1
+        names = ", ".join(dict.fromkeys(op.name for op in OPERATORS if op.solves_for in SUMMED))
+        refuse("P1", operator, f"the operator must sum over the batch, as {names}; each of its images is by itself")
+    prepared = prepare(operator, inputs, attributes, F32, lenient=True)
+    problem, operands = prepared.problem, prepared.operands
+    if missing := why_no_order(problem):  # P2
+        order = "sums in pieces must have an order, which the NumPy engine has not, that computes them"
+        refuse("P2", operator, f"{order}; got {missing}")
+    begin = _checked_first(problem, first)
+    images = problem.geometry.batch
+    each = leaf_images(problem.geometry)
+    sums = []
+    for nodes in nodes_of(begin // each, -(-(begin + images) // each)):
+        leaves = nodes.leaves
+        here = slice(leaves.start * each - begin, min(leaves.stop * each - begin, images))
+        array = arrays.empty(problem.output_shape, F32.dtype)
+        out = array.transpose(problem.output_order)
+        engines.execute(
+            _of_images(problem, here.stop - here.start), [operand[here] for operand in operands], out, threads
+        )
+        sums.append(array)
+    return Partials(
+        operator,
+        _of_images(problem, 0).geometry,
+        problem.layouts[-1],
+        problem.operand_format.name,
+        begin,
+        images,
+        tuple(sums),
+        None if type(inputs[0]) is np.ndarray else libraries.like(inputs[0])(np.empty(0, np.float32)),
+    )
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _of_images(problem: Problem, images: int) -> Problem:
+    """Return the problem of some images of its batch."""
+    return replace(problem, geometry=replace(problem.geometry, batch=images))
+
+
+def why_no_order(problem: Problem) -> str:
+    """Return why a sum over the batch has no order, by which engine computes it; nothing where it has one."""
+    choice = engines.choose(problem)
+    by_numpy = problem.operand_format is F64 or (choice.isa is None and not why_no_kernel(problem))
+    return str(choice) if by_numpy else ""
+
+
+def _checked_first(problem: Problem, first: object) -> int:
+    """Return the first image of a piece, by rule P3."""
+    number, each = as_integer(first), leaf_images(problem.geometry)
+    if number is None or number < 0 or number % each:  # P3
+        must = f"first, the image that a piece begins with, must be a multiple of {each}, the images of a leaf"
+        refuse("P3", problem.operator, f"{must}; got {first!r}{near(number, each)}")
+    return number
+
+
+def near(image: int | None, each: int) -> str:
+    """Return words on where the cuts beside an image are."""
+    return "" if image is None or image < 0 else f"; {image // each * each} or {(image // each + 1) * each} would do"
+
+
+def check_neighbours(left: Partials, right: Partials) -> None:
+    """Check that one part goes on where the other ends, of the same batch, by rules P4 and P5."""
+    if left.problem != right.problem:  # P4
+        two = right.problem
+        name, one = next((name, value) for name, value in left.problem.items() if two.get(name) != value)
+        must = "parts must be of one problem, the numbers of their images apart"
+        refuse("P4", left.operator, f"{must}; got {name} {one} and {two[name]}")
+    wrong = ""
+    if right.first > left.end:
+        wrong = f"images {left.end} to before {right.first} are missing"
+    elif right.first < left.end and left.images and right.images:
+        wrong = f"images {right.first} to before {min(left.end, right.end)} are of two parts"
+    if wrong:  # P5
+        inside = f"; {left.end} is inside a leaf{near(left.end, left.leaf_images)}" * left.ends_the_batch
+        refuse("P5", left.operator, f"a part must begin where the one before ends; {wrong}{inside}")
