@@ -26,11 +26,13 @@ from convgrad.functional.older_names import (
 )
 from convgrad.functional.partials import Partials, partials
 from convgrad.functional.run import infer_shapes, run
+from convgrad.functional.samples import per_sample_bias_norm2, per_sample_weights_norm2
 from convgrad.functional.transposed import (
     conv_transpose,
     conv_transpose_backward_data,
     conv_transpose_backward_weights,
 )
+from convgrad.functional.weighted import clip_scales, clipped_weights_sum, weighted_bias_sum, weighted_weights_sum
 
 if TYPE_CHECKING:
     from convgrad.verify.bound import error_bound
@@ -52,6 +54,8 @@ __all__ = [
     "__version__",
     "bias_add",
     "bias_add_backward",
+    "clip_scales",
+    "clipped_weights_sum",
     "compile",
     "conv_transpose",
     "conv_transpose_backward_data",
@@ -67,8 +71,12 @@ __all__ = [
     "infer_shapes",
     "join",
     "partials",
+    "per_sample_bias_norm2",
+    "per_sample_weights_norm2",
     "run",
     "threads",
+    "weighted_bias_sum",
+    "weighted_weights_sum",
 ]
 
 
