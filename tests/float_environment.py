@@ -128,6 +128,15 @@ def gradients() -> dict[str, Callable[..., Array]]:
             found[f"bias, {data} {kind}"] = partial(convgrad.bias_add_backward, dst)
             dst, _ = operands(((18, 40, 24), (1,)), kind, data)
             found[f"bias in pieces, {data} {kind}"] = partial(in_pieces, dst)
+            src_shape, dst_shape, shape, rest = CALLS["dense"]
+            src, dst = operands((src_shape, dst_shape), kind, data)
+            scale = np.array([0.75, 2.0**-20], np.float32)
+            found[f"norms of samples, {data} {kind}"] = partial(
+                convgrad.per_sample_weights_norm2, src, dst, shape, **rest
+            )
+            found[f"samples scaled, {data} {kind}"] = partial(
+                convgrad.weighted_weights_sum, src, dst, shape, scale=scale, **rest
+            )
     return found
 
 

@@ -258,3 +258,15 @@ def test_a_child_calls_what_its_parent_compiled() -> None:
             )
         )
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_compiled_call_that_nobody_helps_reads_its_arrays_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes alone, by a plan for one thread, of the strides compiled for: not of the canonical order of axes."""
+    rng = np.random.default_rng(5)
+    src, diff_dst = (rng.standard_normal((4, 20, 24, channels), np.float32) for channels in (24, 40))
+    attributes = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}
+    given = (src, diff_dst, (3, 3, 24, 40))
+    compiled = convgrad.compile("ConvolutionBackwardWeights", *given, threads=2, **attributes)
+    expected = convgrad.run("ConvolutionBackwardWeights", *given, threads=1, **attributes)
+    monkeypatch.setattr(engines, "helped", lambda *_: False)
+    assert same(compiled(src, diff_dst), expected)

@@ -29,11 +29,13 @@ from convgrad.functional.older_names import (
 from convgrad.functional.partials import Partials, partials
 from convgrad.functional.pullback import Pullback, vjp
 from convgrad.functional.run import infer_shapes, run
+from convgrad.functional.samples import per_sample_bias_norm2, per_sample_weights_norm2
 from convgrad.functional.transposed import (
     conv_transpose,
     conv_transpose_backward_data,
     conv_transpose_backward_weights,
 )
+from convgrad.functional.weighted import clip_scales, clipped_weights_sum, weighted_bias_sum, weighted_weights_sum
 
 if TYPE_CHECKING:
     from convgrad.verify.bound import error_bound
@@ -57,6 +59,8 @@ __all__ = [
     "__version__",
     "bias_add",
     "bias_add_backward",
+    "clip_scales",
+    "clipped_weights_sum",
     "compile",
     "conv_transpose",
     "conv_transpose_backward",
@@ -74,9 +78,13 @@ __all__ = [
     "infer_shapes",
     "join",
     "partials",
+    "per_sample_bias_norm2",
+    "per_sample_weights_norm2",
     "run",
     "threads",
     "vjp",
+    "weighted_bias_sum",
+    "weighted_weights_sum",
 ]
 
 

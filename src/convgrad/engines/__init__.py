@@ -14,7 +14,7 @@ from convgrad.engines import numpy as by_numpy
 from convgrad.engines.pool import helped
 from convgrad.engines.settings import count
 from convgrad.engines.starting import apart, forked_with
-from convgrad.formats import Format
+from convgrad.formats import Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, plan, why_no_kernel
@@ -55,6 +55,19 @@ def _load() -> tuple[ModuleType, Callable[..., Executable]]:
 
     isas.host_isas()
     return isas, execute.executable
+
+
+@cache
+def _of_samples() -> ModuleType:
+    """Return what computes norms and scales by kernels; few programs load it."""
+    with _loading:
+        return apart(_load_samples)
+
+
+def _load_samples() -> ModuleType:
+    from convgrad.engines.llvm import samples  # noqa: PLC0415
+
+    return samples
 
 
 def choose(problem: Problem) -> Choice:
@@ -107,6 +120,25 @@ def _with_help(isa: Isa, problem: Problem, lies: Lies, call: Executable, operand
     if not helped(call.plan.threads, call.plan.time_ms):
         call = _executable(isa, problem, lies, 1)  # the same bits, and nothing is shared
     call.execute(operands, out)
+
+
+def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:
+    """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
+    choice = choose(problem)
+    if choice.isa is None:
+        by_numpy.norms2(problem, operands, out)
+    elif len(out):
+        machine = _generated()[0].machine(choice.isa)
+        _of_samples().norms2(problem, operands, out, machine, count(threads))
+
+
+def scale(choice: Choice, data: Array, factors: Array, out: Array, threads: int | None = None) -> None:
+    """Compute out[n] = data[n] * factors[n], rounded once to the factors' type; all are row-major."""
+    fmt = of_dtype(data.dtype)
+    if choice.isa is None or fmt is None or not data.dtype.isnative:
+        by_numpy.scale(data, factors, out)
+    else:
+        _of_samples().scale(data, fmt, factors, out, choice.isa, count(threads))
 
 
 def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:

@@ -18,6 +18,7 @@ from convgrad.formats import round_to
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
+from convgrad.spec.samples import squares_in_order
 
 BLOCK_BYTES = 4 << 20
 SUMMED_POINTS = 2048
@@ -31,6 +32,21 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
     given: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
     with np.errstate(all="ignore"):
         _SOLVERS[problem.solves_for](problem, given, out)
+
+
+def norms2(problem: Problem, operands: Sequence[Array], out: Array) -> None:
+    """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
+    gradient = np.empty(problem.output_shape, problem.output_format.dtype)
+    for sample in range(len(out)):
+        one = [operand[sample : sample + 1] for operand in operands]
+        execute(problem, one, gradient.transpose(problem.output_order))
+        out[sample] = squares_in_order(gradient)
+
+
+def scale(data: Array, factors: Array, out: Array) -> None:
+    """Compute out[n] = data[n] * factors[n], rounded once to the factors' type."""
+    with np.errstate(all="ignore"):
+        np.multiply(data.astype(factors.dtype), factors.reshape(-1, *[1] * (data.ndim - 1)), out=out)
 
 
 def memory_bytes(problem: Problem) -> int:
@@ -150,7 +166,7 @@ def _add(products: Array, target: Array) -> None:
     target += products.reshape(channels, images, *positions).swapaxes(0, 1)
 
 
-def _finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> None:
+def finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> None:
     """Round finished sums once into ``out``: +0, bias, old value, conversion, canonical NaN."""
     sums += 0.0  # -0 never leaves a sum
     if bias is not None:
@@ -177,7 +193,7 @@ def _solve_dst(problem: Problem, given: Mapping[str, Array], out: Array) -> None
             x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
             products = _weights_of(tap, weights, problem, conv) @ x
             _add(products, sums[(slice(None), slice(None), *map(_within, met, positions))])
-        _finish(sums, out[_box(images, positions)], problem, given.get("bias"))
+        finish(sums, out[_box(images, positions)], problem, given.get("bias"))
 
 
 def _solve_src(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
@@ -192,7 +208,7 @@ def _solve_src(problem: Problem, given: Mapping[str, Array], out: Array) -> None
                 slice(s.start - r.start, s.stop - r.start, s.step) for s, r in zip(sources, positions, strict=True)
             )
             _add(products, sums[(slice(None), slice(None), *shifted)])
-        _finish(sums, out[_box(images, positions)], problem, given.get("bias"))
+        finish(sums, out[_box(images, positions)], problem, given.get("bias"))
 
 
 def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
@@ -207,13 +223,13 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
             sums[np.ravel_multi_index(tap, conv.kernel)] += dy @ x.swapaxes(1, 2)
     canonical = sums.reshape(*conv.kernel, conv.dst_channels, per_group[2])
     axes = len(conv.kernel)
-    _finish(canonical.transpose(axes, axes + 1, *range(axes)), out, problem, None)
+    finish(canonical.transpose(axes, axes + 1, *range(axes)), out, problem, None)
 
 
 def _solve_bias_add(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
     for images, *positions in _boxes(problem):
         box = _box(images, positions)
-        _finish(given["src"][box].astype(_dtype(problem)), out[box], problem, given["bias"])
+        finish(given["src"][box].astype(_dtype(problem)), out[box], problem, given["bias"])
 
 
 def _solve_bias(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
@@ -222,7 +238,7 @@ def _solve_bias(problem: Problem, given: Mapping[str, Array], out: Array) -> Non
     for images, *positions in _boxes(problem):
         part = given["dst"][_box(images, positions)]
         sums += part.astype(dtype).sum(axis=(0, *range(2, part.ndim)))
-    _finish(sums, out, problem, None)
+    finish(sums, out, problem, None)
 
 
 _SOLVERS: Mapping[str, Callable[[Problem, Mapping[str, Array], Array], None]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from convgrad.spec.order import FAN_IN, Order, order_of
 from convgrad.spec.problem import Problem
 
 F32Array = NDArray[np.float32]
+Sum = TypeVar("Sum", bound=NDArray[Any])
 
 
 def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -39,7 +40,7 @@ def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float3
         return np.where(inexact, odd, total).astype(np.float32)
 
 
-def tree(sums: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+def tree(sums: list[Sum]) -> Sum:
     """Return the sum of one or more sums by the 16-ary tree."""
     while len(sums) > 1:
         parents = []

@@ -73,6 +73,9 @@ _ROWS = (
     ("P3", InvalidAttributeError, "a piece begins with a leaf of the batch's tree, at a multiple of its images"),
     ("P4", InvalidShapeError, "parts are what partials returns, of one problem but for their images"),
     ("P5", InvalidShapeError, "parts have every image once; nothing follows one that ends inside a leaf"),
+    # S: samples of a batch
+    ("S1", InvalidShapeError, "scale has one value per image"),
+    ("S2", InvalidAttributeError, "max_norm is a positive number"),
 )  # fmt: skip
 
 RULES = {row[0]: Rule(*row) for row in _ROWS}

@@ -305,7 +305,7 @@ class Module:
 
 def _suffix(kind: str) -> str:
     """Return how intrinsics spell a type: <16 x float> is v16f32."""
-    names = {"float": "f32", "half": "f16", "i16": "i16", "i32": "i32"}
+    names = {"double": "f64", "float": "f32", "half": "f16", "i16": "i16", "i32": "i32"}
     if kind[0] != "<":
         return names[kind]
     lanes, element = kind[1:-1].split(" x ")

@@ -1,0 +1,130 @@
+"""Running the drivers of samples, of norms and of scaling: their arguments, their threads, their scratch."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import addressof, sizeof
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines import pool
+from convgrad.engines.addresses import Words, address_of, words
+from convgrad.engines.llvm import jit, scaled, squares
+from convgrad.engines.llvm.execute import Executable, executable
+from convgrad.formats import Format
+from convgrad.plan.fields import FLAGS, SIDES
+from convgrad.plan.machine import Isa, Machine
+from convgrad.plan.rates import BYTES_PER_NS
+from convgrad.plan.tables import placed
+from convgrad.spec.problem import Problem
+
+Array = NDArray[Any]
+_FLAG_BYTES = 8 * len(FLAGS)
+
+
+class Compiled(NamedTuple):
+    """The compiled functions of an instruction set."""
+
+    squares: Callable[[int, int, int], None]  # gradient, elements, where the norm is written to
+    driver: jit.Kernel
+
+
+@cache
+def compiled(isa: Isa) -> Compiled:
+    """Return the functions, compiled once."""
+    address, number = ctypes.c_void_p, ctypes.c_int64
+    prototypes = {"squares": (None, address, number, address), "driver": (None, address, address)}
+    return Compiled(*jit.functions(isa, squares.module_of(isa), **prototypes))
+
+
+def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> None:
+    """Compute the squared norm of each sample's gradient; ``problem`` is that of one, operands hold all of them.
+
+    Threads take samples in turn, or, where that is quicker as samples are few, all of them compute each.
+    """
+    samples = len(out)
+    gradient = np.empty(problem.output_shape, np.float32)
+    view = gradient.transpose(problem.output_order)
+    lies = [*[operand.strides for operand in operands], view.strides]
+    one, together = (executable(problem, lies, machine, number) for number in (1, threads))
+    time_ms = -(-samples // threads) * one.plan.time_ms
+    if samples * together.plan.time_ms < time_ms:
+        _one_by_one(one, together, operands, view, out, compiled(machine.isa).squares)
+        return
+    arguments, scratch_bytes = _bound(one, operands, gradient, out)
+    used = threads if threads > 1 and pool.helped(threads, time_ms) else 1
+    time_ms *= threads / used
+    pool.run(compiled(machine.isa).driver, arguments, scratch_bytes, used, time_ms, (one, operands, out))
+
+
+def _one_by_one(
+    one: Executable, together: Executable, operands: Sequence[Array], view: Array, out: Array, add: Any
+) -> None:
+    """Compute each sample's gradient on all threads, and add its squares on this one."""
+    gradient, norms = address_of(view), address_of(out)
+    for sample in range(len(out)):
+        call = together if pool.helped(together.plan.threads, together.plan.time_ms) else one
+        call.execute([operand[sample : sample + 1] for operand in operands], view)
+        add(gradient, view.size, norms + out.itemsize * sample)
+
+
+def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Array) -> tuple[Words, int]:
+    """Return the driver's arguments for these arrays, and the scratch of a thread in bytes."""
+    assert one.schedule.kept_bytes == 0, "one thread shares nothing"
+    kernel: Any = one.kernel
+    given = sizeof(one.arguments)
+    at, _ = placed({"given": given, "gradient": gradient.nbytes, "scratch": 0})
+    values = {
+        "driver": kernel.address,
+        "given": addressof(one.arguments),
+        "norms": address_of(out),
+        "samples": len(out),
+        "words": len(one.arguments),
+        "flags": given - _FLAG_BYTES,
+        "elements": gradient.size,
+        "gradient_at": at["gradient"],
+        "scratch_at": at["scratch"],
+    }
+    for side, number, offset in zip(SIDES, one.sides, one.schedule.offsets, strict=True):
+        is_operand = number < len(operands)
+        array = operands[number] if is_operand else one.ones
+        values |= {f"{side}.data": address_of(array) + offset, f"{side}.image": array.strides[0] * is_operand}
+    arguments = _arguments((*squares.ADDRESSES, *squares.NUMBERS), values)
+    return arguments, at["scratch"] + one.schedule.scratch_bytes
+
+
+def _arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
+    """Return a driver's arguments: the addresses of flags, values by name, the flags."""
+    made = words(len(FLAGS) + len(names) + len(FLAGS))
+    flags = addressof(made) + sizeof(made) - _FLAG_BYTES
+    for at, value in enumerate((*range(flags, flags + _FLAG_BYTES, 8), *(values[name] for name in names))):
+        made[at] = value
+    return made
+
+
+@cache
+def _scaling(isa: Isa, fmt: Format) -> jit.Kernel:
+    """Return the driver that scales images in a format, compiled once."""
+    prototype = (None, ctypes.c_void_p, ctypes.c_void_p)
+    (driver,) = jit.functions(isa, scaled.module_of(isa, fmt.name), driver=prototype)
+    kernel: jit.Kernel = driver
+    return kernel
+
+
+def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, threads: int) -> None:
+    """Compute out[n] = data[n] * factors[n] in f32; all are row-major."""
+    values = {
+        "data": address_of(data),
+        "factors": address_of(factors),
+        "out": address_of(out),
+        "images": len(out),
+        "elements": out.size // max(1, len(out)),
+    }
+    time_ms = (data.nbytes + out.nbytes) / BYTES_PER_NS / 1e6 / threads
+    used = threads if threads > 1 and pool.helped(threads, time_ms) else 1
+    arguments = _arguments((*scaled.ADDRESSES, *scaled.NUMBERS), values)
+    pool.run(_scaling(isa, fmt), arguments, 64, used, time_ms * threads / used, (data, factors, out))

@@ -1,0 +1,48 @@
+"""Samples scaled in IR: a driver that multiplies each image of a tensor by a number of its own, in f32."""
+
+from __future__ import annotations
+
+from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.claims import arguments, claimed
+from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.plan.machine import Isa
+from convgrad.plan.recipe import F32_BYTES
+
+ADDRESSES = ("data", "factors", "out")
+NUMBERS = ("images", "elements")  # of an image, which lie together
+VECTORS = 4  # at a time
+
+
+def module_of(isa: Isa, fmt: str) -> str:
+    """Return the IR of ``driver(arguments, scratch)`` for data in a format."""
+    module = Module()
+    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    a = arguments(f, ADDRESSES, NUMBERS)
+    with claimed(f, isa, a, a.images) as image:
+        _image(f, isa, fmt, a, image)
+    return str(module)
+
+
+def _image(f: Function, isa: Isa, fmt: str, a: Named, image: Value) -> None:
+    """Multiply the elements of an image, some vectors at a time, the rest by masks."""
+    lanes, size, first = isa.lanes, BYTES[fmt], image * a.elements
+    factor = f.splat(f.load("float", a.factors, image * F32_BYTES), lanes)
+
+    def product(raw: Value) -> Value:
+        wide = widen(f, fmt, raw)
+        return f.op(wide.type, f"fmul {wide}, {factor.name}")
+
+    step = VECTORS * lanes
+    rounds = f.op("i64", f"udiv {a.elements}, {step}")
+    data, out = f.at(a.data, first * size), f.at(a.out, first * F32_BYTES)
+    with f.loop(rounds, data=data, out=out) as each:
+        for v in range(VECTORS):
+            raw = f.load(stored(fmt, lanes), each.data, v * lanes * size)
+            f.store(product(raw), each.out, v * lanes * F32_BYTES)
+        each.next(data=f.at(each.data, step * size), out=f.at(each.out, step * F32_BYTES))
+    left = a.elements - rounds * step
+    for v in range(VECTORS):
+        mask = f.mask(left - v * lanes, lanes)
+        raw = load_masked(f, fmt, lanes, f.at(each.data, v * lanes * size), mask)
+        f.masked_store(product(raw), f.at(each.out, v * lanes * F32_BYTES), mask)

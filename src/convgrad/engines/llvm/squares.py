@@ -1,0 +1,96 @@
+"""The squared norms of samples in IR: a driver that computes one gradient after the other, and adds its squares.
+
+It claims samples until none is left. The gradient of each is computed by a driver of one image, for one thread, into
+scratch, and its squares are added, in the order of ``spec/samples.py``, while it lies in a cache.
+"""
+
+from __future__ import annotations
+
+from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.claims import WORD, arguments, claimed
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.words import WORDS
+from convgrad.plan.fields import CALL, FLAGS, SIDES
+from convgrad.plan.machine import Isa
+from convgrad.spec.order import FAN_IN
+from convgrad.spec.samples import CHAINS
+
+ADDRESSES = (
+    "driver", "given",  # of one image: its code, its arguments but for addresses
+    "rows.data", "lanes.data", "norms",  # of the first sample: its operands; where its norm is written to
+)  # fmt: skip
+NUMBERS = (
+    "samples", "rows.image", "lanes.image",  # bytes from a sample to the next
+    "words", "flags",  # of the arguments of one image; bytes to its flags
+    "elements", "gradient_at", "scratch_at",  # of a gradient; bytes of scratch to it, and to what is behind it
+)  # fmt: skip
+_F32, _F64 = 4, 8
+
+
+def module_of(isa: Isa) -> str:
+    """Return the IR of ``driver(arguments, scratch)`` and of ``squares(gradient, elements, norm)``."""
+    module = Module()
+    _squares(module, isa)
+    _driver(module, isa)
+    return str(module)
+
+
+def _squares(module: Module, isa: Isa) -> None:
+    """Add the squares of a gradient that lies in the order of its elements."""
+    f = module.function("squares", public=True, gradient="ptr", elements="i64", norm="ptr")
+    lanes = isa.lanes // 2
+    kind, vectors = f"<{lanes} x double>", range(CHAINS // lanes)
+    saved = f.op("ptr", "alloca i64, align 8")
+    sums = f.room("double", CHAINS)
+    WORDS[isa.architecture].enter(f, saved)
+
+    def added(part: Value, total: Value) -> Value:
+        wide = f.op(kind, f"fpext {part} to {kind}")
+        return f.fma(wide, wide, total)  # a square is exact: fused or not, the bits are the same
+
+    whole = f.elements >> CHAINS.bit_length() - 1
+    with f.loop(whole, **{f"v{v}": f.zeros(kind) for v in vectors}) as loop:
+        here = f.at(f.gradient, loop.index * (CHAINS * _F32))
+        parts = [f.load(f"<{lanes} x float>", here, v * lanes * _F32) for v in vectors]
+        loop.next(**{f"v{v}": added(parts[v], loop.carried[f"v{v}"]) for v in vectors})
+    left, here = f.elements - whole * CHAINS, f.at(f.gradient, whole * (CHAINS * _F32))
+    for v in vectors:
+        mask = f.mask(left - v * lanes, lanes)
+        part = f.masked_load(f"<{lanes} x float>", f.at(here, v * lanes * _F32), mask)
+        f.store(added(part, loop.carried[f"v{v}"]), sums, v * lanes * _F64)  # of the other lanes + 0: nothing
+    parents = []
+    for first in range(0, CHAINS, FAN_IN):
+        parent = f.load("double", sums, first * _F64)
+        for child in range(first + 1, first + FAN_IN):
+            parent = f.add(parent, f.load("double", sums, child * _F64))
+        parents.append(parent)
+    total, *others = parents
+    for other in others:
+        total = f.add(total, other)
+    f.store(total, f.norm)
+    WORDS[isa.architecture].leave(f, saved)
+    f.done()
+
+
+def _driver(module: Module, isa: Isa) -> None:
+    """Compute the gradient of each sample that is claimed, and its norm."""
+    f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
+    a = arguments(f, ADDRESSES, NUMBERS)
+    gradient, rest = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
+    with claimed(f, isa, a, a.samples, lambda: _own_arguments(f, a, gradient)) as sample:
+        f.store(f.value(0), f.at(f.scratch, a.flags))  # the counter of tasks
+        for name in SIDES:
+            side = a.of(name)
+            f.store(f.at(side.data, sample * side.image), f.scratch, WORD * CALL.index(f"{name}.data"))
+        f.say(f"call void {a.driver.name}({f.scratch}, {rest})")
+        f.call("squares", gradient, a.elements, f.at(a.norms, sample * _F64))
+
+
+def _own_arguments(f: Function, a: Named, gradient: Value) -> None:
+    """Copy the arguments of one image to scratch: this thread's, with flags of its own, but stopped as all are."""
+    with f.loop(a.words) as word:
+        f.store(f.load("i64", a.given, word.index * WORD), f.at(f.scratch, word.index * WORD))
+    flags = f.at(f.scratch, a.flags)
+    for at, flag in enumerate(FLAGS):
+        f.store(a.stop if flag == "stop" else f.at(flags, at * WORD), f.scratch, WORD * CALL.index(flag))
+    f.store(gradient, f.scratch, WORD * CALL.index("out"))

@@ -1,0 +1,97 @@
+"""Single samples of a batch: the squared norms of their weight gradients, and a weighted sum of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from convgrad import engines, libraries
+from convgrad.functional.call import check_options, prepare
+from convgrad.functional.types import Array, PerAxis, ShapeLike
+from convgrad.spec import samples
+
+OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWeights"}
+
+
+def per_sample_weights_norm2(
+    src: ArrayLike,
+    diff_dst: ArrayLike,
+    weights_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str | None = None,
+    threads: int | None = None,
+    transposed: bool = False,
+    output_padding: PerAxis | None = None,
+) -> Array:
+    """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
+
+    Here grad[n, k, c, o] = sum over p of src[n, i, c] diff_dst[n, p, o], with i = p*stride + k*dilation - pad_begin:
+    the weight gradient of image n alone, in f32, never rounded to a narrower type. Result (N,) of f64, in which squares
+    of f32 are exact: they neither overflow nor underflow. A sample that is not finite reaches its own norm only. One
+    gradient a thread is in memory at a time, however large the batch. Of f64 operands all is in f64.
+
+    Operands and attributes are those of :func:`convolution_backward_weights`, or, ``transposed``, of
+    :func:`conv_transpose_backward_weights`, which has an ``output_padding`` too; ``weights_format`` is XIO by default,
+    transposed XOI.
+
+    Raises:
+        InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: as those functions do.
+
+    Follows the documents of those operators, sample by sample; ``spec/samples.py`` has the order of the sums.
+
+    >>> import numpy as np
+    >>> src = np.arange(1, 9, dtype=np.float32).reshape(2, 4, 1)
+    >>> diff_dst = np.array([1, 0, 2, 1, 0, 0], np.float32).reshape(2, 3, 1)
+    >>> per_sample_weights_norm2(src, diff_dst, (2, 1, 1)).tolist()  # of the gradients [7, 10] and [5, 6]
+    [149.0, 61.0]
+    """
+    attributes = {
+        "strides": strides,
+        "pads_begin": pads_begin,
+        "pads_end": pads_end,
+        "dilations": dilations,
+        "auto_pad": auto_pad,
+        "groups": groups,
+        "data_format": data_format,
+        "weights_format": weights_format,
+    }
+    if transposed:
+        attributes["output_padding"] = output_padding
+    return _norms2(OPERATORS[bool(transposed)], (src, diff_dst, weights_shape), attributes, threads)
+
+
+def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", threads: int | None = None) -> Array:
+    """Return the squared norm of each sample's bias gradient: norm2[n] = sum over c of (sum over p of dy[n, p, c])**2.
+
+    Shapes (NXC): diff_dst (N, X..., C), result (N,) of f64. What is said of :func:`per_sample_weights_norm2` holds: the
+    norm2 of a layer's gradient by both is the sum of both.
+
+    Raises:
+        InvalidShapeError, InvalidAttributeError, InvalidDataTypeError: as :func:`bias_add_backward` does.
+
+    Follows BiasAddBackward of the oneDNN developer guide, sample by sample.
+
+    >>> import numpy as np
+    >>> per_sample_bias_norm2(np.ones((2, 3, 4), np.float32)).tolist()  # of the gradients [3, 3, 3, 3]
+    [36.0, 36.0]
+    """
+    return _norms2("BiasAddBackward", (diff_dst,), {"data_format": data_format}, threads)
+
+
+def _norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
+    check_options(operator, None, False, threads)
+    prepared = prepare(operator, operands, attributes, lenient=True)
+    norms = np.empty(prepared.problem.geometry.batch)
+    engines.norms2(samples.of_one(prepared.problem), prepared.operands, norms, threads)
+    result: Array = libraries.like(operands[0])(norms)
+    return result

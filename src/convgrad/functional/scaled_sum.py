@@ -1,0 +1,110 @@
+"""The sum of samples' weight or bias gradients, each one scaled: some images at a time, and these pieces joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from math import prod
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from convgrad import arrays, engines, libraries
+from convgrad.engines.numpy import finish
+from convgrad.functional.call import canonical, check_options, prepare, room
+from convgrad.functional.join import join
+from convgrad.functional.partials import partials
+from convgrad.functional.types import Array
+from convgrad.spec import samples
+from convgrad.spec.order import FAN_IN
+from convgrad.spec.pieces import leaf_images
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+
+CHUNK_BYTES = 16 << 20  # of scaled operands at a time, where 16 leaves of the sum's tree take no more
+
+
+def _scales(operator: str, scale: object, problem: Problem) -> Array:
+    """Return one factor an image, in the accumulator's format, by rule S1."""
+    batch, (taken, _) = problem.geometry.batch, arrays.take(scale, operator, "scale")
+    if taken.shape != (batch,):  # S1
+        refuse("S1", operator, f"scale must have one value per image of src, the shape ({batch},); got {taken.shape}")
+    with np.errstate(all="ignore"):
+        return taken.astype(problem.operand_format.accumulator.dtype)
+
+
+def _add(problem: Problem, scaled: Sequence[Array], out: Array, threads: int | None) -> None:
+    """Compute the weighted sum of some images into ``out``, or add it there where the problem accumulates."""
+    one = replace(problem, geometry=replace(problem.geometry, batch=len(scaled[0])))
+    views = canonical(one, dict(zip(one.operands, scaled, strict=True)))
+    engines.execute(one, views, out.view(np.ndarray).transpose(one.output_order), threads)
+
+
+def _chunks(problem: Problem, given: Sequence[Array]) -> list[slice]:
+    """Cut the batch into images to be scaled at a time: 16 leaves of the sum's tree, or 16 times as many while few."""
+    batch, images = problem.geometry.batch, FAN_IN * leaf_images(problem.geometry)
+    image_bytes = sum(prod(array.shape[1:]) for array in given) * problem.operand_format.dtype.itemsize
+    while images < batch and images * FAN_IN * image_bytes <= CHUNK_BYTES:
+        images *= FAN_IN
+    return [slice(first, min(first + images, batch)) for first in range(0, max(1, batch), images)]
+
+
+def _scaled(
+    problem: Problem, given: Sequence[Array], factors: Array, chunks: Sequence[slice], threads: int | None
+) -> Iterator[tuple[int, list[Array]]]:
+    """Yield the first of some images, and operands of these in the format of sums, of which the last are scaled.
+
+    They are in the same memory each time.
+    """
+    choice, most = engines.choose(problem), chunks[0].stop
+    scales = [*[np.ones(most, factors.dtype)] * (len(given) - 1), factors]
+    rooms = [
+        arrays.empty((most, *array.shape[1:]), factors.dtype)
+        if one is factors or array.dtype != factors.dtype
+        else None
+        for array, one in zip(given, scales, strict=True)
+    ]
+    for here in chunks:
+        some = []
+        for array, scale, memory in zip(given, scales, rooms, strict=True):
+            if memory is None:
+                some.append(array[here])
+                continue
+            factor = scale[here] if scale is factors else scale
+            some.append(memory[: here.stop - here.start])
+            engines.scale(choice, np.ascontiguousarray(array[here]), factor, some[-1], threads)
+        yield here.start, some
+
+
+def weighted_sum(
+    operator: str,
+    operands: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    scale: object,
+    dtype: object,
+    out: Array | None,
+    accumulate: bool,
+    threads: int | None,
+) -> Array:
+    """Return the sum over n of scale[n] * gradient of sample n, of a call's operands, attributes and options."""
+    check_options(operator, out, accumulate, threads)
+    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
+    factors, result = _scales(operator, scale, prepared.problem), room(prepared.problem, out, prepared.taken)
+    problem, given = samples.weighted(prepared.problem), tuple(prepared.taken.values())
+    chunks = _chunks(problem, given)
+    scaled = _scaled(problem, given, factors, chunks, threads)
+    if len(chunks) == 1:
+        _add(problem, next(scaled)[1], result, threads)
+    elif engines.choose(problem).isa is None:  # sums of no specified order: one after the other
+        fmt = problem.operand_format
+        total, one = np.zeros(result.shape, fmt.dtype), replace(problem, output_format=fmt, accumulate=True)
+        for _, some in scaled:
+            _add(one, some, total, threads)
+        finish(total, result, problem, None)
+    else:
+        shape = operands[len(given) :]
+        parts = (partials(operator, *some, *shape, first=n, threads=threads, **attributes) for n, some in scaled)
+        join([reduce(add, parts)], dtype=result.dtype, out=result, accumulate=accumulate)
+    return libraries.like(operands[0])(result) if out is None else out

@@ -1,0 +1,52 @@
+"""The sums of samples, executed: squared norms and weighted sums on small data, to the very bits that are specified."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.ordered import evaluate_in_order, tree
+from convgrad.spec.problem import Problem
+from convgrad.spec.samples import CHAINS, of_one, weighted
+
+
+def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """Return the squared norms of the gradients of a batch's samples, from canonical operands in f32, bf16 or f16.
+
+    >>> from convgrad.notation import problem
+    >>> x = np.arange(1, 7, dtype=np.float32).reshape(2, 1, 3)
+    >>> norms2_in_order(problem("BWD_W f32 NXC mb2ic1iw3oc1ow3kw3pw1"), [x, x]).tolist()  # of 8, 14, 8; of 50, 77, 50
+    [324.0, 10929.0]
+    """
+    one, norms = of_one(problem), np.zeros(problem.geometry.batch)
+    for n in range(problem.geometry.batch):
+        gradient = evaluate_in_order(one, [operand[n : n + 1] for operand in operands])
+        channels = range(min(gradient.ndim, 2))
+        elements = gradient.transpose(*range(2, gradient.ndim), *reversed(channels)).ravel().astype(np.float64)
+        chains = []
+        for first in range(CHAINS):
+            chain = np.float64(0)
+            for element in elements[first::CHAINS]:
+                chain += element * element
+            chains.append(np.asarray(chain))
+        norms[n] = tree(chains)
+    return norms
+
+
+def weighted_in_order(
+    problem: Problem, operands: Sequence[NDArray[Any]], scale: Sequence[float], old: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return the canonical weighted sum of the gradients of a batch's samples, from operands in f32, bf16 or f16.
+
+    >>> from convgrad.notation import problem
+    >>> x = np.arange(1, 7, dtype=np.float32).reshape(2, 1, 3)
+    >>> weighted_in_order(problem("BWD_W f32 NXC mb2ic1iw3oc1ow3kw3pw1"), [x, x], [1, 0.5]).ravel().tolist()
+    [33.0, 52.5, 33.0]
+    """
+    *others, diff_dst = (operand.astype(np.float32) for operand in operands)
+    with np.errstate(all="ignore"):
+        scaled = diff_dst * np.asarray(scale, np.float32).reshape(-1, *[1] * (diff_dst.ndim - 1))
+    return evaluate_in_order(weighted(problem), [*others, scaled], old)

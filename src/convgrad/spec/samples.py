@@ -1,0 +1,122 @@
+"""What is asked of single samples: the squared norm of each one's gradient, a weighted sum of all; order, bound.
+
+The **gradient of sample n** is the weight or bias gradient of that image alone, in the order of its own (``order.py``),
+kept in f32 (of f64 in f64) and never rounded to a narrower type.
+
+Its **squared norm** is a float64. Elements stand in the order of a row-major array in XIO (transposed: XOI): taps, then
+channels of src, then channels of dst. Element e goes to chain e mod 32. A chain starts from +0 and adds the squares of
+its elements one after the other; squares of f32 are exact there, and neither overflow nor underflow. The 32 chains are
+joined by the 16-ary tree.
+
+The **weighted sum** is the weight or bias gradient of the whole batch, of src and of scale[n] * diff_dst: scales are
+f32 (of f64 operands f64), each product is rounded once, and the order is the plain gradient's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import F32, F64, Format
+from convgrad.spec.bound import error_bound, gamma
+from convgrad.spec.order import FAN_IN, height_of, tree_height
+from convgrad.spec.problem import Problem
+
+CHAINS = 32  # of squares: element e goes to chain e mod 32
+WRITTEN = {"weights": "XIO", "bias": "NCX"}  # how the gradient of a sample lies: its elements' order is row-major
+REMEMBERED = 1024
+
+Numbers = NDArray[np.float64]
+
+
+@lru_cache(maxsize=REMEMBERED)
+def of_one(problem: Problem) -> Problem:
+    """Return the problem of one sample's gradient, unrounded, in the order in which squares are added.
+
+    >>> from convgrad.notation import problem
+    >>> one = of_one(problem("BWD_W bf16 NXC mb64ic4ih8oc6oh8kh3ph1"))
+    >>> one.geometry.batch, one.output_shape, one.output_format.name
+    (1, (3, 3, 4, 6), 'f32')
+    """
+    return replace(
+        problem,
+        geometry=replace(problem.geometry, batch=1),
+        layouts=(*problem.layouts[:-1], WRITTEN[problem.solves_for]),
+        output_format=problem.operand_format.accumulator,
+        accumulate=False,
+        note=None,
+    )
+
+
+@lru_cache(maxsize=REMEMBERED)
+def weighted(problem: Problem) -> Problem:
+    """Return the problem that a weighted sum is, once diff_dst is scaled: the same, of operands in f32, or in f64."""
+    return replace(problem, operand_format=problem.operand_format.accumulator)
+
+
+def squares_in_order(gradient: NDArray[Any]) -> np.float64:
+    """Return the squared norm of a gradient that lies in the order of its elements.
+
+    >>> float(squares_in_order(np.arange(100, dtype=np.float32)))
+    328350.0
+    """
+    flat = gradient.ravel()
+    with np.errstate(all="ignore"):
+        chains = np.zeros(CHAINS)
+        for first in range(0, flat.size, CHAINS):
+            part = flat[first : first + CHAINS].astype(np.float64)
+            chains[: part.size] += part * part
+        parents = np.zeros(CHAINS // FAN_IN)
+        for child in chains.reshape(-1, FAN_IN).T:
+            parents += child
+        return np.float64(parents[0] + parents[1])
+
+
+def norm2_height(elements: int) -> int:
+    """Return the most additions that a square goes through.
+
+    >>> norm2_height(9 * 64 * 64)
+    1168
+    """
+    return -(-elements // CHAINS) + tree_height(CHAINS)
+
+
+def norm2_bound(gradient: Numbers, bound: Numbers, fmt: Format = F32) -> float:
+    """Return how far a squared norm may lie from the exact gradient's, whose elements are off by ``bound`` at most.
+
+    ``fmt`` is the operands'. Of f64 squares are rounded too, and may underflow; nothing may overflow.
+    """
+    off, height = float(np.sum((2 * np.abs(gradient) + bound) * bound)), norm2_height(gradient.size)
+    squares = float(np.sum((np.abs(gradient) + bound) ** 2))
+    rounded = int(fmt is F64)
+    g = gamma(height + rounded, F64.unit)
+    underflow = rounded * gradient.size * F64.tiny * (1 + g)
+    return float((off + g * squares + underflow) * (1 + 2.0**-40))  # what this may lose that is in float64 itself
+
+
+def weighted_bound(
+    problem: Problem, terms: NDArray[np.int64], magnitude: Numbers, sources: Numbers, height: int | None = None
+) -> Numbers:
+    """Return the bound on a weighted sum before it is rounded to its type.
+
+    ``magnitude`` is sum |x||scale dy|, its old value counted in; ``sources`` sum |x|, as a product scale * dy that
+    underflows is off by half of the smallest number, times x. The height is one more than the plain gradient's.
+    """
+    accumulator = problem.operand_format.accumulator
+    height = height_of(problem) + 1 if height is None else height
+    underflow = max(accumulator.tiny / 2, F64.tiny)
+    products: Numbers = underflow * sources * (1 + gamma(height, accumulator.unit))
+    return error_bound(height, terms, magnitude, accumulator) + products
+
+
+def clip_scales(norm2: NDArray[Any], max_norm: float) -> NDArray[np.float32]:
+    """Return min(1, max_norm / norm) of each sample, in f32, rounded towards zero; 1 where the norm is 0."""
+    with np.errstate(all="ignore"):
+        exact = np.minimum(1.0, max_norm / np.sqrt(norm2))
+        scale: NDArray[np.float32] = exact.astype(np.float32)
+        below = np.nextafter(scale, np.float32(0))
+    return np.where(scale > exact, below, scale)
