@@ -185,7 +185,7 @@ def test_a_raised_flag_ends_the_driver() -> None:
     one, operands = of_one(prepared.problem), prepared.operands
     gradient, out = np.empty(one.output_shape, np.float32), np.full(len(operands[0]), np.nan)
     view, machine = gradient.transpose(one.output_order), isas.machine(ISAS[HOST[0]])
-    call = executable(one, [operand[:1] for operand in operands], view, machine, 1)
+    call = executable(one, [array.strides for array in (*operands, view)], machine, 1)
     for stop in (1, 0):
         arguments, scratch_bytes = samples._bound(call, operands, gradient, out)
         arguments[STOP] = stop

@@ -198,7 +198,7 @@ def _lowered(context: Any, *operands: Any, problem: Problem, threads: int | None
 
 def _refused(context: Any, *_: Any, problem: Problem, threads: int | None) -> NoReturn:
     platforms = context.platforms or context.module_context.platforms
-    refuse(
+    refuse(  # D1
         "D1",
         problem.operator,
         f"convgrad.jax computes on the CPU; got a program for {', '.join(platforms)}; jax.device_put to a device of"
