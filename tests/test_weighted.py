@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad import engines
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines import scratch
 from convgrad.engines.addresses import address_of
@@ -193,6 +194,13 @@ def test_a_clipped_sum_is_the_weighted_sum_of_its_scales(seed: int) -> None:
     most = float(np.sqrt(np.median(norm2))) or 1.0
     got = convgrad.clipped_weights_sum(*batch.arrays, *batch.shape, max_norm=most, **batch.options)
     assert_same_bits(got, weighted_sum(batch, convgrad.clip_scales(norm2, most)), batch)
+
+
+def test_a_wrong_out_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "norms2", lambda *_: pytest.fail("norms were computed"))
+    src = np.ones((1, 3, 1), np.float32)
+    with pytest.raises(convgrad.InvalidShapeError, match="D2"):
+        convgrad.clipped_weights_sum(src, src, (1, 1, 1), max_norm=1.0, out=np.zeros((1, 1), np.float32))
 
 
 def test_clipped_samples_have_the_norm_asked_for() -> None:
