@@ -65,9 +65,9 @@ def per_sample_weights_norm2(
         "data_format": data_format,
         "weights_format": weights_format,
     }
-    if transposed:
+    if transposed or output_padding is not None:  # refused where there is none
         attributes["output_padding"] = output_padding
-    return _norms2(OPERATORS[bool(transposed)], (src, diff_dst, weights_shape), attributes, threads)
+    return norms2(OPERATORS[bool(transposed)], (src, diff_dst, weights_shape), attributes, threads)
 
 
 def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", threads: int | None = None) -> Array:
@@ -85,10 +85,11 @@ def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", thre
     >>> per_sample_bias_norm2(np.ones((2, 3, 4), np.float32)).tolist()  # of the gradients [3, 3, 3, 3]
     [36.0, 36.0]
     """
-    return _norms2("BiasAddBackward", (diff_dst,), {"data_format": data_format}, threads)
+    return norms2("BiasAddBackward", (diff_dst,), {"data_format": data_format}, threads)
 
 
-def _norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
+def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
+    """Return the squared norms of a call's samples, of its operands and attributes."""
     check_options(operator, None, False, threads)
     prepared = prepare(operator, operands, attributes, lenient=True)
     norms = np.empty(prepared.problem.geometry.batch)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from convgrad import arrays, libraries
-from convgrad.functional.call import check_options
-from convgrad.functional.samples import OPERATORS, per_sample_weights_norm2
+from convgrad.functional.call import check_options, prepare, room
+from convgrad.functional.samples import OPERATORS, norms2
 from convgrad.functional.scaled_sum import weighted_sum
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
 from convgrad.spec import samples
@@ -70,7 +68,7 @@ def weighted_weights_sum(
         "data_format": data_format,
         "weights_format": weights_format,
     }
-    if transposed:
+    if transposed or output_padding is not None:  # refused where there is none
         attributes["output_padding"] = output_padding
     operands = (src, diff_dst, weights_shape)
     return weighted_sum(OPERATORS[bool(transposed)], operands, attributes, scale, dtype, out, accumulate, threads)
@@ -116,6 +114,8 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
         InvalidAttributeError: ``max_norm`` is no positive number.
         InvalidDataTypeError: ``norm2`` is no array of floating-point numbers.
 
+    Follows no document of the operators; ``spec/samples.py`` defines it.
+
     >>> clip_scales([0.0, 1.0, 16.0], max_norm=2).tolist()
     [1.0, 1.0, 0.5]
     """
@@ -147,13 +147,15 @@ def clipped_weights_sum(
 ) -> Array:
     """Return the sum of the samples' weight gradients, each scaled by min(1, max_norm / norm) of its own.
 
-    It is :func:`weighted_weights_sum` of the scales that :func:`clip_scales` makes of
-    :func:`per_sample_weights_norm2`, and has no other bits. Call these three where a gradient is clipped by the norm of
-    several layers, or where it is to be known which samples were clipped.
+    It is :func:`weighted_weights_sum`, whose operands, attributes and options it has, of the scales that
+    :func:`clip_scales` makes of :func:`per_sample_weights_norm2`, to the same bits. Call these three where gradients
+    are clipped by the norm of several layers, or where it is to be known which were clipped.
 
     Raises:
         InvalidAttributeError: ``max_norm`` is no positive number; or as :func:`weighted_weights_sum` does.
         InvalidShapeError, InvalidDataTypeError: as :func:`weighted_weights_sum` does.
+
+    Follows the documents of those operators, sample by sample; ``spec/samples.py`` has the order of the sums.
 
     >>> import numpy as np
     >>> src, diff_dst = np.array([3, 30], np.float32), np.array([1, 1], np.float32)
@@ -161,9 +163,8 @@ def clipped_weights_sum(
     >>> clipped_weights_sum(src, diff_dst, (1, 1, 1), max_norm=15).ravel().tolist()  # 3 as it is, 30 at half
     [18.0]
     """
-    operator = OPERATORS[bool(transposed)]
-    check_options(operator, out, accumulate, threads)
-    attributes: dict[str, Any] = {
+    operator, operands = OPERATORS[bool(transposed)], (src, diff_dst, weights_shape)
+    attributes = {
         "strides": strides,
         "pads_begin": pads_begin,
         "pads_end": pads_end,
@@ -172,15 +173,15 @@ def clipped_weights_sum(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
-        "threads": threads,
-        "transposed": transposed,
-        "output_padding": output_padding,
     }
-    most = _norm(operator, max_norm)
-    norm2 = per_sample_weights_norm2(src, diff_dst, weights_shape, **attributes)
-    scale = clip_scales(norm2, most)
-    options: dict[str, Any] = {"dtype": dtype, "out": out, "accumulate": accumulate}
-    return weighted_weights_sum(src, diff_dst, weights_shape, scale=scale, **options, **attributes)
+    if transposed or output_padding is not None:  # refused where there is none
+        attributes["output_padding"] = output_padding
+    check_options(operator, out, accumulate, threads)
+    most, prepared = _norm(operator, max_norm), prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
+    if out is not None:
+        room(prepared.problem, out, prepared.taken)  # refused before any work
+    scale = clip_scales(norms2(operator, operands, attributes, threads), most)
+    return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
 
 
 def _norm(operator: str, max_norm: object) -> float:
