@@ -17,11 +17,12 @@ from convgrad.errors import InvalidOpError
 from convgrad.formats import FORMATS
 from convgrad.graph import Graph, LogicalTensor, Op
 from convgrad.verify import check, exact
-from roles import BF16, DTYPES, F32, ROLES, Array, Role, formats, roles, same
+from roles import BF16, DTYPES, F32, ROLES, Array, Role, roles, same
 
 torch = pytest.importorskip("torch")
 
 THEIRS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
+KINDS = [*((role, "f32") for role in ROLES), *(("bias_add_backward", name) for name in ("bf16", "f16", "f64"))]
 LAYER = {"strides": [1], "dilations": [1]}
 
 
@@ -39,12 +40,11 @@ def values(result: Any) -> Array:
     return array
 
 
-@roles
-@formats
-def test_tensors_give_tensors(role: Role, dtype: Any) -> None:
-    operands = role.operands(dtype)
-    result = role(*map(tensor, operands))
-    assert same(values(result), role(*operands))
+@pytest.mark.parametrize(("role", "dtype"), KINDS, ids=[f"{role}-{dtype}" for role, dtype in KINDS])
+def test_tensors_give_tensors(role: str, dtype: str) -> None:
+    operands = ROLES[role].operands(DTYPES[dtype])
+    result = ROLES[role](*map(tensor, operands))
+    assert same(values(result), ROLES[role](*operands))
 
 
 @roles
@@ -288,10 +288,8 @@ def refused_inside(value: Any) -> Any:
     "transform",
     [
         "vmap",
-        "grad",
         "functionalize",
-        "make_fx",
-        *(pytest.param(t, marks=pytest.mark.long) for t in ("jvp", "forward mode")),
+        *(pytest.param(slow, marks=pytest.mark.long) for slow in ("grad", "jvp", "forward mode", "make_fx")),
     ],
 )
 def test_what_stands_for_others_is_refused(transform: str) -> None:
