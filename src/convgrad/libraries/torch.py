@@ -13,13 +13,15 @@ from convgrad.formats import BF16
 from convgrad.libraries.library import Library, Refusal
 
 Array = NDArray[Any]
+_BF16, _BITS = BF16.dtype, np.dtype(np.int16)
 
 
 def _array(torch: Any, tensor: Any) -> Array:
     if tensor.is_neg():  # its memory holds the opposite
         tensor = tensor.resolve_neg()
-    array: Array = tensor.view(torch.int16).numpy() if tensor.dtype is torch.bfloat16 else tensor.numpy()
-    return array.view(BF16.dtype) if tensor.dtype is torch.bfloat16 else array
+    if tensor.dtype is torch.bfloat16:  # which NumPy has only as what another package adds to it
+        return tensor.view(torch.int16).numpy().view(_BF16)  # type: ignore[no-any-return]
+    return tensor.numpy()  # type: ignore[no-any-return]
 
 
 def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
@@ -27,8 +29,8 @@ def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
 
 
 def _tensor(torch: Any, array: Array) -> Any:
-    if array.dtype == BF16.dtype:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if array.dtype == _BF16:
+        return torch.from_numpy(array.view(_BITS)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
