@@ -218,6 +218,13 @@ def quantized() -> Any:
     return torch._empty_affine_quantized([2, 3], scale=1.0, zero_point=0, dtype=torch.quint8)
 
 
+def freed(dtype: Any) -> Any:
+    """Return a tensor whose memory was given back, as those that lie elsewhere for the time being."""
+    given = torch.ones(2, 3, dtype=dtype)
+    given.untyped_storage().resize_(0)
+    return given
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "gradients": (lambda: torch.ones(2, 3, requires_grad=True), "src must not require gradients.*convgrad.torch.*D8"),
     "bf16 gradients": (lambda: torch.ones(2, 3).bfloat16().requires_grad_(), r"convgrad.torch .* src.detach\(\).*D8"),
@@ -236,6 +243,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: torch._efficientzerotensor((2, 3)),
         r"src must lie in memory; got a Tensor that has none.*\[D1\]",
     ),
+    "freed": (lambda: freed(torch.float32), r"src must lie in memory; got a Tensor that has none \[D1\]"),
+    "freed bf16": (lambda: freed(torch.bfloat16), r"src must lie in memory; got a Tensor that has none \[D1\]"),
     "a wrapper": (lambda: Wrapper("cuda:0"), r"memory of its own; got a Wrapper.*\[D8\]"),
     "f8": (lambda: torch.ones(2, 3).to(torch.float8_e4m3fn), r"src must be .* f64; got torch.float8_e4m3fn \[T1\]"),
     "complex": (lambda: torch.ones(2, 3) + 0j, r"src must be an array of .*; got complex64 \[T1\]"),
@@ -262,6 +271,11 @@ def test_fake_tensors_and_real_ones_among_them_are_refused() -> None:
             convgrad.bias_add_backward(real)
     with pytest.raises(UnsupportedError, match=r"memory of its own; got a FakeTensor.*convgrad.torch.*\[D8\]"):
         convgrad.bias_add_backward(fake)
+
+
+def test_a_tensor_of_no_elements_needs_no_memory() -> None:
+    for empty in (torch.ones(0, 3), freed(torch.float32)[:0], freed(torch.bfloat16)[:0]):
+        assert convgrad.bias_add_backward(empty).tolist() == [0.0] * 3
 
 
 def test_another_device_is_named() -> None:
