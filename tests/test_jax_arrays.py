@@ -16,7 +16,7 @@ from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, 
 from convgrad.formats import FORMATS
 from convgrad.graph import Graph, LogicalTensor, Op
 from convgrad.verify import check, exact
-from roles import BF16, DTYPES, F32, ROLES, Array, Role, roles, same
+from roles import BF16, DTYPES, F32, ROLES, Array, same
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -25,13 +25,13 @@ LAYER = {"strides": [1], "dilations": [1]}
 NARROW = ("f32", "bf16", "f16")  # what JAX has by default
 
 
-@roles
 @pytest.mark.parametrize("name", NARROW)
-def test_arrays_give_arrays(role: Role, name: str) -> None:
-    operands = role.operands(DTYPES[name])
-    result = role(*map(jnp.asarray, operands))
+@pytest.mark.parametrize("role", ["bias_add", "bias_add_backward"])
+def test_arrays_give_arrays(role: str, name: str) -> None:
+    operands = ROLES[role].operands(DTYPES[name])
+    result = ROLES[role](*map(jnp.asarray, operands))
     assert isinstance(result, jax.Array)
-    assert same(np.asarray(result), role(*operands))
+    assert same(np.asarray(result), ROLES[role](*operands))
 
 
 def test_the_first_operand_decides() -> None:

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError
+from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays
 from roles import BF16, DTYPES, F32, Array, Role, Tensor, every_second, read_only, roles, same
 
 
-def dltensor(capsule: Any) -> int:
-    """Return the address of a capsule's tensor."""
+def dltensor(capsule: Any, name: bytes = b"dltensor") -> int:
+    """Return the address of a capsule's tensor, or of what a versioned one has before it."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    address: int = pointer(capsule, b"dltensor")
+    address: int = pointer(capsule, name)
     return address
 
 
@@ -33,9 +33,11 @@ class Bf16Tensor:
         self.bits = array.view(np.uint16)
 
     def __dlpack__(self, **_: Any) -> Any:
-        capsule = self.bits.__dlpack__()
+        return self.as_bf16(capsule := self.bits.__dlpack__(), dltensor(capsule))
+
+    def as_bf16(self, capsule: Any, begin: int) -> Any:
         # void* data; int32 device_type, device_id, ndim; then the type: uint8 code, uint8 bits
-        address = dltensor(capsule) + ctypes.sizeof(ctypes.c_void_p) + 12
+        address = begin + ctypes.sizeof(ctypes.c_void_p) + 12
         code, bits = (ctypes.c_uint8.from_address(address + i) for i in range(2))
         assert (code.value, bits.value) == (1, 16)
         code.value = 4
@@ -43,6 +45,16 @@ class Bf16Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
+
+
+class Versioned(Bf16Tensor):
+    """The same in the version of DLPack that can say that memory is read-only."""
+
+    def __dlpack__(self, *, max_version: tuple[int, int], **_: Any) -> Any:
+        capsule = self.bits.__dlpack__(max_version=max_version)
+        # uint32 major, minor; void* manager_ctx, deleter; uint64 flags
+        before = 16 + 2 * ctypes.sizeof(ctypes.c_void_p)
+        return self.as_bf16(capsule, dltensor(capsule, b"dltensor_versioned") + before)
 
 
 class Pending(Tensor):
@@ -92,6 +104,15 @@ def test_dlpack_of_bf16_is_read(role: Role) -> None:
     operands = role.operands(BF16)
     assert same(role(*map(Bf16Tensor, operands)), role(*operands))
     assert same(role(Bf16Tensor(np.asfortranarray(operands[0])), *operands[1:]), role(*operands))
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="this NumPy speaks no versioned DLPack")
+def test_versioned_dlpack_says_what_is_read_only() -> None:
+    bits = np.arange(6).astype(BF16).reshape(2, 3)
+    for given, writeable in ((bits, True), (read_only(bits.copy()), False)):
+        array, fmt = arrays.take(Versioned(given), "", "src")
+        assert (array.flags.writeable, fmt.name, array.ctypes.data) == (writeable, "bf16", given.ctypes.data)
+        assert same(convgrad.bias_add_backward(Versioned(given)), np.array([3, 5, 7], BF16))
 
 
 def test_dlpack_shares_memory() -> None:

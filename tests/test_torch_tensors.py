@@ -6,6 +6,7 @@ import gc
 import re
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from convgrad.errors import InvalidOpError
 from convgrad.formats import FORMATS
 from convgrad.graph import Graph, LogicalTensor, Op
 from convgrad.verify import check, exact
-from roles import BF16, DTYPES, F32, ROLES, Array, Role, formats, roles, same
+from roles import BF16, DTYPES, F32, ROLES, Array, Role, roles, same
 
 torch = pytest.importorskip("torch")
 
 THEIRS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
+KINDS = [*((role, "f32") for role in ROLES), *(("bias_add_backward", name) for name in ("bf16", "f16", "f64"))]
 LAYER = {"strides": [1], "dilations": [1]}
 
 
@@ -39,12 +41,11 @@ def values(result: Any) -> Array:
     return array
 
 
-@roles
-@formats
-def test_tensors_give_tensors(role: Role, dtype: Any) -> None:
-    operands = role.operands(dtype)
-    result = role(*map(tensor, operands))
-    assert same(values(result), role(*operands))
+@pytest.mark.parametrize(("role", "dtype"), KINDS, ids=[f"{role}-{dtype}" for role, dtype in KINDS])
+def test_tensors_give_tensors(role: str, dtype: str) -> None:
+    operands = ROLES[role].operands(DTYPES[dtype])
+    result = ROLES[role](*map(tensor, operands))
+    assert same(values(result), ROLES[role](*operands))
 
 
 @roles
@@ -217,6 +218,13 @@ def quantized() -> Any:
     return torch._empty_affine_quantized([2, 3], scale=1.0, zero_point=0, dtype=torch.quint8)
 
 
+def freed(dtype: Any) -> Any:
+    """Return a tensor whose memory was given back, as those that lie elsewhere for the time being."""
+    given = torch.ones(2, 3, dtype=dtype)
+    given.untyped_storage().resize_(0)
+    return given
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "gradients": (lambda: torch.ones(2, 3, requires_grad=True), "src must not require gradients.*convgrad.torch.*D8"),
     "bf16 gradients": (lambda: torch.ones(2, 3).bfloat16().requires_grad_(), r"convgrad.torch .* src.detach\(\).*D8"),
@@ -235,6 +243,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: torch._efficientzerotensor((2, 3)),
         r"src must lie in memory; got a Tensor that has none.*\[D1\]",
     ),
+    "freed": (lambda: freed(torch.float32), r"src must lie in memory; got a Tensor that has none \[D1\]"),
+    "freed bf16": (lambda: freed(torch.bfloat16), r"src must lie in memory; got a Tensor that has none \[D1\]"),
     "a wrapper": (lambda: Wrapper("cuda:0"), r"memory of its own; got a Wrapper.*\[D8\]"),
     "f8": (lambda: torch.ones(2, 3).to(torch.float8_e4m3fn), r"src must be .* f64; got torch.float8_e4m3fn \[T1\]"),
     "complex": (lambda: torch.ones(2, 3) + 0j, r"src must be an array of .*; got complex64 \[T1\]"),
@@ -263,6 +273,11 @@ def test_fake_tensors_and_real_ones_among_them_are_refused() -> None:
         convgrad.bias_add_backward(fake)
 
 
+def test_a_tensor_of_no_elements_needs_no_memory() -> None:
+    for empty in (torch.ones(0, 3), freed(torch.float32)[:0], freed(torch.bfloat16)[:0]):
+        assert convgrad.bias_add_backward(empty).tolist() == [0.0] * 3
+
+
 def test_another_device_is_named() -> None:
     """As PyTorch has no other here, by the row itself."""
     (row,) = (row for row in libraries.TORCH.refused_there if "CPU memory" in row.words)
@@ -288,10 +303,8 @@ def refused_inside(value: Any) -> Any:
     "transform",
     [
         "vmap",
-        "grad",
         "functionalize",
-        "make_fx",
-        *(pytest.param(t, marks=pytest.mark.long) for t in ("jvp", "forward mode")),
+        *(pytest.param(slow, marks=pytest.mark.long) for slow in ("grad", "jvp", "forward mode", "make_fx")),
     ],
 )
 def test_what_stands_for_others_is_refused(transform: str) -> None:
@@ -386,6 +399,14 @@ def test_a_function_that_is_judged_is_called_with_tensors() -> None:
         assert check("Convolution", lambda *_, **__: result, src, kernel, **LAYER).outcome == "ok"
     assert "wrote to its operand src" in str(check("Convolution", writes, src, weights, **LAYER))
     assert src.sum() == 15
+
+
+def test_the_page_runs() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "tensors.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "tensors.md", "exec"), {})
 
 
 def test_a_wrong_count_of_tensors_is_refused_as_ever() -> None:

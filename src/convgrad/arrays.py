@@ -171,14 +171,14 @@ def _as_array(value: object, operator: str, name: str) -> Array:
 
 
 def _from_library(library: Library, value: object, operator: str, name: str, to_write: bool = False) -> Array:
-    refusal = library.refusal(value, library.not_written + library.refused if to_write else library.refused)
-    if refusal is None:
-        try:
+    try:
+        refusal = library.refusal(value, library.not_written + library.refused if to_write else library.refused)
+        if refusal is None:
             return library.array(library.loaded, value)
-        except Exception as error:  # D1: libraries answer what they cannot hand over with any exception
-            refusal = library.refusal(value, library.refused_there)
-            if refusal is None:
-                refuse("D1", operator, f"{name} must be readable as a NumPy array; got: {_line(error)}")
+    except Exception as error:  # D1: libraries answer what they cannot hand over with any exception
+        refusal = library.refusal(value, library.refused_there)
+        if refusal is None:
+            refuse("D1", operator, f"{name} must be readable as a NumPy array; got: {_line(error)}")
     refuse(refusal.rule, operator, refusal.words.format(name=name, got=value))  # D1, D3, D8
 
 

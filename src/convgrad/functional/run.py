@@ -24,6 +24,7 @@ def run(
     have one value per spatial axis, and strides and dilations are required. Names without "-1" are the current
     operators, names with it the older ones; ConvolutionBackpropFilters-1 takes the order of its document unless its
     second input is a shape, and ConvolutionBackpropData-1 also takes an output_shape of the spatial extents alone.
+    The output is of the first input's library.
 
     Raises:
         InvalidOpError: an unknown operator, or a number of inputs it does not take.

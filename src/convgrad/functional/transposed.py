@@ -39,7 +39,8 @@ def conv_transpose(
     ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
     operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
     ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
-    f32, bf16, f16 or f64 arrays of one type and of any strides.
+    f32, bf16, f16 or f64 arrays of one type and of any strides, of NumPy, PyTorch or JAX; the result is of the first
+    one's library.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -98,7 +99,8 @@ def conv_transpose_backward_data(
     ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
     operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
     ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
-    f32, bf16, f16 or f64 arrays of one type and of any strides.
+    f32, bf16, f16 or f64 arrays of one type and of any strides, of NumPy, PyTorch or JAX; the result is of the first
+    one's library.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -162,7 +164,8 @@ def conv_transpose_backward_weights(
     ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
     operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
     ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
-    f32, bf16, f16 or f64 arrays of one type and of any strides.
+    f32, bf16, f16 or f64 arrays of one type and of any strides, of NumPy, PyTorch or JAX; the result is of the first
+    one's library.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.

@@ -31,9 +31,9 @@ def library_of(value: object) -> Library | None:
 def opened(value: object) -> Array | None:
     """Return the memory of an array of one of the libraries; None where it is no such array, or is refused."""
     library = library_of(value)
-    if library is None or library.refusal(value, library.refused) is not None:
-        return None
     try:
+        if library is None or library.refusal(value, library.refused) is not None:
+            return None
         return library.array(library.loaded, value)
     except Exception:  # the door says what it was
         return None

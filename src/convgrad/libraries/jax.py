@@ -31,8 +31,8 @@ def _handed(jax: Any, device: Any, array: Array) -> Any:
     """
     if array.dtype == F64.dtype and not jax.config.jax_enable_x64:
         with jax.enable_x64(True):
-            return jax.device_put(array, device, may_alias=True)
-    return jax.device_put(array, device, may_alias=True)
+            return jax.device_put(array, device)
+    return jax.device_put(array, device)
 
 
 _REFUSED = (

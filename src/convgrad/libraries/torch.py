@@ -13,13 +13,17 @@ from convgrad.formats import BF16
 from convgrad.libraries.library import Library, Refusal
 
 Array = NDArray[Any]
+_BF16, _BITS = BF16.dtype, np.dtype(np.int16)
 
 
 def _array(torch: Any, tensor: Any) -> Array:
     if tensor.is_neg():  # its memory holds the opposite
         tensor = tensor.resolve_neg()
-    array: Array = tensor.view(torch.int16).numpy() if tensor.dtype is torch.bfloat16 else tensor.numpy()
-    return array.view(BF16.dtype) if tensor.dtype is torch.bfloat16 else array
+    is_bf16 = tensor.dtype is torch.bfloat16  # which NumPy has only as what another package adds to it
+    array: Array = tensor.view(torch.int16).numpy() if is_bf16 else tensor.numpy()
+    if array.flags.owndata and array.size:  # handed no memory, NumPy takes some of its own
+        raise BufferError("a tensor that has no memory")
+    return array.view(_BF16) if is_bf16 else array
 
 
 def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
@@ -27,8 +31,8 @@ def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
 
 
 def _tensor(torch: Any, array: Array) -> Any:
-    if array.dtype == BF16.dtype:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if array.dtype == _BF16:
+        return torch.from_numpy(array.view(_BITS)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
@@ -112,9 +116,9 @@ _REFUSED_THERE = (
         "{name} must hold numbers; got quantized ones, {got.dtype}; {name}.dequantize() would be",
     ),
     Refusal(
-        lambda torch, tensor: tensor._is_zerotensor(),
+        lambda torch, tensor: tensor._is_zerotensor() or tensor.untyped_storage().nbytes() == 0,
         "D1",
-        "{name} must lie in memory; got a {got.__class__.__name__} that has none; {name}.clone() would",
+        "{name} must lie in memory; got a {got.__class__.__name__} that has none",
     ),
     Refusal(
         lambda torch, tensor: tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() == 1),
