@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import REMEMBERED, Plain, check_options, key_of, pose, room, told
 from convgrad.libraries import like
@@ -92,6 +93,7 @@ def backward(
     )
     taken, asked = _prepared(function, operands, attributes, (wanted, dtypes, added))
     rooms = NONE if out is None else _rooms(asked, taken, outs)
+    threads = count(threads)
     hand, views, results = like(operands[type(taken[0]) in SHAPES]), list(NONE), list(NONE)
     for place, problem, given, read in asked:
         for number, order in read:
@@ -127,7 +129,7 @@ def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
 
 def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
     """Return what is given for each gradient, in a mapping from names or a tuple like Gradients; None for nothing."""
-    if isinstance(given, Mapping):
+    if isinstance(given, dict | Mapping):  # a dict is found to be one sooner
         if not given.keys() <= KNOWN:
             _names(function, what, given)
         return given.get("src"), given.get("weights"), given.get("bias")
