@@ -146,7 +146,7 @@ def vjp(operator: str, *inputs: object, threads: int | None = None, **attributes
     """Return an operator's result and its pullback: ``pullback(v)`` are the gradients of <v, result> by each input.
 
     ``inputs`` and ``attributes`` are those of :func:`run`, by the operator's own names in any generation; one int
-    stands for all axes, and strides and dilations are 1 where nothing is said of them.
+    stands for all axes, strides and dilations are 1 where nothing is said of them, and shapes are full.
     ``pullback(v, needs=("weights",))`` computes what is asked for alone; inputs that are shapes have no gradient, but
     None in its place. ``pullback.vjp(v)`` returns the gradients and the pullback of these in turn: it takes a tuple of
     their cotangents, and gives the gradients by all inputs and v, and so on to any order. Result and gradients are of
