@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain, combinations
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -49,6 +50,7 @@ OfEach = Mapping[str, Any] | Sequence[Any]
 
 NAMES = Gradients._fields
 KNOWN = frozenset(NAMES)
+IN_ORDER = tuple(chain.from_iterable(combinations(NAMES, size) for size in (3, 2, 1, 0)))  # what may be asked for
 OUTS = tuple(f"the out of {name}" for name in NAMES)
 NONE: tuple[Any, ...] = (None, None, None)
 NOTHING: tuple[str, ...] = ()
@@ -87,7 +89,7 @@ def backward(
     outs = NONE if out is None else _of_each(function, "out", out)
     added = NOTHING if accumulate is False else _added(function, accumulate, outs)
     check_options(function, out, False, threads)
-    wanted = NAMES if needs is NAMES else _names(function, "needs", needs)
+    wanted = needs if type(needs) is tuple and needs in IN_ORDER else _names(function, "needs", needs)
     dtypes = (
         NONE if dtype is None else _of_each(function, "dtype", dtype) if isinstance(dtype, Mapping) else (dtype,) * 3
     )
