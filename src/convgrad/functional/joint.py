@@ -56,6 +56,7 @@ NONE: tuple[Any, ...] = (None, None, None)
 NOTHING: tuple[str, ...] = ()
 NO_ARRAYS = MappingProxyType[str, Array]({})
 SHAPES = (tuple, list)
+PLAIN = frozenset({np.ndarray, *SHAPES})  # what is as it comes, if it is what it should be
 OPERANDS = ("src", "diff_dst", "weights")
 MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # what a layer's derivative speaks of, among OPERANDS
 
@@ -161,12 +162,17 @@ def _prepared(
     function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
 ) -> tuple[Sequence[Any], tuple[Asked, ...]]:
     """Return the operands, each an array or a shape, and what is asked for."""
-    known = _known(function, operands, attributes, wanted)
-    if known is not None:
-        return operands, known
-    taken = tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
+    taken: tuple[Any, ...] = operands if PLAIN.issuperset(map(type, operands)) else _all_taken(function, operands)
     known = _known(function, taken, attributes, wanted)
+    if known is None:
+        taken = _all_taken(function, operands)
+        known = _known(function, taken, attributes, wanted)
     return taken, _asked(function, taken, attributes, *wanted) if known is None else known
+
+
+def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Any, ...]:
+    """Return the operands through the door."""
+    return tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
 
 
 def _known(
@@ -183,8 +189,7 @@ def _known(
 @lru_cache(maxsize=REMEMBERED)
 def _remembered(function: str, described: Plain, plain: Plain, wanted: Plain) -> tuple[Asked, ...]:
     operands, attributes = told(described, plain)
-    taken = tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
-    return _asked(function, taken, attributes, *wanted)
+    return _asked(function, _all_taken(function, operands), attributes, *wanted)
 
 
 def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:
