@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from convgrad import arrays, libraries
+from convgrad import arrays
 from convgrad.formats import F64, FORMATS
-from convgrad.functional.call import check_options
+from convgrad.functional.call import check_options, handed_over
 from convgrad.functional.partials import Partials, check_neighbours
 from convgrad.functional.sums import add, finish
-from convgrad.functional.types import DType
+from convgrad.functional.types import Array, DType
 from convgrad.spec.pieces import climb, total
 from convgrad.spec.rules import refuse
-
-Array = NDArray[Any]
 
 
 def join(
@@ -58,12 +54,12 @@ def join(
     known = climb((one for part in given for one in part.known()), add)
     whole = total(known, add) if known else (np.zeros(one.shape, np.float32),)
     if out is None:
-        result = arrays.empty(one.shape, fmt.dtype)
+        result = arrays.aligned(one.shape, fmt.dtype)
     else:
         taken = {f"a sum of part {n}": array for n, part in enumerate(given) for array in part.sums}
         result = arrays.check_out(out, one.shape, fmt, taken, one.operator)
     finish(whole, result, fmt, accumulate)
-    return libraries.like(one.sample)(result) if out is None else out
+    return handed_over(result, one.sample, out)
 
 
 def _place(part: object) -> tuple[int, int]:

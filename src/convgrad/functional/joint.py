@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain, combinations
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, engines
+from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
-from convgrad.functional.call import REMEMBERED, Plain, check_options, key_of, pose, room, told
-from convgrad.libraries import like
+from convgrad.functional.call import REMEMBERED, Plain, check_options, handed_over, key_of, pose, room, told
 from convgrad.spec.derivatives import COTANGENT, derivative
 from convgrad.spec.operators import Operator, Port, Tensor, find
 from convgrad.spec.problem import Problem, check_output_format, only, posed
@@ -48,11 +49,13 @@ OfEach = Mapping[str, Any] | Sequence[Any]
 
 NAMES = Gradients._fields
 KNOWN = frozenset(NAMES)
+IN_ORDER = tuple(chain.from_iterable(combinations(NAMES, size) for size in (3, 2, 1, 0)))  # what may be asked for
 OUTS = tuple(f"the out of {name}" for name in NAMES)
 NONE: tuple[Any, ...] = (None, None, None)
 NOTHING: tuple[str, ...] = ()
 NO_ARRAYS = MappingProxyType[str, Array]({})
 SHAPES = (tuple, list)
+PLAIN = frozenset({np.ndarray, *SHAPES})  # what is as it comes, if it is what it should be
 OPERANDS = ("src", "diff_dst", "weights")
 MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # what a layer's derivative speaks of, among OPERANDS
 
@@ -86,21 +89,23 @@ def backward(
     outs = NONE if out is None else _of_each(function, "out", out)
     added = NOTHING if accumulate is False else _added(function, accumulate, outs)
     check_options(function, out, False, threads)
-    wanted = NAMES if needs is NAMES else _names(function, "needs", needs)
+    wanted = needs if type(needs) is tuple and needs in IN_ORDER else _names(function, "needs", needs)
     dtypes = (
         NONE if dtype is None else _of_each(function, "dtype", dtype) if isinstance(dtype, Mapping) else (dtype,) * 3
     )
     taken, asked = _prepared(function, operands, attributes, (wanted, dtypes, added))
     rooms = NONE if out is None else _rooms(asked, taken, outs)
-    hand, views, results = like(operands[isinstance(taken[0], SHAPES)]), list(NONE), list(NONE)
+    threads = count(threads)
+    views, results, first = list(NONE), list(NONE), operands[isinstance(taken[0], SHAPES)]
+    foreign = type(first) is not np.ndarray
     for place, problem, given, read in asked:
         for number, order in read:
             views[number] = arrays.native(taken[number], problem.operand_format).transpose(order)
         result = rooms[place]
         if result is None:
-            result = room(problem, None, NO_ARRAYS)
+            result = room(problem, None, NO_ARRAYS, foreign)
         engines.execute(problem, [views[number] for number in given], result.transpose(problem.output_order), threads)
-        results[place] = hand(result) if outs[place] is None else outs[place]
+        results[place] = handed_over(result, first, outs[place])
     return Gradients(*results)
 
 
@@ -127,7 +132,7 @@ def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
 
 def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:
     """Return what is given for each gradient, in a mapping from names or a tuple like Gradients; None for nothing."""
-    if isinstance(given, Mapping):
+    if isinstance(given, dict | Mapping):  # a dict is found to be one sooner
         if not given.keys() <= KNOWN:
             _names(function, what, given)
         return given.get("src"), given.get("weights"), given.get("bias")
@@ -157,32 +162,34 @@ def _prepared(
     function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
 ) -> tuple[Sequence[Any], tuple[Asked, ...]]:
     """Return the operands, each an array or a shape, and what is asked for."""
-    known, arrays_given = _known(function, operands, attributes, wanted)
-    if known is not None:
-        found = iter(arrays_given)
-        return [value if isinstance(value, SHAPES) else next(found) for value in operands], known
-    taken = tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
-    known, _ = _known(function, taken, attributes, wanted)
+    taken: tuple[Any, ...] = operands if PLAIN.issuperset(map(type, operands)) else _all_taken(function, operands)
+    known = _known(function, taken, attributes, wanted)
+    if known is None:
+        taken = _all_taken(function, operands)
+        known = _known(function, taken, attributes, wanted)
     return taken, _asked(function, taken, attributes, *wanted) if known is None else known
+
+
+def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Any, ...]:
+    """Return the operands through the door."""
+    return tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
 
 
 def _known(
     function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
-) -> tuple[tuple[Asked, ...] | None, list[Array]]:
-    """Return what is remembered of calls of a kind, and the arrays; None where it cannot be, or is to be refused."""
-    given: list[Array] = []
-    key = key_of(operands, attributes, given)
+) -> tuple[Asked, ...] | None:
+    """Return what is remembered of calls of a kind; None where it cannot be, or is to be refused in words."""
+    key = key_of(operands, attributes, [])
     try:
-        return None if key is None else _remembered(function, *key, wanted), given
+        return None if key is None else _remembered(function, *key, wanted)
     except (ConvgradError, TypeError):
-        return None, given
+        return None
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _remembered(function: str, described: Plain, plain: Plain, wanted: Plain) -> tuple[Asked, ...]:
     operands, attributes = told(described, plain)
-    taken = tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
-    return _asked(function, taken, attributes, *wanted)
+    return _asked(function, _all_taken(function, operands), attributes, *wanted)
 
 
 def _taken(function: str, name: str, value: object) -> Array | tuple[int, ...]:

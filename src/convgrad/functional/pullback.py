@@ -96,7 +96,8 @@ class Pullback:
         wanted = self._numbers(needs)
         every = gradients(self.formula, len(self.variables))
         variables = (*self.variables, *cotangents)
-        formula = tuple(_without_zeros(terms, variables) if n in wanted else () for n, terms in enumerate(every))
+        absent = {number for number, one in enumerate(variables) if one is None}
+        formula = tuple([_there(terms, absent) if n in wanted else () for n, terms in enumerate(every)])
         return [_sum(terms, variables, self.threads) for terms in formula], formula
 
     def _numbers(self, needs: Needs | None) -> Collection[int]:
@@ -111,27 +112,28 @@ class Pullback:
         return {named[one] for one in needs}
 
 
-def _without_zeros(terms: tuple[Term, ...], variables: Sequence[Array | None]) -> tuple[Term, ...]:
+def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
     """Return the terms all of whose variables there are."""
-    return tuple(t for t in terms if all(isinstance(v, str) or variables[v] is not None for v in t.variables))
+    return tuple([term for term in terms if absent.isdisjoint(term.variables)]) if absent else terms
 
 
-def _sum(terms: tuple[Term, ...], variables: Sequence[Array | None], threads: int | None) -> Array | None:
-    """Return the sum of terms as a new array, one rounding each; what needs no computing first, as others are added."""
+def _sum(terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None) -> Array | None:
+    """Return the sum of terms as a new array, one rounding each."""
     result: Array | None = None
-    for term in sorted(terms, key=lambda term: term.problem is not None):
-        given = [variables[v] if isinstance(v, int) else None for v in term.variables]
-        if term.problem is None:
-            assert result is None, "only BiasAdd hands a cotangent on"
-            (handed,) = given
-            assert handed is not None
+    for problem, numbers in terms:
+        if problem is None:
+            assert result is None, "what is handed on comes first"
+            handed: Array = variables[int(numbers[0])]
             result = handed.astype(handed.dtype.newbyteorder("="), order="C")
             continue
-        zeros = np.broadcast_to(np.zeros((), term.problem.operand_format.dtype), term.problem.output_shape)
-        operands = [zeros if array is None else array for array in given]
-        problem = term.problem if result is None else _adding(term.problem)
-        result = solve(problem, operands, result, threads)
+        given = [_zeros(problem) if isinstance(number, str) else variables[number] for number in numbers]
+        result = solve(problem if result is None else _adding(problem), given, result, threads)
     return result
+
+
+def _zeros(problem: Problem) -> Array:
+    """Return what a bias is added to, which is shaped as the result, without memory of its own."""
+    return np.broadcast_to(np.zeros((), problem.operand_format.dtype), problem.output_shape)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -144,7 +146,7 @@ def vjp(operator: str, *inputs: object, threads: int | None = None, **attributes
     """Return an operator's result and its pullback: ``pullback(v)`` are the gradients of <v, result> by each input.
 
     ``inputs`` and ``attributes`` are those of :func:`run`, by the operator's own names in any generation; one int
-    stands for all axes, and strides and dilations are 1 where nothing is said of them.
+    stands for all axes, strides and dilations are 1 where nothing is said of them, and shapes are full.
     ``pullback(v, needs=("weights",))`` computes what is asked for alone; inputs that are shapes have no gradient, but
     None in its place. ``pullback.vjp(v)`` returns the gradients and the pullback of these in turn: it takes a tuple of
     their cotangents, and gives the gradients by all inputs and v, and so on to any order. Result and gradients are of

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from convgrad import arrays, engines, libraries
+from convgrad import arrays, engines
 from convgrad.engines.numpy import finish
-from convgrad.functional.call import canonical, check_options, prepare, room
+from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.join import join
 from convgrad.functional.partials import partials
 from convgrad.functional.types import Array
@@ -91,7 +91,10 @@ def weighted_sum(
     """Return the sum over n of scale[n] * gradient of sample n, of a call's operands, attributes and options."""
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
-    factors, result = _scales(operator, scale, prepared.problem), room(prepared.problem, out, prepared.taken)
+    factors, result = (
+        _scales(operator, scale, prepared.problem),
+        room(prepared.problem, out, prepared.taken, aligned=True),
+    )
     problem, given = samples.weighted(prepared.problem), tuple(prepared.taken.values())
     chunks = _chunks(problem, given)
     scaled = _scaled(problem, given, factors, chunks, threads)
@@ -107,4 +110,4 @@ def weighted_sum(
         shape = operands[len(given) :]
         parts = (partials(operator, *some, *shape, first=n, threads=threads, **attributes) for n, some in scaled)
         join([reduce(add, parts)], dtype=result.dtype, out=result, accumulate=accumulate)
-    return libraries.like(operands[0])(result) if out is None else out
+    return handed_over(result, operands[0], out)

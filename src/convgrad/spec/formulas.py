@@ -5,8 +5,8 @@ An operator is such a sum of its inputs; so are its gradients, of its inputs and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from convgrad.spec.derivatives import COTANGENT, ZEROS, derivative
 from convgrad.spec.problem import Problem
@@ -14,15 +14,14 @@ from convgrad.spec.problem import Problem
 REMEMBERED = 1024
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """A problem on some of the variables, by number, or on ZEROS; without a problem the variable itself."""
 
     problem: Problem | None
     variables: tuple[int | str, ...]
 
 
-Formula = tuple[tuple[Term, ...], ...]  # of each output the terms that are added; none where it is 0
+Formula = tuple[tuple[Term, ...], ...]  # of each output the terms that are added, variables first; none where it is 0
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -45,7 +44,7 @@ def gradients(formula: Formula, variables: int) -> Formula:
             for place, variable in enumerate(term.variables):
                 if isinstance(variable, int):
                     found[variable].append(_derived(term, place, variables + output))
-    return tuple(map(tuple, found))
+    return tuple([tuple(sorted(terms, key=lambda term: term.problem is not None)) for terms in found])
 
 
 def _derived(term: Term, place: int, cotangent: int) -> Term:
