@@ -97,8 +97,8 @@ def test_the_gradients_of_pieces_added_are_another_sum() -> None:
 
 def test_batches_cut_anyhow() -> None:
     tally = Tally()
-    run_cuts(5, 4, tally)
-    assert tally.cuts == 4
+    run_cuts(5, 3, tally)
+    assert tally.cuts == 3
     assert not tally.wrong
 
 
