@@ -398,7 +398,7 @@ ROWS = [
     Row("D6", pieces, [Y], {"threads": 0}, ("threads must be a positive integer; got 0",)),
     Row("D5", joined, [piece(0, 5)], {"accumulate": True}, ("must come with out",)),
     Row("D2", joined, [piece(0, 5)], {"out": np.zeros(2, F32)}, ("the output's shape (1,); got (2,)",)),
-    Row("D4", joined, [SHARED_PIECE], {"out": SHARED_PIECE.sums[0]}, ("memory shared with a sum of part 0",)),
+    Row("D4", joined, [SHARED_PIECE], {"out": SHARED_PIECE.sums[0]}, ("memory shared with sum 0 of the parts",)),
     Row("T4", joined, [piece(0, 5)], {"dtype": "f64"}, ("dtype must be f32, bf16 or f16", "got f64")),
     # P1 to P5
     Row("P1", (convgrad.partials, CONV), [CONV, X, W], {}, ("must sum over the batch, as ConvolutionBackwardWeights",)),
@@ -415,6 +415,7 @@ ROWS = [
     Row("P4", joined, [replace(piece(0, 5), sums=(np.zeros((1, 1), F32),))], {}, ("of f32 1; got f32 1x1",)),
     Row("P4", joined, [replace(piece(0, 5), sums=(np.zeros(1),))], {}, ("must be 1 of f32 1; got f64 1",)),
     Row("P5", joined, [piece(0, 10), piece(15, 20)], {}, ("must begin where", "images 10 to before 15 are missing")),
+    Row("P5", joined, [piece(0, 15), piece(5, 5), piece(5, 15)], {}, ("images 5 to before 15 are of two parts",)),
     Row("P5", joined, [piece(5, 10)], {}, ("images 0 to before 5 are missing",)),
     Row("P5", joined, [piece(5, 15), piece(0, 10)], {}, ("images 5 to before 10 are of two parts",)),
     Row("P5", joined, [piece(0, 12), piece(15, 20)], {}, ("12 to before 15 are missing", "a leaf; 10 or 15 would do")),

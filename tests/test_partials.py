@@ -97,8 +97,8 @@ def test_the_gradients_of_pieces_added_are_another_sum() -> None:
 
 def test_batches_cut_anyhow() -> None:
     tally = Tally()
-    run_cuts(5, 4, tally)
-    assert tally.cuts == 4
+    run_cuts(5, 3, tally)
+    assert tally.cuts == 3
     assert not tally.wrong
 
 
@@ -149,9 +149,9 @@ def test_neighbours_add_in_any_grouping_and_stay_as_they_are() -> None:
 
 
 def test_no_images_are_a_piece_too() -> None:
-    parts = [part("packs", 0, 0), part("packs", 5, 93), part("packs", 0, 5), part("packs", 5, 5)]
+    parts = [part("packs", 0, 0), part("packs", 5, 93), part("packs", 0, 5), part("packs", 40, 40)]
     assert_same_bits(join(parts), whole("packs"), "with two of none")
-    assert_same_bits((parts[0] + parts[2]).sums[0], parts[2].sums[0], "the one added to none")
+    assert parts[3] + parts[2] is parts[2] + parts[3] is parts[2]
     assert not join([parts[0]]).any()
     old = np.ones((3, 3, 8, 8), F32)
     assert (join([parts[0]], out=old, accumulate=True) == 1).all()

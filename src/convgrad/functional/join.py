@@ -11,7 +11,7 @@ import numpy as np
 from convgrad import arrays
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options, handed_over
-from convgrad.functional.partials import Partials, check_neighbours
+from convgrad.functional.partials import Partials, check_neighbours, check_one_problem
 from convgrad.functional.sums import add, finish
 from convgrad.functional.types import Array, DType
 from convgrad.spec.pieces import climb, total
@@ -51,12 +51,13 @@ def join(
     if fmt is F64:  # T4
         refuse("T4", one.operator, "dtype must be f32, bf16 or f16, as the sums are kept in f32; got f64")
     _check_all(given)
-    known = climb((one for part in given for one in part.known()), add)
-    whole = total(known, add) if known else (np.zeros(one.shape, np.float32),)
+    known = [each for part in given for each in part.known()]
+    made = climb(known, add)
+    whole = total(made, add) if made else (np.zeros(one.shape, np.float32),)
     if out is None:
         result = arrays.aligned(one.shape, fmt.dtype)
     else:
-        taken = {f"a sum of part {n}": array for n, part in enumerate(given) for array in part.sums}
+        taken = {f"sum {n} of the parts": array for n, (_, (array,)) in enumerate(known)}
         result = arrays.check_out(out, one.shape, fmt, taken, one.operator)
     finish(whole, result, fmt, accumulate)
     return handed_over(result, one.sample, out)
@@ -69,6 +70,9 @@ def _place(part: object) -> tuple[int, int]:
 
 
 def _check_all(given: Sequence[Partials]) -> None:
-    """Check that parts in order are the images from 0 on of one batch, by rules P4 and P5."""
-    for left, right in pairwise([replace(given[0], first=0, images=0, sums=()), *given]):
+    """Check that parts are the images from 0 on of one batch, by rules P4 and P5; those of no images are anywhere."""
+    for other in given[1:]:
+        check_one_problem(given[0], other)
+    before = replace(given[0], first=0, images=0)
+    for left, right in pairwise([before, *(part for part in given if part.images)]):
         check_neighbours(left, right)

@@ -97,7 +97,10 @@ class Partials:
         """Return the sums of both, of which one follows on the other; any grouping gives the same bits."""
         if not isinstance(other, Partials):
             return NotImplemented
-        left, right = (self, other) if (self.first, self.end) <= (other.first, other.end) else (other, self)
+        check_one_problem(self, other)
+        if not (self.images and other.images):
+            return self if self.images else other
+        left, right = (self, other) if self.first <= other.first else (other, self)
         check_neighbours(left, right)
         made = climb([*left.known(), *right.known()], add)
         return replace(left, images=left.images + right.images, sums=tuple(added(one) for _, one in made))
@@ -205,18 +208,20 @@ def near(image: int | None, each: int) -> str:
     return "" if image is None or image < 0 else f"; {image // each * each} or {(image // each + 1) * each} would do"
 
 
-def check_neighbours(left: Partials, right: Partials) -> None:
-    """Check that one part goes on where the other ends, of the same batch, by rules P4 and P5."""
-    if left.problem != right.problem:  # P4
-        two = right.problem
-        name, one = next((name, value) for name, value in left.problem.items() if two.get(name) != value)
+def check_one_problem(one: Partials, other: Partials) -> None:
+    """Check that two parts are of one problem but for their images, by rule P4."""
+    ours, theirs = one.problem, other.problem
+    if ours != theirs:  # P4
+        name = next(name for name, value in ours.items() if theirs.get(name) != value)
         must = "parts must be of one problem, the numbers of their images apart"
-        refuse("P4", left.operator, f"{must}; got {name} {one} and {two[name]}")
-    wrong = ""
-    if right.first > left.end:
+        refuse("P4", one.operator, f"{must}; got {name} {ours[name]} and {theirs[name]}")
+
+
+def check_neighbours(left: Partials, right: Partials) -> None:
+    """Check that a part begins where the one before ends, by rule P5; both have images."""
+    if right.first != left.end:  # P5
         wrong = f"images {left.end} to before {right.first} are missing"
-    elif right.first < left.end and left.images and right.images:
-        wrong = f"images {right.first} to before {min(left.end, right.end)} are of two parts"
-    if wrong:  # P5
+        if right.first < left.end:
+            wrong = f"images {right.first} to before {min(left.end, right.end)} are of two parts"
         inside = f"; {left.end} is inside a leaf{near(left.end, left.leaf_images)}" * left.ends_the_batch
         refuse("P5", left.operator, f"a part must begin where the one before ends; {wrong}{inside}")

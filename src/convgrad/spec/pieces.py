@@ -12,6 +12,7 @@ chain is its parent, the last of its level.
 
 A call on the images of ``Nodes`` gives their sum, but for +0 in the place of -0, as +0 ends every call. A sum that has
 a term which is not zero does not see the sign of a zero, and the +0 that ends the whole takes the sign of any other.
+What is no number stays none, and leaves as the canonical quiet NaN.
 """
 
 from __future__ import annotations
