@@ -7,13 +7,13 @@ from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-from jax.sharding import AxisType, NamedSharding  # noqa: E402
-from jax.sharding import PartitionSpec as P  # noqa: E402
+import jax
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-import convgrad  # noqa: E402
-import convgrad.jax as cj  # noqa: E402
+import convgrad
+import convgrad.jax as cj
 
 
 def same(got: Any, expected: np.ndarray, what: str) -> None:

@@ -277,6 +277,7 @@ ORDERS = {
     "jax": (
         "frame",
         "site",
+        "gate",
         "handler",
         "primitive",
         "call",

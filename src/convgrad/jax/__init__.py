@@ -8,7 +8,7 @@ try:
 except ImportError as error:
     raise ImportError("convgrad.jax needs JAX: pip install 'convgrad[jax]'") from error
 
-from convgrad.jax import handler, lax
+from convgrad.jax import lax
 from convgrad.jax.bias import bias_add, bias_add_backward
 from convgrad.jax.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.jax.lax import conv_general_dilated
@@ -18,8 +18,6 @@ from convgrad.jax.transposed import (
     conv_transpose_backward_data,
     conv_transpose_backward_weights,
 )
-
-handler.register()
 
 __all__ = [
     "bias_add",

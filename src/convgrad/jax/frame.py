@@ -20,13 +20,13 @@ class Version(Structure):
     _fields_ = [("struct_size", c_size_t), ("extension", c_void_p), ("major", c_int), ("minor", c_int)]
 
 
-class _ErrorArguments(Structure):
+class ErrorArguments(Structure):
     """XLA_FFI_Error_Create_Args."""
 
     _fields_ = [("struct_size", c_size_t), ("extension", c_void_p), ("message", c_char_p), ("code", c_int)]
 
 
-_make_error = ctypes.CFUNCTYPE(c_void_p, POINTER(_ErrorArguments))
+_make_error = ctypes.CFUNCTYPE(c_void_p, POINTER(ErrorArguments))
 
 
 class Api(Structure):
@@ -131,6 +131,6 @@ def asks_version(frame: Any) -> bool:
 
 def error(frame: Any, code: int, sentence: str) -> int | None:
     """Return an error for XLA to raise, which owns it from now on."""
-    arguments = _ErrorArguments(sizeof(_ErrorArguments), None, sentence.encode(), code)
+    arguments = ErrorArguments(sizeof(ErrorArguments), None, sentence.encode(), code)
     address: int | None = frame.api.contents.make_error(ctypes.byref(arguments))
     return address
