@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -285,3 +287,9 @@ def test_the_version_is_ours_or_an_older_one_that_xla_has(theirs: tuple[int, int
     assert handler.answer(ctypes.pointer(asked)) is None
     assert (metadata.version.major, metadata.version.minor) == answer
     assert metadata.traits == 0
+
+
+def test_the_page_runs() -> None:
+    page = Path(__file__).parents[1] / "docs" / "jax.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    exec(compile(block, str(page), "exec"), {})
