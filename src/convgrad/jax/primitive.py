@@ -57,8 +57,8 @@ def _whole(kind: Any, rank: int) -> Any:
 
 
 def _varying(kind: Any) -> frozenset[Any]:
-    """Return the axes of a mesh along which an operand is not the same on all devices."""
-    return frozenset(kind.manual_axis_type.varying)
+    """Return the axes of a mesh along which an operand is not the same on all devices; vma, as JAX 0.9 calls them."""
+    return frozenset(kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying)
 
 
 def _shape(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
