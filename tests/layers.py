@@ -293,6 +293,7 @@ ORDERS = {
     "jax": (
         "frame",
         "site",
+        "gate",
         "handler",
         "primitive",
         "call",

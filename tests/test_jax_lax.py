@@ -70,13 +70,13 @@ def check_meaning(seed: int) -> None:
     assert np.array_equal(got, expected), keywords
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_general_convolutions(seed: int) -> None:
     check_meaning(seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4, 300))
+@pytest.mark.parametrize("seed", range(3, 300))
 def test_many_general_convolutions(seed: int) -> None:
     check_meaning(seed)
 

@@ -30,6 +30,13 @@ def test_without_jax_the_error_names_the_extra(tmp_path: Path) -> None:
     assert "pip install 'convgrad[jax]'" in run("-c", code, PYTHONPATH=paths)
 
 
+def test_a_jax_that_is_too_old_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text("__version__, __version_info__ = '0.8.3', (0, 8, 3)\n")
+    code = "try: import convgrad.jax\nexcept ImportError as error: print(error)"
+    paths = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    assert "needs JAX 0.9 or later; got 0.8.3" in run("-c", code, PYTHONPATH=paths)
+
+
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
 
 

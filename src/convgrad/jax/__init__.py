@@ -4,11 +4,13 @@ Needs JAX, the extra ``convgrad[jax]``; ``import convgrad`` alone does not load 
 """
 
 try:
-    import jax as _  # noqa: F401
+    from jax import __version__, __version_info__
 except ImportError as error:
     raise ImportError("convgrad.jax needs JAX: pip install 'convgrad[jax]'") from error
+if __version_info__ < (0, 9):
+    raise ImportError(f"convgrad.jax needs JAX 0.9 or later; got {__version__}")
 
-from convgrad.jax import handler, lax
+from convgrad.jax import lax
 from convgrad.jax.bias import bias_add, bias_add_backward
 from convgrad.jax.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.jax.lax import conv_general_dilated
@@ -18,8 +20,6 @@ from convgrad.jax.transposed import (
     conv_transpose_backward_data,
     conv_transpose_backward_weights,
 )
-
-handler.register()
 
 __all__ = [
     "bias_add",

@@ -10,6 +10,7 @@ from ctypes import POINTER, Structure, c_char_p, c_int, c_int64, c_size_t, c_uin
 from typing import Any
 
 MAJOR, MINOR = 0, 3  # the interface that these structures are of: a higher minor one may only add behind their ends
+OLDEST = 1  # where XLA does not tell its own when it asks
 METADATA = 1  # the extension by which XLA asks a handler for its version, instead of calling it
 CANCELLED, INTERNAL = 1, 13  # codes of errors
 
@@ -20,13 +21,13 @@ class Version(Structure):
     _fields_ = [("struct_size", c_size_t), ("extension", c_void_p), ("major", c_int), ("minor", c_int)]
 
 
-class _ErrorArguments(Structure):
+class ErrorArguments(Structure):
     """XLA_FFI_Error_Create_Args."""
 
     _fields_ = [("struct_size", c_size_t), ("extension", c_void_p), ("message", c_char_p), ("code", c_int)]
 
 
-_make_error = ctypes.CFUNCTYPE(c_void_p, POINTER(_ErrorArguments))
+_make_error = ctypes.CFUNCTYPE(c_void_p, POINTER(ErrorArguments))
 
 
 class Api(Structure):
@@ -123,7 +124,7 @@ def asks_version(frame: Any) -> bool:
     extension = frame.extension
     if not extension or extension.contents.type != METADATA:
         return False
-    theirs = frame.api.contents.version
+    theirs = frame.api.contents.version if frame.api else Version(major=MAJOR, minor=OLDEST)
     minor = min(theirs.minor, MINOR) if theirs.major == MAJOR else MINOR
     extension.contents.metadata.contents.version = Version(sizeof(Version), None, MAJOR, minor)
     return True
@@ -131,6 +132,6 @@ def asks_version(frame: Any) -> bool:
 
 def error(frame: Any, code: int, sentence: str) -> int | None:
     """Return an error for XLA to raise, which owns it from now on."""
-    arguments = _ErrorArguments(sizeof(_ErrorArguments), None, sentence.encode(), code)
+    arguments = ErrorArguments(sizeof(ErrorArguments), None, sentence.encode(), code)
     address: int | None = frame.api.contents.make_error(ctypes.byref(arguments))
     return address

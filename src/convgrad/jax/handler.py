@@ -6,13 +6,16 @@ gets addresses.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import threading
+from functools import cache
 from typing import Any
 
 import jax
 
 from convgrad.jax.frame import CANCELLED, INTERNAL, Handler, asks_version, error
+from convgrad.jax.gate import gate
 from convgrad.jax.site import site
 
 TARGET = "convgrad"
@@ -48,6 +51,11 @@ def _compute(frame: Any) -> None:
 _handler = Handler(answer)  # lives as long as the process: XLA may call it to the end
 
 
+@cache
 def register() -> None:
     """Have XLA know the handler, for the CPU; XLA asks for its version before the first program that calls it."""
-    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(_handler), platform="cpu")
+    before = gate(_handler)
+    if before is not None:
+        atexit.register(before.shut)
+    entry = _handler if before is None else before.entry
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(entry), platform="cpu")

@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from convgrad.formats import F32, F64, Format
-from convgrad.jax.handler import TARGET
+from convgrad.jax.handler import TARGET, register
 from convgrad.jax.site import operand_shapes, written
 from convgrad.spec.derivatives import COTANGENT, ZEROS, Derivative, derivative
 from convgrad.spec.problem import Problem
@@ -57,8 +57,8 @@ def _whole(kind: Any, rank: int) -> Any:
 
 
 def _varying(kind: Any) -> frozenset[Any]:
-    """Return the axes of a mesh along which an operand is not the same on all devices."""
-    return frozenset(kind.manual_axis_type.varying)
+    """Return the axes of a mesh along which an operand is not the same on all devices; vma, as JAX 0.9 calls them."""
+    return frozenset(kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying)
 
 
 def _shape(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
@@ -193,6 +193,7 @@ batching.primitive_batchers[primitive] = _batched
 
 
 def _lowered(context: Any, *operands: Any, problem: Problem, threads: int | None) -> Any:
+    register()
     return jax.ffi.ffi_lowering(TARGET)(context, *operands, site=written(problem, threads))
 
 

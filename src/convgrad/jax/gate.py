@@ -1,0 +1,81 @@
+"""The gate before the handler: XLA's threads pass it without the interpreter, so that it can be shut when that ends.
+
+A thread that asks an ending interpreter for the GIL never comes back, and XLA would wait for it forever.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from types import ModuleType
+from typing import Any
+
+from convgrad.engines.starting import apart
+from convgrad.jax.frame import CANCELLED, Api, ErrorArguments, Frame
+
+LOOK_S = 0.0005  # between looks whether all have left
+_ENDING = b"convgrad: the process is ending"
+
+
+class Gate:
+    """What calls go through to a handler, until it is shut: from then on they are answered with an error, at once."""
+
+    def __init__(self, isa: Any, jit: ModuleType, handler: Any) -> None:
+        self.words = (ctypes.c_int64 * 2)()  # whether it is shut, how many are inside
+        self.error = ErrorArguments(ctypes.sizeof(ErrorArguments), None, _ENDING, CANCELLED)
+        self.handler = handler
+        shut, error = ctypes.addressof(self.words), ctypes.addressof(self.error)
+        target = ctypes.cast(handler, ctypes.c_void_p).value
+        pointers = (ctypes.c_void_p, ctypes.c_void_p)
+        (self.entry,) = jit.functions(isa, _module(shut, error, target or 0), enter=pointers)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # outlives the interpreter: threads may still come by
+
+    def shut(self) -> None:
+        """Let nobody in any more, and wait until all have left."""
+        self.words[0] = 1
+        while self.words[1]:
+            time.sleep(LOOK_S)
+
+
+def gate(handler: Any) -> Gate | None:
+    """Return a gate before a handler; None where no code may run that is made at run time."""
+    isas, jit = apart(_load)
+    isa = isas.isa()
+    return None if isa is None else Gate(isa, jit, handler)
+
+
+def _load() -> tuple[ModuleType, ModuleType]:
+    from convgrad.engines.llvm import isas, jit  # noqa: PLC0415 - LLVM is loaded for the first program, not before
+
+    isas.host_isas()
+    return isas, jit
+
+
+def _module(shut: int, error: int, handler: int) -> str:
+    return f"""
+define ptr @enter(ptr %frame) nounwind {{
+entry:
+  %inside = inttoptr i64 {shut + 8} to ptr
+  %shut.at = inttoptr i64 {shut} to ptr
+  %before = atomicrmw add ptr %inside, i64 1 seq_cst
+  %shut = load atomic i64, ptr %shut.at seq_cst, align 8
+  %open = icmp eq i64 %shut, 0
+  br i1 %open, label %call, label %refuse
+call:
+  %handler = inttoptr i64 {handler} to ptr
+  %answer = call ptr %handler(ptr %frame)
+  br label %leave
+refuse:
+  %api.at = getelementptr i8, ptr %frame, i64 {Frame.api.offset}
+  %api = load ptr, ptr %api.at
+  %make.at = getelementptr i8, ptr %api, i64 {Api.make_error.offset}
+  %make = load ptr, ptr %make.at
+  %arguments = inttoptr i64 {error} to ptr
+  %error = call ptr %make(ptr %arguments)
+  br label %leave
+leave:
+  %result = phi ptr [ %answer, %call ], [ %error, %refuse ]
+  %after = atomicrmw sub ptr %inside, i64 1 seq_cst
+  ret ptr %result
+}}
+"""
