@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from itertools import compress, product
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,36 @@ def test_as_many_threads_as_pytorch_has_and_we_may(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(torch, "get_num_threads", lambda n=theirs: n)
         LAYERS["plain"](*operands)
     assert asked == [1, 2, 3]
+
+
+class _Rows(torch.utils.data.Dataset):  # type: ignore[misc]
+    """A layer's results, computed by whoever loads them."""
+
+    def __init__(self, layer: Layer, operands: list[Any]) -> None:
+        self.layer, self.operands = layer, operands
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, at: int) -> Any:
+        with torch.enable_grad():
+            x, w, b = (t.detach().requires_grad_() for t in self.operands)
+            return torch.autograd.grad(self.layer(x * (at + 1), w, b).square().sum(), w)[0]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_workers_that_are_forked_and_threads_have_the_same_bits() -> None:
+    """Where the pool is at work already, and whichever thread autograd runs in."""
+    layer = Layer((5, 32, 14, 15), (48, 32, 3, 3), begin=1)
+    rows = _Rows(layer, layer.operands(torch.float32, 0))
+    expected = [bits(rows[at]) for at in range(len(rows))]
+    loader = torch.utils.data.DataLoader(
+        rows, batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
+    )
+    assert [bits(row) for row in loader] == expected
+    with ThreadPoolExecutor(4) as threads:
+        assert [bits(row) for row in threads.map(rows.__getitem__, list(range(4)) * 8)] == expected * 8
 
 
 def test_flushing_denormals_changes_no_bit() -> None:
