@@ -183,6 +183,7 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         lambda x, w, b: ct.conv_transpose2d(x, w[:4], padding=1, output_padding=1), ValueError,
         "conv_transpose2d: output_padding must be at least 0 and below",
     ),
+    "two devices": (lambda x, w, b: ct.conv2d(x.to("meta"), w), NotImplementedError, "one device; got meta, cpu .D1"),
     "sparse": (lambda x, w, b: ct.conv2d(x.to_sparse(), w), NotImplementedError, "convgrad::forward.*SparseCPU"),
     "blocked": (lambda x, w, b: ct.conv2d(x.to_mkldnn(), w), NotImplementedError, "convgrad::forward.*MkldnnCPU"),
 }  # fmt: skip
