@@ -307,6 +307,7 @@ def test_flushing_denormals_changes_no_bit() -> None:
     assert found == expected
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # what PyTorch loads to compile
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_page_runs(number: int) -> None:
     page = Path(__file__).parents[1] / "docs" / "torch.md"
