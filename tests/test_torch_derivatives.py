@@ -44,7 +44,7 @@ def test_second_derivatives_by_differences(name: str) -> None:
     assert torch.autograd.gradgradcheck(layer, operands, check_batched_grad=True)
 
 
-@pytest.mark.parametrize("name", ["all", "uneven pads", "transposed uneven"])
+@tiers("name", ["all", "uneven pads", "transposed uneven"], every=3)
 def test_third_derivatives(name: str) -> None:
     """Of a sum of squares, whose derivatives meet every role: ours by autograd is PyTorch's, on integers.
 
@@ -135,6 +135,15 @@ def test_functional_derivatives(name: str) -> None:
     basis.view(-1)[5] = 1
     (row,) = torch.autograd.grad(layer(x, wanted, b), wanted, basis)
     assert bits(rows.reshape(-1, *w.shape)[5]) == bits(row)
+
+
+def test_what_was_written_to_since_is_seen() -> None:
+    operands = LAYERS["plain"].operands(torch.float32, 0, grad=True)
+    y = LAYERS["plain"](*operands)
+    with torch.no_grad():
+        operands[1].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
 
 
 @pytest.mark.long
