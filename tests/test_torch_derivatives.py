@@ -107,6 +107,8 @@ def test_vmap_has_the_bits_of_each_alone(in_dims: tuple[int | None, ...]) -> Non
         each[0][at] if dim is None else torch.stack([one[at] for one in each], dim) for at, dim in enumerate(in_dims)
     ]
     found = torch.func.vmap(layer, in_dims)(*stacked)
+    geometry = (2, 3), (2, 1), (2, 1), (1, 2), 2, False  # by the dispatcher too, as where it is traced
+    assert bits(torch.func.vmap(lambda *o: torch.ops.convgrad.forward(*o, *geometry), in_dims)(*stacked)) == bits(found)
     for at, one in enumerate(each):
         operands = [each[0][k] if dim is None else one[k] for k, dim in enumerate(in_dims)]
         assert bits(found[at]) == bits(layer(*operands))
@@ -135,6 +137,7 @@ def test_functional_derivatives(name: str) -> None:
     assert bits(rows.reshape(-1, *w.shape)[5]) == bits(row)
 
 
+@pytest.mark.long
 def test_one_gradient_checkpointed() -> None:
     from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -275,6 +277,12 @@ def test_flushing_denormals_changes_no_bit() -> None:
     finally:
         torch.set_flush_denormal(False)
     assert found == expected
+
+
+def test_the_page_runs() -> None:
+    page = Path(__file__).parents[1] / "docs" / "torch.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    exec(compile(block, str(page), "exec"), {})
 
 
 def test_without_pytorch_the_extra_is_named() -> None:

@@ -174,26 +174,22 @@ def _keeper(role: type[_Role]) -> Any:
     return lambda ctx, inputs, output: role.keep(ctx, _settled(inputs), output)
 
 
-def _each(name: str, number: int, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """Return what vmap does: the operator on each in turn, so each result has the bits that it has alone."""
+def _each(operator: Any, info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+    """Do what vmap asks: the operator on each in turn, so each result has the bits that it has alone."""
 
     def one(at: int) -> Tensor:
-        pairs = zip(args, in_dims, strict=True)
-        return call(name, *[a.select(dim, at) if isinstance(dim, int) else a for a, dim in pairs])
+        pairs = zip(_settled(args), in_dims, strict=True)
+        return operator(*[a.select(dim, at) if isinstance(dim, int) else a for a, dim in pairs])
 
-    return torch.stack([one(at) for at in range(number)]), 0
+    return torch.stack([one(at) for at in range(info.batch_size)]), 0
 
 
 def _transformed(role: type[_Role]) -> type[_Role]:
     """Return the role as torch.func's transformations want it."""
-
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-        return _each(role.name, info.batch_size, in_dims, args)
-
     rules: dict[str, Any] = {
         "forward": partial(call, role.name),
         "setup_context": role.keep,
-        "vmap": vmap,
+        "vmap": partial(_each, partial(call, role.name)),
     }
     return type(role.__name__, (role,), {name: staticmethod(rule) for name, rule in rules.items()})
 
@@ -205,7 +201,9 @@ def _register(role: type[_Role]) -> Any:
     _library.impl(role.name, _kernel(role), "CPU")
     torch.library.register_fake(name, getattr(traced, role.name), lib=_library)
     torch.library.register_autograd(name, role.backward, setup_context=_keeper(role), lib=_library)
-    return getattr(torch.ops.convgrad, role.name).default
+    operator = getattr(torch.ops.convgrad, role.name).default
+    torch.library.register_vmap(name, partial(_each, operator), lib=_library)
+    return operator
 
 
 _library = torch.library.Library("convgrad", "DEF")
