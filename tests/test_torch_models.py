@@ -341,3 +341,9 @@ def measured() -> Iterator[tuple[str, str]]:
 
 def test_the_table_is_what_was_measured() -> None:
     assert dict(measured()) == VARIES_WITH
+
+
+def test_the_page_has_the_table_of_the_measured_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = MEASURED.parents[2]
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    assert __import__("torch_varies").table(MEASURED) in (root / "docs" / "torch.md").read_text(encoding="utf-8")
