@@ -137,6 +137,15 @@ def test_functional_derivatives(name: str) -> None:
     assert bits(rows.reshape(-1, *w.shape)[5]) == bits(row)
 
 
+def test_what_was_written_to_since_is_seen() -> None:
+    operands = LAYERS["plain"].operands(torch.float32, 0, grad=True)
+    y = LAYERS["plain"](*operands)
+    with torch.no_grad():
+        operands[1].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 @pytest.mark.long
 def test_one_gradient_checkpointed() -> None:
     from torch.utils.checkpoint import checkpoint  # noqa: PLC0415

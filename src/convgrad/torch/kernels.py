@@ -83,6 +83,34 @@ def bias_gradient(diff_dst: Tensor) -> Tensor:
     return solved(bias_problem(kinds((diff_dst,))), (diff_dst,), False)
 
 
+def gradients(
+    v: Tensor,
+    src: Tensor | None,
+    weights: Tensor | None,
+    wanted: tuple[bool, ...],
+    extents: Ints,
+    kernel: Ints,
+    strides: Ints,
+    pads_begin: Ints,
+    dilations: Ints,
+    groups: int,
+    channels_last: bool,
+) -> list[Tensor | None]:
+    """Return the gradients of a forward that are wanted, of src, weights and bias: in one call, which reads v once."""
+    dtype, (kind,), layer = v.dtype, kinds((v,)), (strides, pads_begin, dilations, groups)
+    view, threads = _VIEWS.get(dtype, _as_array), _threads()
+    diff_dst, made = view(v), [None, None, None]
+    if wanted[0]:
+        problem = src_problem((kind, *kinds((weights,))), extents, *layer)
+        made[0] = _computed(problem, dtype, [diff_dst, view(weights)], channels_last, threads)
+    if wanted[1]:
+        problem = weights_problem((kind, *kinds((src,))), kernel, *layer)
+        made[1] = _computed(problem, dtype, [diff_dst, view(src)], channels_last, threads)
+    if wanted[2]:
+        made[2] = _computed(bias_problem((kind,)), dtype, [diff_dst], False, threads)
+    return made
+
+
 # -- problems ------------------------------------------------------------------------------------------------------
 
 
@@ -192,13 +220,25 @@ def kinds(given: tuple[Tensor, ...]) -> tuple[Kind, ...]:
 
 def solved(problem: Problem, given: tuple[Tensor, ...], channels_last: bool) -> Tensor:
     """Return the result of a problem on tensors in its layouts, in memory of PyTorch's."""
-    shape, dtype = problem.output_shape, given[0].dtype
+    view = _VIEWS.get(given[0].dtype, _as_array)
+    return _computed(problem, given[0].dtype, [view(tensor) for tensor in given], channels_last, _threads())
+
+
+def _computed(problem: Problem, dtype: Any, operands: list[Any], channels_last: bool, threads: int) -> Tensor:
+    shape = problem.output_shape
     memory = LAST[len(shape)] if channels_last else torch.contiguous_format
     out = torch.empty(shape, dtype=dtype, device="cpu", memory_format=memory)
-    view = _as_bf16 if dtype is torch.bfloat16 else _as_array
-    threads = asked_of_us() or min(torch.get_num_threads(), count(None))
-    engines.execute(problem, [view(tensor) for tensor in given], view(out), threads)
+    engines.execute(problem, operands, _VIEWS.get(dtype, _as_array)(out), threads)
     return out
+
+
+def _threads() -> int:
+    """Return how many threads are asked of us, else how many PyTorch would take, but no more than we would."""
+    asked = asked_of_us()
+    if asked is not None:
+        return asked
+    theirs: int = torch.get_num_threads()
+    return 1 if theirs == 1 else min(theirs, count(None))
 
 
 def _as_array(tensor: Tensor) -> Any:
@@ -208,6 +248,9 @@ def _as_array(tensor: Tensor) -> Any:
 def _as_bf16(tensor: Tensor) -> Any:
     """Return the array of a tensor's memory; PyTorch has no name of NumPy's for this type."""
     return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+
+
+_VIEWS = {torch.bfloat16: _as_bf16}
 
 
 def lies_last(tensor: Tensor) -> bool:

@@ -54,6 +54,9 @@ class Forward(_Role):
         if v is not None:
             (src, weights), (extents, kernel), wanted = ctx.saved_tensors, ctx.shapes, ctx.needs_input_grad
             strides, begin, _, *layer = ctx.attributes
+            if not torch.is_grad_enabled() and _straight(v, src, weights):
+                made[:3] = kernels.gradients(v, src, weights, wanted, extents[2:], kernel[2:], strides, begin, *layer)
+                return tuple(made)
             if wanted[0]:
                 made[0] = call("data_gradient", v, weights, None, extents[2:], strides, begin, *layer)
             if wanted[1]:
@@ -129,7 +132,7 @@ def _keys(tensor: Tensor) -> int:
     return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
-def _straight() -> frozenset[int]:
+def _of_memory() -> frozenset[int]:
     """Return the keys of tensors that are nothing but memory of the CPU, without and with a history."""
     with torch.inference_mode():
         alone = _keys(torch.empty(0, device="cpu"))
@@ -137,22 +140,38 @@ def _straight() -> frozenset[int]:
         return frozenset((alone, _keys(torch.empty(0, device="cpu"))))
 
 
-_STRAIGHT = _straight()
+_OF_MEMORY = _of_memory()
+
+
+def _straight(*tensors: Tensor | None) -> bool:
+    """Return whether nobody looks on, and tensors are nothing but memory: then a kernel may be called at once."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+        return False
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return False
+    for tensor in tensors:
+        if tensor is not None and (tensor.__class__ not in _CLASSES or _keys(tensor) not in _OF_MEMORY):
+            return False
+    return True
 
 
 def call(name: str, *args: Any) -> Tensor:
     """Call an operator: its kernel, where nobody looks on; else by PyTorch's dispatcher, which takes longer."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
+    if torch.compiler.is_compiling():
         return _OPS[name](*args)
-    if torch._C._are_functorch_transforms_active():
+    role = _ROLES[name]
+    given = args[: role.tensors]
+    if _straight(*given):
+        if torch.is_grad_enabled():
+            for tensor in given:
+                if tensor is not None and tensor.requires_grad:
+                    return role.apply(*args)
+        return getattr(kernels, name)(*args)
+    if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
         return _TRANSFORMED[name].apply(*args)
-    role, wanted = _ROLES[name], forward_ad._current_level >= 0  # where there are tangents, PyTorch refuses by name
-    for tensor in args[: role.tensors]:
-        if tensor is not None:
-            if tensor.__class__ not in _CLASSES or _keys(tensor) not in _STRAIGHT:
-                return _OPS[name](*args)
-            wanted = wanted or (tensor.requires_grad and torch.is_grad_enabled())
-    return role.apply(*args) if wanted else getattr(kernels, name)(*args)
+    if forward_ad._current_level >= 0:
+        return role.apply(*args)  # PyTorch refuses tangents by name; the dispatcher would lose them
+    return _OPS[name](*args)
 
 
 # -- registration --------------------------------------------------------------------------------------------------
