@@ -314,7 +314,7 @@ def table(path: Path) -> str:
             groups.setdefault(tuple(passes.get(of, "") for of in PASSES), []).append(name)
     lines += [f"| {', '.join(names)} | {' | '.join(passes)} |" for passes, names in groups.items()]
     steady = [name for name, passes in found.items() if set(passes.values()) == {"the same"}]
-    return "\n".join((*lines, "", *wrap(f"Never varied: {', '.join(steady)}.", 126, break_on_hyphens=False)))
+    return "\n".join((*lines, "", *wrap(f"Never varied: {', '.join(steady)}.", 125, break_on_hyphens=False)))
 
 
 def ask(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:

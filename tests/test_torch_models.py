@@ -20,6 +20,7 @@ from torch import nn  # noqa: E402
 from torch.nn.utils import parametrize  # noqa: E402
 
 import convgrad.torch  # noqa: E402
+from convgrad.errors import InvalidDataTypeError  # noqa: E402
 from convgrad.torch.modules import is_reproducible  # noqa: E402
 from convgrad.torch.varying import VARIES_WITH  # noqa: E402
 
@@ -287,6 +288,12 @@ def test_what_is_left_out_is_named(reason: str) -> None:
     assert left[1].startswith(reason)
 
 
+@pytest.mark.parametrize("function", ["reproducible", "original", "report"])
+def test_what_is_no_model_is_refused(function: str) -> None:
+    with pytest.raises(InvalidDataTypeError, match=f"^{function}: model must be a torch.nn.Module; got type$"):
+        getattr(convgrad.torch, function)(nn.Conv2d)
+
+
 def test_a_lazy_layer_is_a_convolution_once_it_was_called() -> None:
     layer = nn.LazyConv2d(6, 3)
     layer(torch.zeros(1, 4, 5, 5))
@@ -312,6 +319,13 @@ def test_the_report_names_every_module() -> None:
     assert lines[0] == "convolutions with the same bits on any threads and instruction set: 2"
     for words in ("left out: 1, a Conv1d", "threads: 0.last (Linear)", "not measured: 2 (Unknown)", "measured: ReLU"):
         assert sum(words in line for line in lines) == 1, words
+
+
+def test_the_report_sees_types_that_changed() -> None:
+    model = convgrad.torch.reproducible(Model()).double()
+    report = convgrad.torch.report(model)
+    assert report.reproducible == {}
+    assert report.left_out["first"] == "a ReproducibleConv2d of torch.float64: there are kernels for f32, bf16, f16"
 
 
 def test_a_measured_class_with_another_forward_is_unknown() -> None:
@@ -341,3 +355,9 @@ def measured() -> Iterator[tuple[str, str]]:
 
 def test_the_table_is_what_was_measured() -> None:
     assert dict(measured()) == VARIES_WITH
+
+
+def test_the_page_has_the_table_of_the_measured_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = MEASURED.parents[2]
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    assert __import__("torch_varies").table(MEASURED) in (root / "docs" / "torch.md").read_text(encoding="utf-8")

@@ -257,7 +257,8 @@ def test_as_many_threads_as_pytorch_has_and_we_may(monkeypatch: pytest.MonkeyPat
     """So a DataLoader's worker, which PyTorch holds to one thread, stays on one."""
     asked: list[int] = []
     monkeypatch.setattr(kernels.engines, "execute", lambda *given: asked.append(given[-1]))
-    monkeypatch.setenv("CONVGRAD_NUM_THREADS", "3")
+    monkeypatch.delenv("CONVGRAD_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
     operands = LAYERS["plain"].operands(torch.float32, 0)
     for theirs in (1, 2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda n=theirs: n)

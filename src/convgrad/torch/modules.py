@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrize import is_parametrized
 
+from convgrad.errors import InvalidDataTypeError
 from convgrad.torch import functional
 
 _FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}  # what there are kernels for
@@ -58,6 +59,8 @@ def reproducible(model: Any) -> Any:
     functions, such as ``torch.nn.functional.conv2d``, are no modules and cannot be seen: `convgrad.torch.functional`
     has functions of the same names.
 
+    Raises InvalidDataTypeError where the model is no ``torch.nn.Module``.
+
     >>> model = reproducible(torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.ReLU()))
     >>> model[0]
     ReproducibleConv1d(1, 1, kernel_size=(2,), stride=(1,), bias=False)
@@ -65,7 +68,7 @@ def reproducible(model: Any) -> Any:
     True
     """
     left = []
-    for name, module in model.named_modules():
+    for name, module in named_modules("reproducible", model):
         if reason := why_left_out(module):
             left.append(f"{name or 'the model'}, {reason}")
         elif is_convolution(module) and not is_reproducible(module):
@@ -81,10 +84,17 @@ def original(model: Any) -> Any:
     >>> original(reproducible(torch.nn.Conv1d(1, 1, 2)))
     Conv1d(1, 1, kernel_size=(2,), stride=(1,))
     """
-    for module in model.modules():
+    for _, module in named_modules("original", model):
         if is_reproducible(module):
             module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
     return model
+
+
+def named_modules(function: str, model: Any) -> Iterator[tuple[str, Any]]:
+    """Return the modules of a model, each once, by qualified name; refuse what is no model."""
+    if not isinstance(model, nn.Module):
+        raise InvalidDataTypeError(f"{function}: model must be a torch.nn.Module; got {type(model).__name__}")
+    return cast(Iterator[tuple[str, Any]], model.named_modules())
 
 
 def is_convolution(module: Any) -> bool:
@@ -112,12 +122,19 @@ def why_left_out(module: Any) -> str | None:
     own = [name for name in methods if getattr(kind, name) is not getattr(base, name) or name in vars(module)]
     if base is None or own:
         return f"a {kind.__name__}, whose {own[0] if own else 'forward'} is its own"
-    # Parameters, as asking for a weight that is computed may change what it is computed from.
+    return why_no_kernel(module)
+
+
+def why_no_kernel(module: Any) -> str | None:
+    """Return why a convolution has no kernel that keeps the order of sums; None if it has.
+
+    Parameters are asked, as asking for a weight that is computed may change what it is computed from.
+    """
     others = {parameter.dtype: None for parameter in module.parameters() if parameter.dtype not in _FORMATS}
-    if others:
-        words = ", ".join(map(str, others))
-        return f"a {kind.__name__} of {words}: there are kernels for {', '.join(_FORMATS.values())}"
-    return None
+    if not others:
+        return None
+    words = ", ".join(map(str, others))
+    return f"a {type(module).__name__} of {words}: there are kernels for {', '.join(_FORMATS.values())}"
 
 
 def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from convgrad.torch.modules import is_convolution, is_reproducible, why_left_out
+from convgrad.torch.modules import is_convolution, is_reproducible, named_modules, why_left_out, why_no_kernel
 from convgrad.torch.varying import DEPENDENCES, VARIES_WITH
 
 _UNSEEN = "functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are no modules: unseen"
@@ -55,12 +55,12 @@ def report(model: Any) -> Report:
     made: dict[str, dict[str, Any]] = {
         place: {} for place in ("reproducible", "left_out", "varying", "steady", "unknown")
     }
-    for name, module in model.named_modules():
+    for name, module in named_modules("report", model):
         kind = type(module).__name__
         known = _measured(type(module))
         if is_convolution(module):
-            reason = why_left_out(module)
-            if is_reproducible(module):
+            reason = why_left_out(module) or why_no_kernel(module)  # the types may have changed since
+            if is_reproducible(module) and reason is None:
                 made["reproducible"][name] = kind
             else:
                 made["left_out"][name] = reason or f"a {kind}: reproducible(model) was not called since it was added"

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 _CLASSES = {
     "threads and instruction set": """
-        BCEWithLogitsLoss GLU GroupNorm LayerNorm Softmax Softmax2d TransformerEncoderLayer
+        BCEWithLogitsLoss GLU GroupNorm LSTM LayerNorm Softmax Softmax2d TransformerEncoderLayer
     """,
     "threads": """
-        HuberLoss KLDivLoss L1Loss Linear MSELoss PReLU SmoothL1Loss
+        Bilinear HuberLoss KLDivLoss L1Loss Linear MSELoss PReLU SmoothL1Loss
     """,
     "instruction set": """
         BatchNorm1d BatchNorm2d BatchNorm3d CELU CrossEntropyLoss ELU EmbeddingBag GELU GRU InstanceNorm1d
-        InstanceNorm2d InstanceNorm3d LSTM LogSigmoid LogSoftmax Mish MultiheadAttention RNN SELU SiLU Sigmoid Softmin
+        InstanceNorm2d InstanceNorm3d LogSigmoid LogSoftmax Mish MultiheadAttention RNN SELU SiLU Sigmoid Softmin
         Softplus Tanh Tanhshrink Upsample UpsamplingBilinear2d
     """,
     "": """
         AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
-        AlphaDropout AvgPool1d AvgPool2d AvgPool3d Bilinear ChannelShuffle CircularPad1d CircularPad2d CircularPad3d
+        AlphaDropout AvgPool1d AvgPool2d AvgPool3d ChannelShuffle CircularPad1d CircularPad2d CircularPad3d
         ConstantPad1d ConstantPad2d ConstantPad3d CosineSimilarity Dropout Dropout2d Embedding Flatten Fold Hardshrink
         Hardsigmoid Hardswish Hardtanh Identity LPPool2d LeakyReLU LocalResponseNorm MaxPool1d MaxPool2d MaxPool3d
         NLLLoss PairwiseDistance PixelShuffle PixelUnshuffle RMSNorm ReLU ReLU6 ReflectionPad1d ReflectionPad2d
