@@ -202,9 +202,9 @@ def common(name: str, given: tuple[Kind, ...]) -> Format:
     """Return the one format of all tensors."""
     names = find(name).array_names
     for operand, (dtype, _) in zip(names, given, strict=False):
-        if dtype not in FORMATS:
+        if dtype not in FORMATS:  # T1
             refuse("T1", name, f"{operand} must be a tensor of {', '.join(map(str, FORMATS))}; got {dtype}")
-    if len({dtype for dtype, _ in given}) > 1:
+    if len({dtype for dtype, _ in given}) > 1:  # T2
         got = ", ".join(f"{operand} {dtype}" for operand, (dtype, _) in zip(names, given, strict=False))
         refuse("T2", name, f"all operands must have one type; got {got}")
     return FORMATS[given[0][0]]

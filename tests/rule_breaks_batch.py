@@ -1,0 +1,59 @@
+"""Calls that break a rule of pieces of a batch or of samples, and what the errors say: rows of tests/test_rules.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+import convgrad
+from rule_breaks import BIAS, CONV, F32, WEIGHTS, Row, W, X, Y
+
+pieces = (lambda *given, **rest: convgrad.partials(BIAS, *given, **rest), BIAS)
+joined = (lambda *given, **rest: convgrad.join(given, **rest), BIAS)
+nothing_joined = (lambda *given: convgrad.join(given), "join")
+weighted = (lambda *given, **rest: convgrad.weighted_weights_sum(*given, W, **rest), WEIGHTS)
+clipped = (lambda *given, **rest: convgrad.clipped_weights_sum(*given, W, **rest), WEIGHTS)
+
+
+def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> convgrad.Partials:
+    """Images of 7 x 7 positions: leaves of 5."""
+    return convgrad.partials(BIAS, np.ones((end - begin, 7, 7, channels), operand_type), first=begin)
+
+
+SHARED_PIECE = piece(0, 5)
+
+ROWS = [
+    Row("D6", pieces, [Y], {"threads": 0}, ("threads must be a positive integer; got 0",)),
+    Row("D5", joined, [piece(0, 5)], {"accumulate": True}, ("must come with out",)),
+    Row("D2", joined, [piece(0, 5)], {"out": np.zeros(2, F32)}, ("the output's shape (1,); got (2,)",)),
+    Row("D4", joined, [SHARED_PIECE], {"out": SHARED_PIECE.sums[0]}, ("memory shared with sum 0 of the parts",)),
+    Row("T4", joined, [piece(0, 5)], {"dtype": "f64"}, ("dtype must be f32, bf16 or f16", "got f64")),
+    # P1 to P5
+    Row("P1", (convgrad.partials, CONV), [CONV, X, W], {}, ("must sum over the batch, as ConvolutionBackwardWeights",)),
+    Row("P1", (convgrad.partials, "BiasAdd"), ["BiasAdd", X, (1,)], {}, ("each of its images is by itself",)),
+    Row("P2", pieces, [np.ones(Y)], {}, ("the NumPy engine has not", "kernels keep their sums in f32; got f64")),
+    Row("P3", pieces, [(8, 7, 7, 1)], {"first": 12}, ("must be a multiple of 5", "got 12; 10 or 15 would do")),
+    Row("P3", pieces, [(8, 7, 7, 1)], {"first": -5}, ("must be a multiple of 5, the images of a leaf; got -5 [P3]",)),
+    Row("P3", pieces, [(8, 7, 7, 1)], {"first": 5.0}, ("first, the image", "got 5.0")),
+    Row("P4", nothing_joined, [], {}, ("parts must be at least one", "got none")),
+    Row("P4", nothing_joined, [np.ones(1)], {}, ("must be what partials returns; got ndarray",)),
+    Row("P4", joined, [piece(0, 5), piece(5, 9, 2)], {}, ("must be of one problem", "got channels 1 and 2")),
+    Row("P4", joined, [piece(0, 5), piece(5, 9, 1, np.float16)], {}, ("got operand_type f32 and f16",)),
+    Row("P4", joined, [piece(0, 5), replace(piece(5, 15), sums=())], {}, ("15 must be 2 of f32 1; got none",)),
+    Row("P4", joined, [replace(piece(0, 5), sums=(np.zeros((1, 1), F32),))], {}, ("of f32 1; got f32 1x1",)),
+    Row("P4", joined, [replace(piece(0, 5), sums=(np.zeros(1),))], {}, ("must be 1 of f32 1; got f64 1",)),
+    Row("P5", joined, [piece(0, 10), piece(15, 20)], {}, ("must begin where", "images 10 to before 15 are missing")),
+    Row("P5", joined, [piece(0, 15), piece(5, 5), piece(5, 15)], {}, ("images 5 to before 15 are of two parts",)),
+    Row("P5", joined, [piece(5, 10)], {}, ("images 0 to before 5 are missing",)),
+    Row("P5", joined, [piece(5, 15), piece(0, 10)], {}, ("images 5 to before 10 are of two parts",)),
+    Row("P5", joined, [piece(0, 12), piece(15, 20)], {}, ("12 to before 15 are missing", "a leaf; 10 or 15 would do")),
+    Row("P5", joined, [piece(0, 12), piece(10, 20)], {}, ("10 to before 12 are of two", "12 is inside a leaf")),
+    # S1, S2
+    Row("S1", weighted, [X, Y], {"scale": [1.0, 2.0]}, ("one value per image of src, the shape (1,); got (2,)",)),
+    Row("S1", weighted, [X, Y], {"scale": 1.0}, ("the shape (1,); got ()",)),
+    Row("S2", clipped, [X, Y], {"max_norm": 0}, ("max_norm must be a positive number; got 0",)),
+    Row("S2", clipped, [X, Y], {"max_norm": float("nan")}, ("got nan",)),
+    Row("S2", clipped, [X, Y], {"max_norm": True}, ("got True",)),
+    Row("S2", clipped, [X, Y], {"max_norm": "1"}, ("got '1'",)),
+]  # fmt: skip
