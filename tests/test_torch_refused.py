@@ -1,0 +1,140 @@
+"""What of PyTorch's is refused at the door: tensors that are no memory of numbers, or stand for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import convgrad
+from convgrad import ConvgradError, UnsupportedError, libraries
+
+torch = pytest.importorskip("torch")
+
+LAYER = {"strides": [1], "dilations": [1]}
+
+
+class Wrapper(torch.Tensor):  # type: ignore[misc]
+    """A tensor that says it lies elsewhere, and has no memory."""
+
+    @staticmethod
+    def __new__(cls, device: str) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, (2, 3), device=device)
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: Any) -> Any:
+        raise AssertionError("not to be called")
+
+
+def quantized() -> Any:
+    return torch._empty_affine_quantized([2, 3], scale=1.0, zero_point=0, dtype=torch.quint8)
+
+
+def freed(dtype: Any) -> Any:
+    """Return a tensor whose memory was given back, as those that lie elsewhere for the time being."""
+    given = torch.ones(2, 3, dtype=dtype)
+    given.untyped_storage().resize_(0)
+    return given
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "gradients": (lambda: torch.ones(2, 3, requires_grad=True), "src must not require gradients.*convgrad.torch.*D8"),
+    "bf16 gradients": (lambda: torch.ones(2, 3).bfloat16().requires_grad_(), r"convgrad.torch .* src.detach\(\).*D8"),
+    "a parameter": (lambda: torch.nn.Parameter(torch.ones(2, 3)), "convgrad.torch.*D8"),
+    "meta": (
+        lambda: torch.ones(2, 3, device="meta"),
+        r"src must lie in CPU memory; got a tensor on meta; copy it .*D1",
+    ),
+    "sparse": (lambda: torch.ones(2, 3).to_sparse(), r"got layout torch.sparse_coo; src.to_dense\(\) would be \[D1\]"),
+    "quantized": (quantized, r"got quantized ones, torch.quint8; src.dequantize\(\) would be \[D1\]"),
+    "nested": (
+        lambda: torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]),
+        r"one dense tensor; .*nested.*\[D1\]",
+    ),
+    "zeros": (
+        lambda: torch._efficientzerotensor((2, 3)),
+        r"src must lie in memory; got a Tensor that has none.*\[D1\]",
+    ),
+    "freed": (lambda: freed(torch.float32), r"src must lie in memory; got a Tensor that has none \[D1\]"),
+    "freed bf16": (lambda: freed(torch.bfloat16), r"src must lie in memory; got a Tensor that has none \[D1\]"),
+    "a wrapper": (lambda: Wrapper("cuda:0"), r"memory of its own; got a Wrapper.*\[D8\]"),
+    "f8": (lambda: torch.ones(2, 3).to(torch.float8_e4m3fn), r"src must be .* f64; got torch.float8_e4m3fn \[T1\]"),
+    "complex": (lambda: torch.ones(2, 3) + 0j, r"src must be an array of .*; got complex64 \[T1\]"),
+    "conjugated": ((torch.ones(2, 3) + 0j).conj, r"src must be an array of .*; got torch.complex64 \[T1\]"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation", "ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(("make", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_memory_of_numbers_is_refused(make: Callable[[], Any], words: str) -> None:
+    value = make()
+    for call in (convgrad.bias_add_backward, convgrad.compile("BiasAddBackward", torch.ones(2, 3))):
+        with pytest.raises(ConvgradError, match=words.replace("src", "(src|diff_dst)")):
+            call(value)
+
+
+@pytest.mark.long
+def test_fake_tensors_and_real_ones_among_them_are_refused() -> None:
+    fake_tensor = pytest.importorskip("torch._subclasses.fake_tensor")
+    real = torch.ones(2, 3)
+    with fake_tensor.FakeTensorMode():
+        fake = torch.ones(2, 3)
+        with pytest.raises(UnsupportedError, match=r"under FakeTensorMode.*convgrad.torch.*\[D8\]"):
+            convgrad.bias_add_backward(real)
+    with pytest.raises(UnsupportedError, match=r"memory of its own; got a FakeTensor.*convgrad.torch.*\[D8\]"):
+        convgrad.bias_add_backward(fake)
+
+
+def test_a_tensor_of_no_elements_needs_no_memory() -> None:
+    for empty in (torch.ones(0, 3), freed(torch.float32)[:0], freed(torch.bfloat16)[:0]):
+        assert convgrad.bias_add_backward(empty).tolist() == [0.0] * 3
+
+
+def test_another_device_is_named() -> None:
+    """As PyTorch has no other here, by the row itself."""
+    (row,) = (row for row in libraries.TORCH.refused_there if "CPU memory" in row.words)
+
+    class OnGpu:
+        is_cpu, device = False, "cuda:0"
+
+    assert row.of(torch, OnGpu())
+    words = "src must lie in CPU memory; got a tensor on cuda:0; copy it there first: src.cpu()"
+    assert row.words.format(name="src", got=OnGpu()) == words
+
+
+def refused_inside(value: Any) -> Any:
+    with pytest.raises(UnsupportedError, match=r"convgrad.torch .*\[D8\]"):
+        convgrad.bias_add_backward(value)
+    with pytest.raises(UnsupportedError, match=r"convgrad.torch .*\[D8\]"):
+        convgrad.bias_add_backward(value.bfloat16())
+    return value.sum()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which forward mode itself calls
+@pytest.mark.parametrize(
+    "transform",
+    [
+        "vmap",
+        "functionalize",
+        *(pytest.param(slow, marks=pytest.mark.long) for slow in ("grad", "jvp", "forward mode", "make_fx")),
+    ],
+)
+def test_what_stands_for_others_is_refused(transform: str) -> None:
+    """Of some of these PyTorch hands over memory that holds anything."""
+    src, called = torch.ones(2, 2, 3), []
+
+    def inside(value: Any) -> Any:
+        called.append(1)
+        return refused_inside(value)
+
+    if transform == "forward mode":
+        with torch.autograd.forward_ad.dual_level():
+            inside(torch.autograd.forward_ad.make_dual(src, src))
+    elif transform == "make_fx":
+        pytest.importorskip("torch.fx.experimental.proxy_tensor").make_fx(inside)(src)
+    elif transform == "jvp":
+        torch.func.jvp(inside, (src,), (src,))
+    else:
+        getattr(torch.func, transform)(inside)(src)
+    assert called
