@@ -203,10 +203,16 @@ def canonical(problem: Problem, taken: Mapping[str, Array]) -> tuple[Array, ...]
     return tuple([arrays.native(a, fmt).transpose(order) for a, order in zip(taken.values(), orders, strict=True)])
 
 
-def solve(problem: Problem, given: Sequence[Array], out: Array | None = None, threads: int | None = None) -> Array:
+def solve(
+    problem: Problem,
+    given: Sequence[Array],
+    out: Array | None = None,
+    threads: int | None = None,
+    aligned: bool = False,
+) -> Array:
     """Compute a problem from arrays of its shapes and type, in its layouts, into ``out`` or a new array; return it."""
     taken: dict[str, Array] = dict(zip(problem.operands, given, strict=True))
-    result = room(problem, out, taken)
+    result = room(problem, out, taken, aligned)
     engines.execute(problem, canonical(problem, taken), result.transpose(problem.output_order), threads)
     return result
 

@@ -34,9 +34,7 @@ class Pullback:
     operator: str
     names: tuple[str, ...]
     format: Format
-    variables: tuple[
-        Array | None, ...
-    ]  # inputs, and the cotangents of lower orders; None for shapes, and where it is 0
+    variables: tuple[Array | None, ...]  # inputs, then lower orders' cotangents; None for shapes, and where it is 0
     formula: Formula  # of the outputs that the cotangents belong to
     shapes: tuple[tuple[int, ...] | None, ...]  # the outputs' own; None for one that there is not
     single: bool  # whether there is one output, which is no tuple
@@ -127,7 +125,7 @@ def _sum(terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None)
             result = handed.astype(handed.dtype.newbyteorder("="), order="C")
             continue
         given = [_zeros(problem) if isinstance(number, str) else variables[number] for number in numbers]
-        result = solve(problem if result is None else _adding(problem), given, result, threads)
+        result = solve(problem if result is None else _adding(problem), given, result, threads, aligned=True)
     return result
 
 
