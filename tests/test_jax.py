@@ -230,6 +230,10 @@ def test_shapes_are_refused_while_a_function_is_traced() -> None:
         jax.eval_shape(conv, made(*SRC), made(3, 2, 1, 6))
     with pytest.raises(convgrad.InvalidDataTypeError, match=r"src must be an array of f32.*int32"):
         jax.eval_shape(conv, jnp.ones(SRC, jnp.int32), made(*WEIGHTS))
+    with pytest.raises(convgrad.InvalidDataTypeError, match=r"weights_shape must be known while .* is traced.*\[T3\]"):
+        jax.eval_shape(cj.convolution_backward_weights, made(*SRC), made(*DST), jnp.array(WEIGHTS))
+    with pytest.raises(convgrad.InvalidDataTypeError, match=r"dtype must be one of.*\[T4\]"):
+        jax.eval_shape(lambda s, w: cj.convolution(s, w, dtype=object()), made(*SRC), made(*WEIGHTS))
     with pytest.raises(convgrad.InvalidAttributeError, match="D6"):
         jax.eval_shape(lambda s, w: cj.convolution(s, w, threads=0), made(*SRC), made(*WEIGHTS))
 

@@ -45,7 +45,7 @@ def gate(handler: Any) -> Gate | None:
 
 
 def _load() -> tuple[ModuleType, ModuleType]:
-    from convgrad.engines.llvm import isas, jit  # noqa: PLC0415 - LLVM is loaded for the first program, not before
+    from convgrad.engines.llvm import isas, jit  # noqa: PLC0415 - by a thread of ours: it loads LLVM
 
     isas.host_isas()
     return isas, jit

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import threading
-from functools import cache
 from typing import Any
 
 import jax
@@ -19,13 +17,6 @@ from convgrad.jax.gate import gate
 from convgrad.jax.site import site
 
 TARGET = "convgrad"
-
-
-class _Thread(threading.local):
-    """What a thread keeps from call to call, such as its workspace, goes with its Python state: it has one for good."""
-
-    def __init__(self) -> None:
-        ctypes.pythonapi.PyGILState_Ensure()
 
 
 def answer(pointer: Any) -> int | None:
@@ -51,7 +42,6 @@ def _compute(frame: Any) -> None:
 _handler = Handler(answer)  # lives as long as the process: XLA may call it to the end
 
 
-@cache
 def register() -> None:
     """Have XLA know the handler, for the CPU; XLA asks for its version before the first program that calls it."""
     before = gate(_handler)
