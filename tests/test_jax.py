@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -28,7 +29,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax.test_util import check_grads  # noqa: E402
 
 import convgrad.jax as cj  # noqa: E402
-from convgrad.jax import frame, handler, site  # noqa: E402
+from convgrad.jax import frame, gate, handler, site  # noqa: E402
 
 KEYWORDS = {"strides": (2, 1), "pads_begin": (1, 0), "pads_end": (0, 1), "dilations": (1, 2), "groups": 2}
 SRC, WEIGHTS, CHANNELS, DST = (2, 5, 6, 4), (3, 2, 2, 6), (6,), (2, 2, 5, 6)
@@ -217,6 +218,35 @@ def test_gradients_of_each_image_within_a_checkpoint() -> None:
     assert_same(got, np.stack([convgrad.convolution_backward_weights(s, d, WEIGHTS, **KEYWORDS) for s, d in pairs]))
 
 
+def test_a_gate_answers_where_a_handler_is_interrupted_and_once_it_is_shut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is an error of XLA's making, an address; after that of the handler, whatever it is."""
+    said: list[bytes] = []
+    calls: list[int] = []
+
+    def make(arguments: Any) -> int:
+        said.append(arguments.contents.message)
+        return 4096
+
+    def handle(_: Any, slot: Any) -> None:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        slot[0] = None
+
+    api = frame.Api()
+    api.make_error = type(api.make_error)(make)
+    handed = ctypes.pointer(frame.Frame(api=ctypes.pointer(api)))
+    before = gate.gate(gate.Answers(handle))
+    if before is None:
+        pytest.skip("no code may run that is made at run time")
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    assert before.entry(ctypes.addressof(handed.contents)) == 4096
+    assert before.entry(ctypes.addressof(handed.contents)) is None
+    before.shut()
+    assert before.entry(ctypes.addressof(handed.contents)) == 4096
+    assert (len(said), len(calls), before.words[1]) == (2, 2, 0)
+
+
 def test_an_operand_that_is_given_away_is_read_before_it_is_written() -> None:
     src, weights = made(2, 5, 6, 4), made(3, 3, 4, 4)
     twice = jax.jit(lambda s, w: cj.convolution(s, w, auto_pad="same_upper"), donate_argnums=0)
@@ -230,6 +260,10 @@ def test_shapes_are_refused_while_a_function_is_traced() -> None:
         jax.eval_shape(conv, made(*SRC), made(3, 2, 1, 6))
     with pytest.raises(convgrad.InvalidDataTypeError, match=r"src must be an array of f32.*int32"):
         jax.eval_shape(conv, jnp.ones(SRC, jnp.int32), made(*WEIGHTS))
+    with pytest.raises(convgrad.InvalidDataTypeError, match=r"weights_shape must be known while .* is traced.*\[T3\]"):
+        jax.eval_shape(cj.convolution_backward_weights, made(*SRC), made(*DST), jnp.array(WEIGHTS))
+    with pytest.raises(convgrad.InvalidDataTypeError, match=r"dtype must be one of.*\[T4\]"):
+        jax.eval_shape(lambda s, w: cj.convolution(s, w, dtype=object()), made(*SRC), made(*WEIGHTS))
     with pytest.raises(convgrad.InvalidAttributeError, match="D6"):
         jax.eval_shape(lambda s, w: cj.convolution(s, w, threads=0), made(*SRC), made(*WEIGHTS))
 

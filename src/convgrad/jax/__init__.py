@@ -10,7 +10,7 @@ except ImportError as error:
 if __version_info__ < (0, 9):
     raise ImportError(f"convgrad.jax needs JAX 0.9 or later; got {__version__}")
 
-from convgrad.jax import lax
+from convgrad.jax import handler, lax
 from convgrad.jax.bias import bias_add, bias_add_backward
 from convgrad.jax.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.jax.lax import conv_general_dilated
@@ -20,6 +20,8 @@ from convgrad.jax.transposed import (
     conv_transpose_backward_data,
     conv_transpose_backward_weights,
 )
+
+handler.register()  # a program that was made elsewhere may call it too
 
 __all__ = [
     "bias_add",

@@ -14,6 +14,7 @@ from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import DType
 from convgrad.jax.primitive import Traced, solve
 from convgrad.spec.operators import find
+from convgrad.spec.rules import refuse
 
 Array = jax.Array
 _ANY = bytes(16)
@@ -31,6 +32,11 @@ def call(
     """Return the result of a call whose operands are JAX's arrays, or become such; shapes are known."""
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and is_shape(operands[1]))
+    for port, value in zip(op.operands, operands, strict=False):
+        if port.is_shape and isinstance(value, jax.core.Tracer):  # T3
+            refuse(
+                "T3", op.name, f"{port.name} must be known while a function is traced; got a tracer; a tuple would do"
+            )
     ports = [(port.is_shape, value) for port, value in zip(op.operands, operands, strict=False)]
     given = [value if shape or value is None else _array(value) for shape, value in ports]
     arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
@@ -50,6 +56,11 @@ def _alike(array: Traced) -> Any:
     return np.ndarray(array.shape, array.dtype, _ANY, strides=(0,) * array.ndim)
 
 
-def _named(dtype: object) -> object:
-    """Return NumPy's own for a type of JAX, such as jax.numpy.float32."""
-    return dtype if dtype is None or isinstance(dtype, str) else np.dtype(dtype)  # type: ignore[call-overload]
+def _named(dtype: Any) -> object:
+    """Return NumPy's own for a type of JAX, such as jax.numpy.float32; what is none is refused with the others."""
+    if dtype is None or isinstance(dtype, str):
+        return dtype
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        return dtype

@@ -1,6 +1,7 @@
 """The gate before the handler: XLA's threads pass it without the interpreter, so that it can be shut when that ends.
 
-A thread that asks an ending interpreter for the GIL never comes back, and XLA would wait for it forever.
+A thread that asks an ending interpreter for the GIL never comes back, and XLA would wait for it forever. The gate also
+answers where a handler does not: an interrupt may be raised before its first line.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from convgrad.engines.starting import apart
 from convgrad.jax.frame import CANCELLED, Api, ErrorArguments, Frame
 
 LOOK_S = 0.0005  # between looks whether all have left
-_ENDING = b"convgrad: the process is ending"
+NOTHING = 1  # what is no address, and stands where a handler has not put its answer
+_REFUSAL = b"convgrad: interrupted, or the process is ending"
+Answers = ctypes.CFUNCTYPE(None, ctypes.POINTER(Frame), ctypes.POINTER(ctypes.c_void_p))  # a handler behind a gate
 
 
 class Gate:
@@ -22,7 +25,7 @@ class Gate:
 
     def __init__(self, isa: Any, jit: ModuleType, handler: Any) -> None:
         self.words = (ctypes.c_int64 * 2)()  # whether it is shut, how many are inside
-        self.error = ErrorArguments(ctypes.sizeof(ErrorArguments), None, _ENDING, CANCELLED)
+        self.error = ErrorArguments(ctypes.sizeof(ErrorArguments), None, _REFUSAL, CANCELLED)
         self.handler = handler
         shut, error = ctypes.addressof(self.words), ctypes.addressof(self.error)
         target = ctypes.cast(handler, ctypes.c_void_p).value
@@ -45,7 +48,7 @@ def gate(handler: Any) -> Gate | None:
 
 
 def _load() -> tuple[ModuleType, ModuleType]:
-    from convgrad.engines.llvm import isas, jit  # noqa: PLC0415 - LLVM is loaded for the first program, not before
+    from convgrad.engines.llvm import isas, jit  # noqa: PLC0415 - by a thread of ours: it loads LLVM
 
     isas.host_isas()
     return isas, jit
@@ -63,7 +66,14 @@ entry:
   br i1 %open, label %call, label %refuse
 call:
   %handler = inttoptr i64 {handler} to ptr
-  %answer = call ptr %handler(ptr %frame)
+  %slot = alloca i64, align 8
+  store i64 {NOTHING}, ptr %slot
+  call void %handler(ptr %frame, ptr %slot)
+  %answer = load i64, ptr %slot
+  %said = icmp ne i64 %answer, {NOTHING}
+  br i1 %said, label %answered, label %refuse
+answered:
+  %address = inttoptr i64 %answer to ptr
   br label %leave
 refuse:
   %api.at = getelementptr i8, ptr %frame, i64 {Frame.api.offset}
@@ -74,7 +84,7 @@ refuse:
   %error = call ptr %make(ptr %arguments)
   br label %leave
 leave:
-  %result = phi ptr [ %answer, %call ], [ %error, %refuse ]
+  %result = phi ptr [ %address, %answered ], [ %error, %refuse ]
   %after = atomicrmw sub ptr %inside, i64 1 seq_cst
   ret ptr %result
 }}

@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import threading
-from functools import cache
 from typing import Any
 
 import jax
 
 from convgrad.jax.frame import CANCELLED, INTERNAL, Handler, asks_version, error
-from convgrad.jax.gate import gate
+from convgrad.jax.gate import Answers, gate
 from convgrad.jax.site import site
 
 TARGET = "convgrad"
-
-
-class _Thread(threading.local):
-    """What a thread keeps from call to call, such as its workspace, goes with its Python state: it has one for good."""
-
-    def __init__(self) -> None:
-        ctypes.pythonapi.PyGILState_Ensure()
 
 
 def answer(pointer: Any) -> int | None:
@@ -48,14 +39,17 @@ def _compute(frame: Any) -> None:
     what.compute([each[n].contents.data for n in range(operands.size)], result.contents.data)
 
 
-_handler = Handler(answer)  # lives as long as the process: XLA may call it to the end
+def _put(pointer: Any, slot: Any) -> None:
+    slot[0] = answer(pointer)
 
 
-@cache
+_alone, _behind = Handler(answer), Answers(_put)  # live as long as the process: XLA may call them to the end
+
+
 def register() -> None:
     """Have XLA know the handler, for the CPU; XLA asks for its version before the first program that calls it."""
-    before = gate(_handler)
+    before = gate(_behind)
     if before is not None:
         atexit.register(before.shut)
-    entry = _handler if before is None else before.entry
+    entry = _alone if before is None else before.entry
     jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(entry), platform="cpu")

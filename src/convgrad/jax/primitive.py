@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from convgrad.formats import F32, F64, Format
-from convgrad.jax.handler import TARGET, register
+from convgrad.jax.handler import TARGET
 from convgrad.jax.site import operand_shapes, written
 from convgrad.spec.derivatives import COTANGENT, ZEROS, Derivative, derivative
 from convgrad.spec.problem import Problem
@@ -193,7 +193,6 @@ batching.primitive_batchers[primitive] = _batched
 
 
 def _lowered(context: Any, *operands: Any, problem: Problem, threads: int | None) -> Any:
-    register()
     return jax.ffi.ffi_lowering(TARGET)(context, *operands, site=written(problem, threads))
 
 
