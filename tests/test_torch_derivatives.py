@@ -44,7 +44,7 @@ def test_second_derivatives_by_differences(name: str) -> None:
     assert torch.autograd.gradgradcheck(layer, operands, check_batched_grad=True)
 
 
-@pytest.mark.parametrize("name", ["all", "uneven pads", "transposed uneven"])
+@tiers("name", ["all", "uneven pads", "transposed uneven"], every=3)
 def test_third_derivatives(name: str) -> None:
     """Of a sum of squares, whose derivatives meet every role: ours by autograd is PyTorch's, on integers.
 

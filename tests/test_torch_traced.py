@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tiers import tiers
-
 torch = pytest.importorskip("torch")
 
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from tiers import tiers  # noqa: E402
 from torch_layers import LAST, LAYERS, TYPES, Layer, bits, cotangent  # noqa: E402
 
 OPS = torch.ops.convgrad
@@ -67,8 +68,29 @@ def _anew() -> Any:
     torch._dynamo.reset()
 
 
+@tiers("name", ["all", "transposed"], every=2)
+def test_traced_with_symbols(name: str) -> None:
+    """Of other sizes than it was traced on, a layer and its gradients have the bits that they have when called."""
+    layer = LAYERS[name]
+    x, w, b = layer.operands(torch.float32, 0)
+
+    def both(*operands: Any) -> tuple[Any, ...]:
+        operands = tuple(t.detach().requires_grad_() for t in operands)
+        y = layer(*operands)
+        return y, *torch.autograd.grad(y.square().sum(), operands)
+
+    traced = make_fx(both, tracing_mode="symbolic")(x, w, b)
+    for given in (x, torch.cat([x, x], 2), torch.cat([x, x, x])):
+        assert [bits(t) for t in traced(given, w, b)] == [bits(t) for t in both(given, w, b)]
+    ours = [str(node.target) for node in traced.graph.nodes if "convgrad" in str(node.target)]
+    assert len(ours) == 4
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("_anew")
-@tiers("name, dynamic, backend", list(LAYERS), [True, False], ["aot_eager", "inductor"], every=60)
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("name", LAYERS)
 def test_compiled_whole(name: str, dynamic: bool, backend: str) -> None:
     """Results and gradients have the bits that they have when each is called."""
     layer = LAYERS[name]

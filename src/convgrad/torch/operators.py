@@ -127,12 +127,12 @@ class BiasGradient(_Role):
         return v.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape)
 
 
-def _keys(tensor: Tensor) -> int:
+def _keys(tensor: Tensor) -> Any:
     """Return what PyTorch's dispatcher would look at: the device, and all that is more than memory there."""
-    return int(torch._C._dispatch_keys(tensor).raw_repr())
+    return torch._C._dispatch_keys(tensor).raw_repr()
 
 
-def _of_memory() -> frozenset[int]:
+def _of_memory() -> frozenset[Any]:
     """Return the keys of tensors that are nothing but memory of the CPU, without and with a history."""
     with torch.inference_mode():
         alone = _keys(torch.empty(0, device="cpu"))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from convgrad.spec.geometry import effective_kernel, forward_extent
+from convgrad.spec.rules import refuse
 from convgrad.torch import kernels
 from convgrad.torch.kernels import LAST, Ints, Tensor, kinds
 
@@ -29,7 +30,7 @@ def forward(
         problem = kernels.dst_problem(
             _settled(given), tuple(strides), tuple(pads_begin), tuple(pads_end), tuple(dilations), groups
         )
-        return _empty(src, problem.output_shape, channels_last)
+        return _empty(given, problem.output_shape, channels_last)
     _agree(
         "Convolution",
         given,
@@ -39,7 +40,7 @@ def forward(
     kernel = [effective_kernel(taps, d) for taps, d in zip(weights.shape[2:], dilations, strict=True)]
     pads = [begin + end for begin, end in zip(pads_begin, pads_end, strict=True)]
     extents = map(forward_extent, src.shape[2:], kernel, strides, pads)
-    return _empty(src, (src.shape[0], weights.shape[0], *extents), channels_last)
+    return _empty(given, (src.shape[0], weights.shape[0], *extents), channels_last)
 
 
 def data_gradient(
@@ -59,14 +60,14 @@ def data_gradient(
         problem = kernels.src_problem(
             _settled(given), tuple(extents), tuple(strides), tuple(pads_begin), tuple(dilations), groups
         )
-        return _empty(diff_dst, problem.output_shape, channels_last)
+        return _empty(given, problem.output_shape, channels_last)
     _agree(
         "ConvTranspose",
         given,
         weights.shape[0] == diff_dst.shape[1],
         "channels of the data must be those of the weights",
     )
-    return _empty(diff_dst, (diff_dst.shape[0], weights.shape[1] * groups, *extents), channels_last)
+    return _empty(given, (diff_dst.shape[0], weights.shape[1] * groups, *extents), channels_last)
 
 
 def weight_gradient(
@@ -85,15 +86,15 @@ def weight_gradient(
         problem = kernels.weights_problem(
             _settled(given), tuple(kernel), tuple(strides), tuple(pads_begin), tuple(dilations), groups
         )
-        return _empty(src, problem.output_shape, channels_last)
+        return _empty(given, problem.output_shape, channels_last)
     _agree("ConvTransposeBackwardWeights", given, src.shape[0] == diff_dst.shape[0], "batches must agree")
-    return _empty(src, (diff_dst.shape[1], src.shape[1] // groups, *kernel), channels_last)
+    return _empty(given, (diff_dst.shape[1], src.shape[1] // groups, *kernel), channels_last)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
     """See ``kernels.bias_gradient``."""
     _agree("BiasAddBackward", (diff_dst,), True, "")
-    return _empty(diff_dst, (diff_dst.shape[1],), False)
+    return _empty((diff_dst,), (diff_dst.shape[1],), False)
 
 
 def _known(given: tuple[Tensor, ...], *numbers: Any) -> bool:
@@ -113,6 +114,9 @@ def _agree(name: str, given: tuple[Tensor, ...], holds: Any, sentence: str) -> N
     torch._check(holds, lambda: f"{name}: {sentence}")
 
 
-def _empty(like: Tensor, shape: Sequence[Any], channels_last: bool) -> Tensor:
+def _empty(given: tuple[Tensor, ...], shape: Sequence[Any], channels_last: bool) -> Tensor:
+    devices = [tensor.device for tensor in given]
+    if len(set(devices)) > 1:  # D1
+        refuse("D1", "convgrad.torch", f"all tensors must lie on one device; got {', '.join(map(str, devices))}")
     memory = LAST[len(shape)] if channels_last else torch.contiguous_format
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=memory)
+    return torch.empty(shape, dtype=given[0].dtype, device=devices[0], memory_format=memory)
