@@ -29,6 +29,9 @@ SECONDS = 3.0  # of processor time, that of idle BLAS threads included: far more
 
 tiers = pytest.mark.parametrize("examples", [700, pytest.param(10_000, marks=pytest.mark.long)])
 
+ELSEWHERE = {"O3", "T6", "D7", "D8"}  # rules of joint and compiled calls, of tensors; P and S are of pieces and samples
+OF_RUN = [rule for rule in RULES if rule not in ELSEWHERE and rule[0] not in "PS"]
+
 
 # -- arguments of every kind -------------------------------------------------------------------------------------------
 
@@ -173,7 +176,7 @@ def test_run_gives_a_result_or_a_convgrad_error(examples: int) -> None:
 
     check()
     assert seen["result"] > 50
-    assert len(seen) > len(RULES) // 2, seen
+    assert len(seen) > len(OF_RUN) // 2, seen
 
 
 @tiers
@@ -200,7 +203,7 @@ def test_functions_give_a_result_or_a_convgrad_error(examples: int) -> None:
 
     check()
     assert seen["result"] > 50
-    assert len(seen) > len(RULES) // 3, seen
+    assert len(seen) > len(OF_RUN) // 3, seen
 
 
 def _per_axis(op: Operator, name: str, value: Any, operands: tuple[Any, ...]) -> Any:
@@ -232,7 +235,7 @@ def test_infer_shapes_gives_a_shape_or_a_convgrad_error(examples: int) -> None:
 
     check()
     assert seen["result"] > 50
-    assert len(seen) > len(RULES) // 3, seen
+    assert len(seen) > len(OF_RUN) // 3, seen
 
 
 # (operator, shapes): no extent of these may be taken
