@@ -46,6 +46,7 @@ def test_two_problems_end_to_end(tmp_path: Path) -> None:
     assert "give --force" in command(*arguments, expect=3, cwd=tmp_path).stderr
 
 
+@pytest.mark.long
 @needs_torch
 def test_against_torch(tmp_path: Path) -> None:
     text = command(*TWO, "--against", "torch", "--threads", "1", "--repeat", "2", "-o", "t.csv", cwd=tmp_path).stdout

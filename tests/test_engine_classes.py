@@ -83,7 +83,7 @@ def run_chunk(name: str, seed: int, kind: Kind, count: int, monkeypatch: pytest.
     return max(shares)
 
 
-@tiers("name", list(CLASSES), every=5)
+@tiers("name", list(CLASSES), every=7)
 def test_integers_give_the_bits_of_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run_chunk(name, quick_seed(name), "integers", QUICK, monkeypatch)
 
@@ -175,7 +175,7 @@ def hash_chunk(
         assert_one_hash(conv, number, types, threads, monkeypatch, accumulate=number % 3 == 1)
 
 
-@tiers("name", list(CLASSES), every=5)
+@tiers("name", list(CLASSES), every=7)
 def test_one_hash(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hash_chunk(name, 0, (2, 1), QUICK_THREADS, PAIRS[0], monkeypatch)
 

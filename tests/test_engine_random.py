@@ -21,7 +21,7 @@ from engine_helpers import HOST
 from engine_runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
 from helpers import Case, assert_same_bits
 
-QUICK = 2  # chunks
+QUICK = 1  # chunks
 NORMAL, INTEGERS = range(100, 200), range(100, 150)  # chunks of the long tier
 CHANNELS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65]
 MULTIPLY_ADDS, ELEMENTS = 3_000_000, 100_000

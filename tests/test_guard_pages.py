@@ -67,13 +67,13 @@ def run_child(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", QUICK)
-def test_150_problems_among_guard_pages(seed: int) -> None:
+def test_problems_among_guard_pages(seed: int) -> None:
     run_child(seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", LONG)
-def test_5000_problems_among_guard_pages(seed: int) -> None:
+def test_more_problems_among_guard_pages(seed: int) -> None:
     run_child(seed)
 
 
@@ -86,13 +86,13 @@ def run_data_child(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", DATA)
-def test_50_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
+def test_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
     run_data_child(seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", DATA_LONG)
-def test_1500_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
+def test_more_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
     run_data_child(seed)
 
 

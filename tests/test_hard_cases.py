@@ -199,7 +199,7 @@ SMALL_ROWS = [r for r in ROWS if 0 < prod(r.src) <= 2000 and prod(r.weights) <= 
 POISON = (np.nan, np.inf, -np.inf)
 
 
-@tiers("row", SMALL_ROWS, every=7)
+@tiers("row", SMALL_ROWS, every=13)
 def test_non_finite_values_reach_the_existing_taps(row: Row) -> None:
     rng = np.random.default_rng(len(row.id))
     for fmt in row.types:

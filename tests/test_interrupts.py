@@ -166,7 +166,7 @@ def leave(kind: str, at: str, how: str) -> None:
 @pytest.mark.parametrize(
     ("count", "longest_s"), [(2, 0.15), pytest.param(50, 0.5, marks=pytest.mark.long)], ids=["quick", "long"]
 )
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in LAYERS]
 )

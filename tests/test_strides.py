@@ -11,6 +11,7 @@ import pytest
 
 import convgrad
 from roles import DTYPES, F32, LAYOUTS, WRITABLE, Array, Role, _filled, formats, memory, roles, same, unaligned
+from tiers import tiers
 
 
 @roles
@@ -68,8 +69,7 @@ def repeating(array: Array, axes: tuple[int, ...]) -> Array:
     return np.broadcast_to(_filled(room[: first.size].reshape(first.shape), first), array.shape)
 
 
-@pytest.mark.parametrize("name", LARGE)
-@pytest.mark.parametrize("layout", ["NXC", "NCX"])
+@tiers("name, layout", list(LARGE), ["NXC", "NCX"], every=5)
 def test_operands_that_repeat_along_any_axes(name: str, layout: str) -> None:
     """As a gradient that is the same everywhere does; in every role, in sizes that have kernels of their own."""
     batch, extent, channels, groups = LARGE[name]
