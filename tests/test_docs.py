@@ -23,6 +23,7 @@ COVERAGE = [
 ]
 COVERAGE = [row for row in COVERAGE if len(row) > 3]
 README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 SLOW = [pytest.mark.long]
@@ -57,11 +58,11 @@ def test_readme_has_its_two_commands_first() -> None:
     assert "pytest" in second
 
 
-def test_readme_python_runs() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, str(README), "exec"), {})
+@pytest.mark.parametrize("block", [pytest.param(block, marks=SLOW * ("import jax" in block)) for block in BLOCKS])
+def test_readme_python_runs(block: str) -> None:
+    for library in re.findall(r"^import (torch|jax)$", block, re.MULTILINE):
+        pytest.importorskip(library)
+    exec(compile(block, str(README), "exec"), {})
 
 
 def test_the_command_line_is_documented() -> None:
