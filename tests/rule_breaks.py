@@ -66,6 +66,7 @@ T_SRC, T_W, T_DST = (1, 3, 1), (3, 1, 1), (1, 7, 1)  # src, weights, dst of a le
 convolution = (convgrad.convolution, CONV)
 compiled = (lambda x, w, *given: convgrad.compile(CONV, x, w, strides=[1], dilations=[1])(*given), CONV)
 asked = (lambda x, w, v, needs: convgrad.vjp(CONV, x, w)[1](v, needs), CONV)
+by_function = (lambda *given: convgrad.run(convgrad.convolution, *given), "convolution")
 backward_data = (convgrad.convolution_backward_data, DATA)
 backward_weights = (convgrad.convolution_backward_weights, WEIGHTS)
 backprop_data = (convgrad.convolution_backprop_data, OLD_DATA)
@@ -121,7 +122,9 @@ ROWS = [
     Row("O1", "Convolutoin", [X, W], {}, ("one of the table", "did you mean Convolution")),
     Row("O1", "ConvolutionBackwardFilter", [X], {}, ("did you mean", WEIGHTS)),
     Row("O1", "Convolution-2", [X], {}, ("Convolution-1",)),
-    Row("O1", "?", [], {}, (f"did you mean {ALL_NAMES}?",)),
+    Row("O1", "conv", [X], {}, ("did you mean Convolution",)),
+    Row("O1", by_function, [X, W], {}, ("convolution: the operator must be", "by its name; did you mean Convolution")),
+    Row("O1", "?", [], {}, (f"it has {ALL_NAMES} [O1]",)),
     Row("O2", CONV, [X], {}, ("src, weights, [bias]", "got 1")),
     Row("O2", CONV, [], {}, ("src, weights, [bias]", "got 0")),
     Row("O2", CONV, [X, W, (1,), (1,)], {}, ("got 4",)),
@@ -131,6 +134,8 @@ ROWS = [
     Row("O2", OLD_FILTERS, [X, [3, 1, 1]], {}, ("input, filters_shape, output_delta", "got 2")),
     # O3
     Row("O3", asked, [X, W, Y, ["bias"]], {}, ("needs must hold names or numbers of src, weights; got 'bias'",)),
+    Row("O3", asked, [X, W, Y, "src"], {}, ("a tuple of names or numbers of src, weights; got 'src'; ('src',) would",)),
+    Row("O3", asked, [X, W, Y, 1], {}, ("must be a tuple of", "got 1; (1,) would do")),
     # A1
     Row("A1", CONV, [X, W], {"stride": [1]}, ("got stride", "did you mean strides?")),
     Row("A1", CONV, [X, W], {"output_padding": [0]}, ("got output_padding",)),
@@ -222,6 +227,7 @@ ROWS = [
     # T1 to T5
     Row("T1", CONV, [np.ones(X, np.int8), W], {}, ("src must be an array of f32, bf16, f16 or f64", "got int8",
                                                     "src.astype(numpy.float32) would do")),
+    Row("T1", CONV, [[[[1]]], W], {}, ("got int64; f32 would do",)),
     Row("T1", CONV, [X, np.ones(W, bool)], {}, ("weights must be", "got bool", "weights.astype")),
     Row("T1", CONV, [X, np.ones(W, complex)], {}, ("weights must be", "got complex128")),
     Row("T1", CONV, [X, W, np.ones(1, np.longdouble)], {}, ("bias must be",)),

@@ -262,6 +262,9 @@ def test_shapes_are_refused_while_a_function_is_traced() -> None:
         jax.eval_shape(conv, jnp.ones(SRC, jnp.int32), made(*WEIGHTS))
     with pytest.raises(convgrad.InvalidDataTypeError, match=r"weights_shape must be known while .* is traced.*\[T3\]"):
         jax.eval_shape(cj.convolution_backward_weights, made(*SRC), made(*DST), jnp.array(WEIGHTS))
+    for strides in 1, (1, 2):
+        with pytest.raises(convgrad.InvalidAttributeError, match=r"strides must be known while .*static_argnames=.*A2"):
+            jax.eval_shape(lambda s, w, t: cj.convolution(s, w, strides=t), made(*SRC), made(*WEIGHTS), strides)
     with pytest.raises(convgrad.InvalidDataTypeError, match=r"dtype must be one of.*\[T4\]"):
         jax.eval_shape(lambda s, w: cj.convolution(s, w, dtype=object()), made(*SRC), made(*WEIGHTS))
     with pytest.raises(convgrad.InvalidAttributeError, match="D6"):

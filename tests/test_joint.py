@@ -188,7 +188,7 @@ READ_ONLY = np.broadcast_to(np.float32(1), (3, 1, 1))
 ATTRIBUTE, TYPE, SHAPE = InvalidAttributeError, InvalidDataTypeError, InvalidShapeError
 REFUSED: list[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]]] = [
     (ATTRIBUTE, r"needs .* names of src, weights, bias; got 'dst' \[O3\]", (), {"needs": ["dst"]}),
-    (ATTRIBUTE, r"needs .*; got 'weights' \[O3\]", (), {"needs": "weights"}),
+    (ATTRIBUTE, r"needs .*; got 'weights'; \('weights',\) would do \[O3\]", (), {"needs": "weights"}),
     (ATTRIBUTE, r"needs .*; got \[\] \[O3\]", (), {"needs": ([],)}),
     (ATTRIBUTE, r"out .*; got 'dst' \[O3\]", (), {"out": {"dst": SRC}}),
     (ATTRIBUTE, r"out must be a mapping .* or a tuple of 3; got ndarray \[O3\]", (), {"out": SRC}),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import convgrad
 from layers import ORDERS
 
 TESTS = Path(__file__).parent
@@ -110,6 +111,14 @@ def test_import_is_light() -> None:
     loaded = python("import sys, convgrad; print(' '.join(sys.modules))").split()
     heavy = {"llvmlite", "torch", "jax", "scipy", "sklearn", "matplotlib", "safetensors", "argparse", "hypothesis"}
     assert not heavy & set(loaded)
+
+
+@pytest.mark.parametrize("name", ["graph", "jax", "torch", "verify"])
+def test_what_is_not_imported_says_how(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}' until .*: import convgrad.{name}$"):
+        convgrad.__getattr__(name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'padding'$"):
+        convgrad.__getattr__("padding")
 
 
 def test_files_stay_small() -> None:

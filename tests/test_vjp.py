@@ -175,7 +175,7 @@ REFUSED: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (InvalidDataTypeError, r"v must be of f32, its result's type; got f64 \[T6\]", lambda: first()(V.astype(float))),
     (InvalidDataTypeError, r"v must be an array; got None \[T1\]", lambda: first()(None)),
     (InvalidAttributeError, r"names or numbers of src, weights; got 'bias' \[O3\]", lambda: first()(V, ("bias",))),
-    (InvalidAttributeError, r"got 'src' \[O3\]", lambda: first()(V, "src")),
+    (InvalidAttributeError, r"got 'src'; \('src',\) would do \[O3\]", lambda: first()(V, "src")),
     (InvalidAttributeError, r"got 2 \[O3\]", lambda: first()(V, [2])),
     (InvalidOpError, r"cotangents of 2 gradients; got 1 of them \[O2\]", lambda: first().vjp(V)[1]((V,))),
     (InvalidOpError, r"got ndarray \[O2\]", lambda: first().vjp(V)[1](V)),

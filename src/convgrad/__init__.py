@@ -87,6 +87,8 @@ __all__ = [
     "weighted_weights_sum",
 ]
 
+_BY_THEMSELVES = ("graph", "jax", "torch", "verify")  # never imported unasked
+
 
 def __getattr__(name: str) -> Any:
     """Return what few callers need, imported when it is asked for."""
@@ -94,4 +96,5 @@ def __getattr__(name: str) -> Any:
         from convgrad.verify.bound import error_bound  # noqa: PLC0415 - importing convgrad must stay light
 
         return error_bound
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = f" until something has imported it: import convgrad.{name}" if name in _BY_THEMSELVES else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

@@ -40,7 +40,7 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
     if fmt is None:  # T1
         hint = ""
         if array.dtype.kind in "iub":
-            hint = f"; {name}.astype(numpy.float32) would do"
+            hint = f"; {name}.astype(numpy.float32) would do" if hasattr(value, "astype") else "; f32 would do"
         if array.dtype == np.uint16:
             hint = f"; the bits of bf16 are {name}.view(ml_dtypes.bfloat16){hint}"
         refuse("T1", operator, f"{name} must be an array of f32, bf16, f16 or f64; got {_dtype_words(array)}{hint}")

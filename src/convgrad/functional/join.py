@@ -42,6 +42,8 @@ def join(
     >>> join([partials("BiasAddBackward", diff_dst)]).tolist()
     [66.0]
     """
+    if isinstance(parts, Partials):  # P4
+        refuse("P4", "join", "parts must be a list, or what else has several; got one of them; [part] would do")
     given = sorted(parts, key=_place)
     if not given:  # P4
         refuse("P4", "join", "parts must be at least one, as its operator says what is joined; got none")

@@ -124,8 +124,11 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) 
 
 def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
     """Return names of gradients, in their order."""
-    for name in [given] if isinstance(given, str) else given:
-        if name not in NAMES or name is given:  # O3
+    if isinstance(given, str) or not isinstance(given, Collection):  # O3
+        hint = f"; ({given!r},) would do" if given in NAMES else ""
+        refuse("O3", function, f"{what} must be a tuple of names of {', '.join(NAMES)}; got {given!r}{hint}")
+    for name in given:
+        if name not in NAMES:  # O3
             refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {name!r}")
     return tuple([name for name in NAMES if name in given])
 

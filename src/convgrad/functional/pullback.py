@@ -103,11 +103,16 @@ class Pullback:
         if needs is None:
             return every
         named = dict(zip(self.names, every, strict=False)) | {number: number for number in every}
-        unknown = [one for one in needs if one not in named] if not isinstance(needs, str) else [needs]
+        if isinstance(needs, str) or not isinstance(needs, Collection):  # O3
+            hint = f"; ({needs!r},) would do" if needs in named else ""
+            refuse("O3", self.operator, f"needs must be a tuple of {self._known()}; got {needs!r}{hint}")
+        unknown = [one for one in needs if one not in named]
         if unknown:  # O3
-            sentence = f"needs must hold names or numbers of {', '.join(self.names)}; got {unknown[0]!r}"
-            refuse("O3", self.operator, sentence)
+            refuse("O3", self.operator, f"needs must hold {self._known()}; got {unknown[0]!r}")
         return {named[one] for one in needs}
+
+    def _known(self) -> str:
+        return f"names or numbers of {', '.join(self.names)}"
 
 
 def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:

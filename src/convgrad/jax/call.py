@@ -37,6 +37,11 @@ def call(
             refuse(
                 "T3", op.name, f"{port.name} must be known while a function is traced; got a tracer; a tuple would do"
             )
+    for name, value in attributes.items():
+        each = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(one, jax.core.Tracer) for one in each):  # A2
+            sentence = f"{name} must be known while a function is traced; got a tracer"
+            refuse("A2", op.name, f"{sentence}; jit(..., static_argnames=({name!r},)) leaves it as it is")
     ports = [(port.is_shape, value) for port, value in zip(op.operands, operands, strict=False)]
     given = [value if shape or value is None else _array(value) for shape, value in ports]
     arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]

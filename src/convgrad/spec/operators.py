@@ -247,9 +247,11 @@ def rows(name: str) -> list[Operator]:
     """Return the rows of an operator: one, or two where generations share a name but not the order of operands."""
     found = [row for row in OPERATORS if row.name == name]
     if not found:  # O1
-        names = list(dict.fromkeys(row.name for row in OPERATORS))
-        near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5) or names
-        refuse("O1", str(name), f"the operator must be one of the table; did you mean {', '.join(near)}?")
+        asked = str(getattr(name, "__name__", name))  # a function's name is told better than where it lies
+        names = {row.name.lower(): row.name for row in OPERATORS}
+        near = [names[one] for one in difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)]
+        hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names.values())}"
+        refuse("O1", asked, f"the operator must be one of the table, by its name; {hint}")
     return found
 
 
