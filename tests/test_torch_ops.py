@@ -309,7 +309,7 @@ def test_flushing_denormals_changes_no_bit() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # what PyTorch loads to compile
-@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 3))])
 def test_the_page_runs(number: int) -> None:
     page = Path(__file__).parents[1] / "docs" / "torch.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

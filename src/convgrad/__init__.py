@@ -1,4 +1,4 @@
-"""Convolution gradients on NumPy arrays: the convolution family of oneDNN Graph, exactly, with a proved error bound."""
+"""Convolution gradients on arrays of NumPy, PyTorch and JAX: oneDNN Graph's operators, exactly, with a proved bound."""
 
 from typing import TYPE_CHECKING, Any
 
