@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -124,6 +125,13 @@ def test_what_is_not_imported_says_how(name: str) -> None:
 def test_files_stay_small() -> None:
     sizes = {str(path): len(path.read_text().splitlines()) for path in (*MODULES.values(), *TESTS.glob("*.py"))}
     assert {path: lines for path, lines in sizes.items() if lines > 400} == {}
+
+
+@pytest.mark.parametrize("package", ["spec", "engines", "libraries", "functional", "torch", "jax"])
+def test_every_module_has_a_place_in_the_architecture(package: str) -> None:
+    page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\w+\.py", page))
+    assert {path.name for path in (ROOT / package).rglob("*.py")} <= named | {"__init__.py"}
 
 
 def test_every_module_says_what_it_knows() -> None:
