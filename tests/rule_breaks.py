@@ -66,6 +66,7 @@ T_SRC, T_W, T_DST = (1, 3, 1), (3, 1, 1), (1, 7, 1)  # src, weights, dst of a le
 convolution = (convgrad.convolution, CONV)
 compiled = (lambda x, w, *given: convgrad.compile(CONV, x, w, strides=[1], dilations=[1])(*given), CONV)
 asked = (lambda x, w, v, needs: convgrad.vjp(CONV, x, w)[1](v, needs), CONV)
+without_name = (convgrad.run, "ndarray")
 by_function = (lambda *given: convgrad.run(convgrad.convolution, *given), "convolution")
 backward_data = (convgrad.convolution_backward_data, DATA)
 backward_weights = (convgrad.convolution_backward_weights, WEIGHTS)
@@ -124,6 +125,7 @@ ROWS = [
     Row("O1", "Convolution-2", [X], {}, ("Convolution-1",)),
     Row("O1", "conv", [X], {}, ("did you mean Convolution",)),
     Row("O1", by_function, [X, W], {}, ("convolution: the operator must be", "by its name; did you mean Convolution")),
+    Row("O1", without_name, [X, W], {}, ("ndarray: the operator must be one of the table, by its name; it has",)),
     Row("O1", "?", [], {}, (f"it has {ALL_NAMES} [O1]",)),
     Row("O2", CONV, [X], {}, ("src, weights, [bias]", "got 1")),
     Row("O2", CONV, [], {}, ("src, weights, [bias]", "got 0")),

@@ -245,9 +245,9 @@ OPERATORS: tuple[Operator, ...] = (
 
 def rows(name: str) -> list[Operator]:
     """Return the rows of an operator: one, or two where generations share a name but not the order of operands."""
-    found = [row for row in OPERATORS if row.name == name]
+    found = [row for row in OPERATORS if row.name == name] if isinstance(name, str) else []
     if not found:  # O1
-        asked = str(getattr(name, "__name__", name))  # a function's name is told better than where it lies
+        asked = name if isinstance(name, str) else str(getattr(name, "__name__", type(name).__name__))  # no array whole
         names = {row.name.lower(): row.name for row in OPERATORS}
         near = [names[one] for one in difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)]
         hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names.values())}"
@@ -255,7 +255,6 @@ def rows(name: str) -> list[Operator]:
     return found
 
 
-@cache
 def find(name: str, *, shape_second: bool = False) -> Operator:
     """Return the row of an operator; ``shape_second`` says that its second operand is a 1-D integer array.
 
@@ -266,6 +265,11 @@ def find(name: str, *, shape_second: bool = False) -> Operator:
     >>> find("ConvolutionBackpropFilters-1", shape_second=True).operands[1].name
     'filters_shape'
     """
+    return _found(name, shape_second) if isinstance(name, str) else rows(name)[0]  # which refuses it
+
+
+@cache
+def _found(name: str, shape_second: bool) -> Operator:
     found = rows(name)
     fitting = [row for row in found if row.operands[1:2] and row.operands[1].is_shape]
     return fitting[0] if shape_second and fitting else found[0]
