@@ -293,6 +293,8 @@ ROWS = [
     Row("G4", CONV, [(1, 6, 5), (4, 5, 3)], {"weights_format": "OIX", "groups": 5}, ("= 5 x 5", "got 5")),
     Row("G4", WEIGHTS, [(1, 6, 5), (1, 4, 2), [2, 5, 3]], {}, ("diff_dst channels must be weights channels = 3",)),
     Row("G4", WEIGHTS, [(1, 6, 5), (1, 4, 2), [2, 5, 3]], {}, ("(2, 5, 3) (XIO)", "they fit weights_format=OIX")),
+    Row("G4", CONV, [(1, 3, 6), (4, 3, 3)], {}, ("got 6 and", "they fit data_format=NCX, weights_format=OIX [G4]")),
+    Row("G4", WEIGHTS, [(1, 5, 6), (1, 3, 4), [2, 5, 3]], {}, ("got 6 and", "they fit data_format=NCX [G4]")),
     Row("G4", DATA, [(1, 4, 2), (3, 5, 4)], {}, ("diff_dst channels must be weights channels = 4", "got 2")),
     Row("G4", DATA, [(1, 4, 2), (3, 5, 2), [1, 6, 7]], {}, ("dst_shape channels must be", "= 5 x 1", "got 7")),
     Row("G4", TRANSPOSE, [(1, 3, 2), (3, 2, 4)], {}, ("src channels must be weights channels = 4", "(XOI)")),

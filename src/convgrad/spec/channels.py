@@ -6,6 +6,8 @@ from convgrad.spec.layouts import to_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.shapes import Call
 
+TENSORS: tuple[Tensor, Tensor] = ("src", "dst")
+
 
 def check_batch(call: Call) -> None:
     """Check rules G5 and G2: no empty weights, one batch."""
@@ -34,7 +36,7 @@ def check_channels(call: Call) -> None:
     for tensor, channels, wanted, formula in pairs:
         if channels is not None and channels != wanted:  # G4
             sentence = f"{call.names[tensor]} channels must be {formula}; got {channels} and {weights}"
-            call.refuse("G4", sentence + _channels_hint(call, src, dst))
+            call.refuse("G4", sentence + _channels_hint(call))
     if out_channels % groups:  # G3
         call.refuse("G3", f"groups must divide the channels of {call.names['dst']}; got {groups} and {weights}")
     bias = call.shapes.get("bias")
@@ -46,11 +48,15 @@ def check_channels(call: Call) -> None:
         )
 
 
-def _channels_hint(call: Call, src: int | None, dst: int | None) -> str:
-    """Say which other reading of the weights' axes would fit, if one does."""
+def _channels_hint(call: Call) -> str:
+    """Say which other reading of the axes would fit, if one does."""
     groups = call.attributes.groups
 
-    def fits(out_channels: int, in_per_group: int, src_groups: int = groups) -> bool:
+    def fits(out_channels: int, in_per_group: int, src_groups: int = groups, data_format: str = "") -> bool:
+        src, dst = (
+            to_canonical(call.as_given(t), data_format or call.layouts[t])[1] if t in call.shapes else None
+            for t in TENSORS
+        )
         return src in (None, in_per_group * src_groups) and dst in (None, out_channels)
 
     given = call.as_given("weights")
@@ -61,9 +67,14 @@ def _channels_hint(call: Call, src: int | None, dst: int | None) -> str:
             " ConvTranspose weights are (in_channels, out_channels / groups),"
             f" here ({out_channels * groups}, {in_per_group // groups or 1})"
         )
-    for attribute in call.op.attributes:
-        others = set(attribute.choices) - {call.attributes.weights_format}
-        for other in others if attribute.means == "weights_format" else ():
-            if fits(*to_canonical(given, other)[:2]):
-                return f"; they fit {attribute.name}={other}"
+    attributes = {a.means: a for a in call.op.attributes}
+    ours = {"weights_format": call.attributes.weights_format, "data_format": call.attributes.data_format}
+    for means in ("weights_format",), ("data_format", "weights_format"), ("data_format",):
+        if not attributes.keys() >= {*means}:
+            continue
+        other = {one: next(c for c in attributes[one].choices if c != ours[one]) for one in means}
+        read = ours | other
+        out_channels, in_per_group = to_canonical(given, read["weights_format"])[:2]
+        if fits(out_channels, in_per_group, data_format=read["data_format"]):
+            return "; they fit " + ", ".join(f"{attributes[one].name}={choice}" for one, choice in other.items())
     return ""
