@@ -70,8 +70,6 @@ def _channels_hint(call: Call) -> str:
     attributes = {a.means: a for a in call.op.attributes}
     ours = {"weights_format": call.attributes.weights_format, "data_format": call.attributes.data_format}
     for means in ("weights_format",), ("data_format", "weights_format"), ("data_format",):
-        if not attributes.keys() >= {*means}:
-            continue
         other = {one: next(c for c in attributes[one].choices if c != ours[one]) for one in means}
         read = ours | other
         out_channels, in_per_group = to_canonical(given, read["weights_format"])[:2]
