@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from convgrad.errors import InvalidDataTypeError
 from convgrad.torch import functional
 
+Model = TypeVar("Model")  # so that editors know what comes back
 _FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}  # what there are kernels for
 _CONVOLUTION = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
@@ -45,7 +46,7 @@ _METHODS = {kind: (("forward", "_conv_forward"), _conv_forward) for kind in (nn.
 }
 
 
-def reproducible(model: Any) -> Any:
+def reproducible(model: Model) -> Model:
     """Let this library compute every convolution of a model, in place; return the model.
 
     Each ``Conv1d``, ``2d``, ``3d`` and ``ConvTranspose1d``, ``2d``, ``3d`` stays the module that it is, with its
@@ -78,7 +79,7 @@ def reproducible(model: Any) -> Any:
     return model
 
 
-def original(model: Any) -> Any:
+def original(model: Model) -> Model:
     """Let PyTorch compute the convolutions of a model again, in place; return the model.
 
     >>> original(reproducible(torch.nn.Conv1d(1, 1, 2)))
