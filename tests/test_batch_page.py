@@ -31,11 +31,21 @@ def test_the_table_is_what_the_order_says() -> None:
         assert list(map(int, cells)) == [leaf_images(geometries[0]), *map(chunk_images, geometries)], extents
 
 
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
 def test_the_examples_run_one_after_another() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    blocks = [block for block in BLOCKS if "import torch" not in block]
     assert len(blocks) == 3
     assert all("assert" in block for block in blocks)
     exec(compile("\n".join(blocks), str(DOCS / "batch.md"), "exec"), {})
+
+
+@pytest.mark.long
+def test_pytorch_accumulates_chunks_to_the_bits_of_the_whole() -> None:
+    pytest.importorskip("torch")
+    (block,) = [block for block in BLOCKS if "import torch" in block]
+    exec(compile(block, str(DOCS / "batch.md"), "exec"), {})
 
 
 class HereAtOnce:
