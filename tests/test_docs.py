@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import subprocess
@@ -63,6 +64,11 @@ def test_readme_python_runs(block: str) -> None:
     for library in re.findall(r"^import (torch|jax)$", block, re.MULTILINE):
         pytest.importorskip(library)
     exec(compile(block, str(README), "exec"), {})
+
+
+def test_the_readme_names_every_function() -> None:
+    named = set(re.findall(r"(?:`|`with convgrad\.|convgrad\.)(\w+)", README.read_text(encoding="utf-8")))
+    assert {name for name in convgrad.__all__ if inspect.isfunction(getattr(convgrad, name))} <= named
 
 
 def test_the_command_line_is_documented() -> None:
