@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tracemalloc
 from ctypes import addressof
@@ -12,20 +13,21 @@ import pytest
 
 import convgrad
 from convgrad.engines import numpy as by_numpy
-from convgrad.engines import scratch
+from convgrad.engines import products, scratch
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import isas, jit, samples
 from convgrad.engines.llvm.execute import executable
 from convgrad.engines.llvm.squares import module_of
 from convgrad.engines.team import STOP, work
-from convgrad.formats import F64
+from convgrad.formats import F64, FORMATS
+from convgrad.functional.call import prepare
 from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import ISAS
 from convgrad.spec import oracle
 from convgrad.spec.bound import error_bound
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered_samples import norms2_in_order
-from convgrad.spec.samples import CHAINS, norm2_bound, of_one, squares_in_order
+from convgrad.spec.samples import CHAINS, is_product, norm2_bound, of_one, product_height, squares_in_order
 from engine_helpers import HOST
 from helpers import assert_same_bits
 from sample_cases import samples_of
@@ -61,12 +63,64 @@ def test_norms_keep_their_bound(seed: int) -> None:
     problem, operands = batch.prepared.problem, batch.prepared.operands
     one, got = of_one(problem), batch.norms2()
     height = by_numpy.height(one) if problem.operand_format is F64 else height_of(one)
+    factored = product_height(problem) if is_product(problem) else None
     for n in range(batch.batch):
         answer = oracle.evaluate(one, [operand[n : n + 1] for operand in operands])
         gradient = answer.value
         off = error_bound(height + 1, answer.terms, answer.magnitude, problem.operand_format.accumulator)
         exact = sum(int(x * 2.0**200) ** 2 for x in gradient.ravel().tolist()) / 2**400
-        assert abs(got[n] - exact) <= norm2_bound(gradient, off, problem.operand_format), batch
+        bound = norm2_bound(gradient, off if factored is None else 0, problem.operand_format, factored)
+        assert abs(got[n] - exact) <= bound, batch
+
+
+# -- of one position: a product --------------------------------------------------------------------------------------
+
+ONE_POSITION = (
+    {"src": (6,), "kernel": ()},
+    {"src": (12,), "kernel": (), "groups": 3},
+    {"src": (5, 4, 6), "kernel": (5, 4)},
+    {"src": (4, 3, 70), "kernel": (3, 4), "groups": 2, "dilations": 2, "pads_begin": (1, 2), "pads_end": (0, 2)},
+    {"src": (2, 3), "kernel": (5,), "strides": 7, "pads_begin": 2, "pads_end": 1},
+)
+
+
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("layer", ONE_POSITION, ids=str)
+def test_of_one_position_a_norm_is_a_product(layer: dict[str, Any], fmt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every instruction set and without any, in pieces or not, to the specified bits; integers are exact."""
+    options = dict(layer)
+    (*extents, channels), kernel = options.pop("src"), options.pop("kernel")
+    extents, kernel = extents or [1], kernel or (1,)
+    groups, rng = options.get("groups", 1), np.random.default_rng(5)
+    src, diff_dst = (
+        rng.standard_normal((7, *extents, channels)),
+        rng.standard_normal((7, *[1] * len(extents), 8 * groups)),
+    )
+    shape = (*kernel, channels // groups, 8 * groups)
+    src, diff_dst = (array.astype(FORMATS[fmt].dtype) for array in (src, diff_dst))
+    posed = prepare("ConvolutionBackwardWeights", (src, diff_dst, shape), options, lenient=True)
+    assert is_product(posed.problem)
+    expected = norms2_in_order(posed.problem, posed.operands)
+    for isa, chunk_bytes in itertools.product([*HOST, "numpy"], [0, 1 << 20]):
+        monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
+        monkeypatch.setattr(products, "CHUNK_BYTES", chunk_bytes)
+        assert_same_bits(convgrad.per_sample_weights_norm2(src, diff_dst, shape, **options), expected, (layer, isa))
+    src, diff_dst = np.rint(4 * src.astype(np.float32)), np.rint(4 * diff_dst.astype(np.float32))
+    each = [convgrad.convolution_backward_weights(src[[n]], diff_dst[[n]], shape, **options) for n in range(7)]
+    exact = [float(np.sum(one.astype(np.float64) ** 2)) for one in each]
+    assert convgrad.per_sample_weights_norm2(src, diff_dst, shape, **options).tolist() == exact
+
+
+def test_where_no_tap_exists_nothing_reaches_a_norm() -> None:
+    """Of one position and one tap, in the padding: diff_dst may be anything."""
+    src, diff_dst = np.ones((2, 2, 1), np.float32), np.full((2, 1, 1), np.nan, np.float32)
+    assert convgrad.per_sample_weights_norm2(src, diff_dst, (1, 1, 1), strides=9, pads_begin=3).tolist() == [0, 0]
+
+
+def test_factors_of_large_norms_are_no_f32() -> None:
+    """Gradients of 2^200 and 2^-200, which are no f32: the norm is theirs."""
+    src = np.array([2.0**100, 2.0**-100], np.float32).reshape(2, 1, 1)
+    assert convgrad.per_sample_weights_norm2(src, src, (1, 1, 1)).tolist() == [2.0**400, 2.0**-400]
 
 
 LAYER = {"pads_begin": 1, "pads_end": 1}
@@ -171,7 +225,7 @@ def test_squares_of_any_number_of_elements(isa: str) -> None:
     norm = np.empty(1)
     for elements in range(4 * CHAINS + 2):
         memory[1 : 1 + elements] = rng.standard_normal(elements)
-        samples.compiled(ISAS[isa]).squares(address_of(memory) + 4, elements, address_of(norm))
+        samples.compiled(ISAS[isa]).squares(address_of(memory) + 4, 1, elements, address_of(norm))
         assert norm[0] == squares_in_order(memory[1 : 1 + elements]), elements
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
+from convgrad.engines import products
 from convgrad.engines.pool import helped
 from convgrad.engines.settings import count
 from convgrad.engines.starting import apart, forked_with
@@ -21,6 +22,7 @@ from convgrad.plan.roles import dense_view, plan, why_no_kernel
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.spec.samples import is_product
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Executable, Lies
@@ -125,7 +127,10 @@ def _with_help(isa: Isa, problem: Problem, lies: Lies, call: Executable, operand
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:
     """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
     choice = choose(problem)
-    if choice.isa is None:
+    if is_product(problem):
+        squares = by_numpy.squares if choice.isa is None else partial(_of_samples().squares_of, choice.isa)
+        products.norms2(problem, operands, out, squares)
+    elif choice.isa is None:
         by_numpy.norms2(problem, operands, out)
     elif len(out):
         machine = _generated()[0].machine(choice.isa)

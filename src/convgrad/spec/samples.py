@@ -8,14 +8,20 @@ channels of src, then channels of dst. Element e goes to chain e mod 32. A chain
 its elements one after the other; squares of f32 are exact there, and neither overflow nor underflow. The 32 chains are
 joined by the 16-ary tree.
 
+Where dst has one position, a weight gradient is a product: of x, src at the taps that exist, and of diff_dst. So is the
+norm, but of f64: in each group |x|^2 |dy|^2, each in that order, of x by taps, then channels. Their product is rounded
+to float64; groups are added from the first to the last. Where no tap exists it is 0.
+
 The **weighted sum** is the weight or bias gradient of the whole batch, of src and of scale[n] * diff_dst: scales are
 f32 (of f64 operands f64), each product is rounded once, and the order is the plain gradient's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,6 +29,7 @@ from numpy.typing import NDArray
 
 from convgrad.formats import F32, F64, Format
 from convgrad.spec.bound import error_bound, gamma
+from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import FAN_IN, height_of, tree_height
 from convgrad.spec.problem import Problem
 
@@ -58,6 +65,39 @@ def weighted(problem: Problem) -> Problem:
     return replace(problem, operand_format=problem.operand_format.accumulator)
 
 
+@lru_cache(maxsize=REMEMBERED)
+def is_product(problem: Problem) -> bool:
+    """Return whether the norm of a sample is a product of norms, as dst has one position.
+
+    >>> from convgrad.notation import problem
+    >>> [is_product(problem(f"BWD_W {fmt} NXC mb64ic4ih3oc6oh1kh3")) for fmt in ("f16", "f64")]
+    [True, False]
+    """
+    geometry = problem.geometry
+    return isinstance(geometry, Conv) and geometry.positions == 1 and problem.operand_format is not F64
+
+
+def factors(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return src where taps exist and diff_dst, canonical, as (samples, groups, elements in their order)."""
+    assert isinstance(problem.geometry, Conv)
+    groups, axes = problem.geometry.groups, problem.geometry.axes
+    by_name = dict(zip(problem.operands, operands, strict=True))
+    met = by_name["src"][:, :, *map(_met, axes)]
+    made = []
+    for array in (met, by_name["dst"]):
+        samples, channels, *extents = array.shape
+        apart = np.moveaxis(array.reshape(samples, groups, channels // groups, *extents), 2, -1)
+        made.append(apart.reshape(samples, groups, channels // groups * prod(extents)))
+    return made
+
+
+def _met(axis: Axis) -> slice:
+    """Return the source positions that the one destination position meets, tap by tap."""
+    step, pad = axis.dilation, axis.pad_begin
+    first, behind = -(-pad // step), min(axis.kernel, -(-(axis.src + pad) // step))
+    return slice(first * step - pad, max(first, behind) * step - pad, step)
+
+
 def squares_in_order(gradient: NDArray[Any]) -> np.float64:
     """Return the squared norm of a gradient that lies in the order of its elements.
 
@@ -85,12 +125,27 @@ def norm2_height(elements: int) -> int:
     return -(-elements // CHAINS) + tree_height(CHAINS)
 
 
-def norm2_bound(gradient: Numbers, bound: Numbers, fmt: Format = F32) -> float:
+def product_height(problem: Problem) -> int:
+    """Return the most roundings that a square goes through where the norm is a product: of both, theirs, of groups.
+
+    >>> from convgrad.notation import problem
+    >>> product_height(problem("BWD_W f32 NXC g2mb64ic128ih3oc64oh1kh3"))
+    53
+    """
+    assert isinstance(problem.geometry, Conv)
+    geometry = problem.geometry
+    both = (geometry.taps * geometry.src_channels, geometry.dst_channels)
+    return sum(norm2_height(elements // geometry.groups) for elements in both) + geometry.groups
+
+
+def norm2_bound(gradient: Numbers, bound: Numbers | float, fmt: Format = F32, height: int | None = None) -> float:
     """Return how far a squared norm may lie from the exact gradient's, whose elements are off by ``bound`` at most.
 
-    ``fmt`` is the operands'. Of f64 squares are rounded too, and may underflow; nothing may overflow.
+    ``fmt`` is the operands'. Of f64 squares are rounded too, and may underflow; nothing may overflow. Of a product no
+    element is off; the ``height`` is :func:`product_height`.
     """
-    off, height = float(np.sum((2 * np.abs(gradient) + bound) * bound)), norm2_height(gradient.size)
+    off = float(np.sum((2 * np.abs(gradient) + bound) * bound))
+    height = norm2_height(gradient.size) if height is None else height
     squares = float(np.sum((np.abs(gradient) + bound) ** 2))
     rounded = int(fmt is F64)
     g = gamma(height + rounded, F64.unit)
