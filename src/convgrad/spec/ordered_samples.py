@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order, tree
 from convgrad.spec.problem import Problem
-from convgrad.spec.samples import CHAINS, is_product, of_one, weighted
+from convgrad.spec.samples import CHAINS, is_product, of_one, scaled_operand, weighted
 
 
 def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
@@ -71,7 +71,7 @@ def weighted_in_order(
     >>> weighted_in_order(problem("BWD_W f32 NXC mb2ic1iw3oc1ow3kw3pw1"), [x, x], [1, 0.5]).ravel().tolist()
     [33.0, 52.5, 33.0]
     """
-    *others, diff_dst = (operand.astype(np.float32) for operand in operands)
+    given, number = [operand.astype(np.float32) for operand in operands], scaled_operand(problem)
     with np.errstate(all="ignore"):
-        scaled = diff_dst * np.asarray(scale, np.float32).reshape(-1, *[1] * (diff_dst.ndim - 1))
-    return evaluate_in_order(weighted(problem), [*others, scaled], old)
+        given[number] = given[number] * np.asarray(scale, np.float32).reshape(-1, *[1] * (given[number].ndim - 1))
+    return evaluate_in_order(weighted(problem), given, old)

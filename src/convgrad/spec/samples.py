@@ -12,8 +12,9 @@ Where dst has one position, a weight gradient is a product: of x, src at the tap
 norm, but of f64: in each group |x|^2 |dy|^2, each in that order, of x by taps, then channels. Their product is rounded
 to float64; groups are added from the first to the last. Where no tap exists it is 0.
 
-The **weighted sum** is the weight or bias gradient of the whole batch, of src and of scale[n] * diff_dst: scales are
-f32 (of f64 operands f64), each product is rounded once, and the order is the plain gradient's.
+The **weighted sum** is the weight or bias gradient of the whole batch, of scale[n] * diff_dst, or of scale[n] * src
+where src has fewer elements: scales are f32 (of f64 operands f64), each product is rounded once, and the order is the
+plain gradient's.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from convgrad.formats import F32, F64, Format
 from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import FAN_IN, height_of, tree_height
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, canonical_shape
 
 CHAINS = 32  # of squares: element e goes to chain e mod 32
 WRITTEN = {"weights": "XIO", "bias": "NCX"}  # how the gradient of a sample lies: its elements' order is row-major
@@ -61,8 +62,20 @@ def of_one(problem: Problem) -> Problem:
 
 @lru_cache(maxsize=REMEMBERED)
 def weighted(problem: Problem) -> Problem:
-    """Return the problem that a weighted sum is, once diff_dst is scaled: the same, of operands in f32, or in f64."""
+    """Return the problem that a weighted sum is, once an operand is scaled: the same, of operands in f32, or in f64."""
     return replace(problem, operand_format=problem.operand_format.accumulator)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def scaled_operand(problem: Problem) -> int:
+    """Return which operand a weighted sum scales: diff_dst, the last, unless src has fewer elements.
+
+    >>> from convgrad.notation import problem
+    >>> [scaled_operand(problem(f"BWD_W f32 NXC mb64ic{c}ih8oc6oh8kh3ph1")) for c in (5, 6)]
+    [0, 1]
+    """
+    elements = [prod(canonical_shape(problem.geometry, tensor)) for tensor in problem.operands]
+    return min(range(len(elements)), key=lambda number: (elements[number], -number))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -154,17 +167,18 @@ def norm2_bound(gradient: Numbers, bound: Numbers | float, fmt: Format = F32, he
 
 
 def weighted_bound(
-    problem: Problem, terms: NDArray[np.int64], magnitude: Numbers, sources: Numbers, height: int | None = None
+    problem: Problem, terms: NDArray[np.int64], magnitude: Numbers, others: Numbers, height: int | None = None
 ) -> Numbers:
     """Return the bound on a weighted sum before it is rounded to its type.
 
-    ``magnitude`` is sum |x||scale dy|, its old value counted in; ``sources`` sum |x|, as a product scale * dy that
-    underflows is off by half of the smallest number, times x. The height is one more than the plain gradient's.
+    ``magnitude`` is sum |scale||x||dy|, its old value counted in; ``others`` the sum of what is not scaled, sum |x|
+    say, as a product scale * dy that underflows is off by half of the smallest number, times x. The height is one more
+    than the plain gradient's.
     """
     accumulator = problem.operand_format.accumulator
     height = height_of(problem) + 1 if height is None else height
     underflow = max(accumulator.tiny / 2, F64.tiny)
-    products: Numbers = underflow * sources * (1 + gamma(height, accumulator.unit))
+    products: Numbers = underflow * others * (1 + gamma(height, accumulator.unit))
     return error_bound(height, terms, magnitude, accumulator) + products
 
 
