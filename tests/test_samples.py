@@ -24,10 +24,11 @@ from convgrad.functional.call import prepare
 from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import ISAS
 from convgrad.spec import oracle
+from convgrad.spec import samples as specified
 from convgrad.spec.bound import error_bound
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered_samples import norms2_in_order
-from convgrad.spec.samples import CHAINS, is_product, norm2_bound, of_one, product_height, squares_in_order
+from convgrad.spec.samples import CHAINS, is_product, norm2_bound, of_one, squares_in_order
 from engine_helpers import HOST
 from helpers import assert_same_bits
 from sample_cases import samples_of
@@ -56,6 +57,17 @@ def test_the_specified_bits_on_all_threads_and_instruction_sets(seed: int, monke
             assert_same_bits(batch.norms2(threads=threads), expected, (batch, isa, threads))
 
 
+@several
+@tiers("seed", range(60), every=9)
+def test_parts_of_large_gradients_are_gradients_by_themselves(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The specified bits where every gradient of one group is large, and cut at every other channel."""
+    monkeypatch.setattr(specified, "LARGE", 0)
+    monkeypatch.setattr(specified, "PART", 2)
+    batch = samples_of(3 * (seed // 2) + seed % 2, "normal", 20_000)  # no bias
+    expected = norms2_in_order(batch.prepared.problem, batch.prepared.operands)
+    assert_same_bits(batch.norms2(threads=1 + seed % 2 * 2), expected, batch)
+
+
 @tiers("seed", range(60), every=7)
 def test_norms_keep_their_bound(seed: int) -> None:
     """Of f64 too, whose gradients and squares the NumPy engine adds."""
@@ -63,14 +75,12 @@ def test_norms_keep_their_bound(seed: int) -> None:
     problem, operands = batch.prepared.problem, batch.prepared.operands
     one, got = of_one(problem), batch.norms2()
     height = by_numpy.height(one) if problem.operand_format is F64 else height_of(one)
-    factored = product_height(problem) if is_product(problem) else None
     for n in range(batch.batch):
         answer = oracle.evaluate(one, [operand[n : n + 1] for operand in operands])
         gradient = answer.value
         off = error_bound(height + 1, answer.terms, answer.magnitude, problem.operand_format.accumulator)
         exact = sum(int(x * 2.0**200) ** 2 for x in gradient.ravel().tolist()) / 2**400
-        bound = norm2_bound(gradient, off if factored is None else 0, problem.operand_format, factored)
-        assert abs(got[n] - exact) <= bound, batch
+        assert abs(got[n] - exact) <= norm2_bound(one, gradient, off), batch
 
 
 # -- of one position: a product --------------------------------------------------------------------------------------

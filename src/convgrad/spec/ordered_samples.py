@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order, tree
 from convgrad.spec.problem import Problem
-from convgrad.spec.samples import CHAINS, is_product, of_one, scaled_operand, weighted
+from convgrad.spec.samples import CHAINS, cuts, is_product, of_one, scaled_operand, weighted
 
 
 def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
@@ -30,8 +30,9 @@ def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArr
             norms[n] = _product(problem, *sample)
             continue
         gradient = evaluate_in_order(one, sample)
-        channels = range(min(gradient.ndim, 2))
-        norms[n] = _norm2(gradient.transpose(*range(2, gradient.ndim), *reversed(channels)))
+        by_taps = (*range(2, gradient.ndim), *reversed(range(min(gradient.ndim, 2))))
+        for here in cuts(one):
+            norms[n] += _norm2(gradient[here].transpose(by_taps))
     return norms
 
 

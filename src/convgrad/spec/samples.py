@@ -6,7 +6,8 @@ kept in f32 (of f64 in f64) and never rounded to a narrower type.
 Its **squared norm** is a float64. Elements stand in the order of a row-major array in XIO (transposed: XOI): taps, then
 channels of src, then channels of dst. Element e goes to chain e mod 32. A chain starts from +0 and adds the squares of
 its elements one after the other; squares of f32 are exact there, and neither overflow nor underflow. The 32 chains are
-joined by the 16-ary tree.
+joined by the 16-ary tree. Where a gradient of one group has more than 2^18 elements, dst channels are cut every 128: a
+part is a gradient by itself, and their norms are added from the first to the last. So it may be computed part by part.
 
 Where dst has one position, a weight gradient is a product: of x, src at the taps that exist, and of diff_dst. So is the
 norm, but of f64: in each group |x|^2 |dy|^2, each in that order, of x by taps, then channels. Their product is rounded
@@ -28,13 +29,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import F32, F64, Format
+from convgrad.formats import F64
 from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import FAN_IN, height_of, tree_height
 from convgrad.spec.problem import Problem, canonical_shape
 
 CHAINS = 32  # of squares: element e goes to chain e mod 32
+LARGE = 1 << 18  # elements: a gradient of more has its squares added in parts,
+PART = 128  # of so many dst channels
 WRITTEN = {"weights": "XIO", "bias": "NCX"}  # how the gradient of a sample lies: its elements' order is row-major
 REMEMBERED = 1024
 
@@ -111,6 +114,38 @@ def _met(axis: Axis) -> slice:
     return slice(first * step - pad, max(first, behind) * step - pad, step)
 
 
+def cuts(problem: Problem) -> list[slice]:
+    """Return the channels of each part of a sample's gradient, canonical, whose squares are added by themselves.
+
+    >>> from convgrad.notation import problem
+    >>> cuts(problem("BWD_W f32 NXC mb64ic512ih7oc300oh7kh3ph1"))
+    [slice(0, 128, None), slice(128, 256, None), slice(256, 300, None)]
+    """
+    geometry = problem.geometry
+    first, *others = canonical_shape(geometry, problem.output)
+    large = isinstance(geometry, Conv) and geometry.groups == 1 and first * prod(others) > LARGE
+    step = PART if large else max(1, first)
+    return [slice(begin, min(begin + step, first)) for begin in range(0, first, step)]
+
+
+def in_parts(problem: Problem, operands: Sequence[NDArray[Any]]) -> list[tuple[Problem, list[NDArray[Any]]]]:
+    """Return the problem of each part of a sample's gradient, with its operands, canonical, of any samples."""
+    parts = cuts(problem)
+    if len(parts) == 1:
+        return [(problem, list(operands))]
+    named = list(zip(problem.operands, operands, strict=True))
+    return [
+        (_part(problem, here.stop - here.start), [array[:, here] if name == "dst" else array for name, array in named])
+        for here in parts
+    ]
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _part(problem: Problem, dst_channels: int) -> Problem:
+    assert isinstance(problem.geometry, Conv)
+    return replace(problem, geometry=replace(problem.geometry, dst_channels=dst_channels))
+
+
 def squares_in_order(gradient: NDArray[Any]) -> np.float64:
     """Return the squared norm of a gradient that lies in the order of its elements.
 
@@ -129,36 +164,36 @@ def squares_in_order(gradient: NDArray[Any]) -> np.float64:
         return np.float64(parents[0] + parents[1])
 
 
-def norm2_height(elements: int) -> int:
-    """Return the most additions that a square goes through.
+def norm2_height(problem: Problem) -> int:
+    """Return the most additions that a square goes through; of a product, of both squares, and with its rounding.
 
-    >>> norm2_height(9 * 64 * 64)
-    1168
+    >>> from convgrad.notation import problem
+    >>> [norm2_height(problem(f"BWD_W f32 NXC g2mb64ic128ih{2 + oh}oc64oh{oh}kh3")) for oh in (3, 1)]
+    [1168, 53]
     """
+    geometry = problem.geometry
+    if is_product(problem):
+        assert isinstance(geometry, Conv)
+        both = (geometry.taps * geometry.src_channels, geometry.dst_channels)
+        return sum(_height(elements // geometry.groups) for elements in both) + geometry.groups
+    _, *others = canonical_shape(geometry, problem.output)
+    parts = cuts(problem)
+    return max(_height((part.stop - part.start) * prod(others)) for part in parts) + len(parts) - 1
+
+
+def _height(elements: int) -> int:
+    """Return the most additions that a square goes through, of so many elements of a part."""
     return -(-elements // CHAINS) + tree_height(CHAINS)
 
 
-def product_height(problem: Problem) -> int:
-    """Return the most roundings that a square goes through where the norm is a product: of both, theirs, of groups.
-
-    >>> from convgrad.notation import problem
-    >>> product_height(problem("BWD_W f32 NXC g2mb64ic128ih3oc64oh1kh3"))
-    53
-    """
-    assert isinstance(problem.geometry, Conv)
-    geometry = problem.geometry
-    both = (geometry.taps * geometry.src_channels, geometry.dst_channels)
-    return sum(norm2_height(elements // geometry.groups) for elements in both) + geometry.groups
-
-
-def norm2_bound(gradient: Numbers, bound: Numbers | float, fmt: Format = F32, height: int | None = None) -> float:
+def norm2_bound(problem: Problem, gradient: Numbers, bound: Numbers) -> float:
     """Return how far a squared norm may lie from the exact gradient's, whose elements are off by ``bound`` at most.
 
-    ``fmt`` is the operands'. Of f64 squares are rounded too, and may underflow; nothing may overflow. Of a product no
-    element is off; the ``height`` is :func:`product_height`.
+    Of a product no element is off. Of f64 squares are rounded too, and may underflow; nothing may overflow.
     """
+    fmt, height = problem.operand_format, norm2_height(problem)
+    bound = bound * (not is_product(problem))
     off = float(np.sum((2 * np.abs(gradient) + bound) * bound))
-    height = norm2_height(gradient.size) if height is None else height
     squares = float(np.sum((np.abs(gradient) + bound) ** 2))
     rounded = int(fmt is F64)
     g = gamma(height + rounded, F64.unit)
