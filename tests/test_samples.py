@@ -69,8 +69,11 @@ def test_parts_of_large_gradients_are_gradients_by_themselves(seed: int, monkeyp
 
 
 @tiers("seed", range(60), every=7)
-def test_norms_keep_their_bound(seed: int) -> None:
-    """Of f64 too, whose gradients and squares the NumPy engine adds."""
+def test_norms_keep_their_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of f64 too, whose gradients and squares the NumPy engine adds; whole or in parts."""
+    if seed % 3 == 1:
+        monkeypatch.setattr(specified, "LARGE", 0)
+        monkeypatch.setattr(specified, "PART", 1)
     batch = samples_of(seed, "normal", 50_000, f64=seed % 2 == 0)
     problem, operands = batch.prepared.problem, batch.prepared.operands
     one, got = of_one(problem), batch.norms2()
