@@ -21,6 +21,7 @@ from convgrad.engines.llvm.squares import module_of
 from convgrad.engines.team import STOP, work
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import prepare
+from convgrad.functional.samples import OPERATORS
 from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import ISAS
 from convgrad.spec import oracle
@@ -38,7 +39,7 @@ THREADS = (1, 3)
 several = pytest.mark.usefixtures("eight_cores")
 
 
-@tiers("seed", range(300), every=19)
+@tiers("seed", range(300), every=31)
 def test_integers_are_the_squares_of_explicit_gradients(seed: int) -> None:
     """Of any rank, attributes, layouts and type: norms of integers are integers."""
     batch = samples_of(seed, "integers")
@@ -55,17 +56,6 @@ def test_the_specified_bits_on_all_threads_and_instruction_sets(seed: int, monke
         monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
         for threads in THREADS:
             assert_same_bits(batch.norms2(threads=threads), expected, (batch, isa, threads))
-
-
-@several
-@tiers("seed", range(60), every=9)
-def test_parts_of_large_gradients_are_gradients_by_themselves(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The specified bits where every gradient of one group is large, and cut at every other channel."""
-    monkeypatch.setattr(specified, "LARGE", 0)
-    monkeypatch.setattr(specified, "PART", 2)
-    batch = samples_of(3 * (seed // 2) + seed % 2, "normal", 20_000)  # no bias
-    expected = norms2_in_order(batch.prepared.problem, batch.prepared.operands)
-    assert_same_bits(batch.norms2(threads=1 + seed % 2 * 2), expected, batch)
 
 
 @tiers("seed", range(60), every=7)
@@ -143,6 +133,43 @@ SHAPE = (3, 3, 6, 10)
 def batch_of(samples: int, size: int = 5, seed: int = 0) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     return tuple(rng.standard_normal((samples, size, size, channels), np.float32) for channels in SHAPE[2:])
+
+
+@several
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("part", [1, 4, 16])
+def test_parts_of_large_gradients_are_gradients_by_themselves(
+    part: int, transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of so many of 10 channels: the specified bits on all threads and instruction sets, and exact integers."""
+    src, diff_dst = batch_of(4)
+    operands = (diff_dst, src) if transposed else (src, diff_dst)
+    whole = convgrad.per_sample_weights_norm2(*operands, SHAPE, **LAYER, transposed=transposed)
+    monkeypatch.setattr(specified, "LARGE", 100)
+    monkeypatch.setattr(specified, "PART", part)
+    operator = OPERATORS[transposed]
+    posed = prepare(operator, (*operands, SHAPE), LAYER, lenient=True)
+    expected = norms2_in_order(posed.problem, posed.operands)
+    assert (expected.tolist() == whole.tolist()) == (part == 16)
+    for isa, threads in itertools.product(HOST, THREADS):
+        monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
+        got = convgrad.per_sample_weights_norm2(*operands, SHAPE, **LAYER, transposed=transposed, threads=threads)
+        assert_same_bits(got, expected, (isa, threads))
+    integers = [np.rint(3 * array) for array in operands]
+    each = [
+        convgrad.run(
+            operator,
+            *(a[[n]] for a in integers),
+            SHAPE,
+            strides=[1, 1],
+            pads_begin=[1, 1],
+            pads_end=[1, 1],
+            dilations=[1, 1],
+        )
+        for n in range(4)
+    ]
+    exact = [float(np.sum(one.astype(np.float64) ** 2)) for one in each]
+    assert convgrad.per_sample_weights_norm2(*integers, SHAPE, **LAYER, transposed=transposed).tolist() == exact
 
 
 def test_samples_that_change_places_take_their_norms_along() -> None:
