@@ -241,6 +241,7 @@ ORDERS = {
         "settings",
         "mailbox",
         "numpy",
+        "products",
         "starting",
         "scratch",
         "llvm",

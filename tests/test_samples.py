@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tracemalloc
 from ctypes import addressof
@@ -12,20 +13,23 @@ import pytest
 
 import convgrad
 from convgrad.engines import numpy as by_numpy
-from convgrad.engines import scratch
+from convgrad.engines import products, scratch
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import isas, jit, samples
 from convgrad.engines.llvm.execute import executable
 from convgrad.engines.llvm.squares import module_of
 from convgrad.engines.team import STOP, work
-from convgrad.formats import F64
+from convgrad.formats import F64, FORMATS
+from convgrad.functional.call import prepare
+from convgrad.functional.samples import OPERATORS
 from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import ISAS
 from convgrad.spec import oracle
+from convgrad.spec import samples as specified
 from convgrad.spec.bound import error_bound
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered_samples import norms2_in_order
-from convgrad.spec.samples import CHAINS, norm2_bound, of_one, squares_in_order
+from convgrad.spec.samples import CHAINS, is_product, norm2_bound, of_one, squares_in_order
 from engine_helpers import HOST
 from helpers import assert_same_bits
 from sample_cases import samples_of
@@ -35,7 +39,7 @@ THREADS = (1, 3)
 several = pytest.mark.usefixtures("eight_cores")
 
 
-@tiers("seed", range(300), every=19)
+@tiers("seed", range(300), every=31)
 def test_integers_are_the_squares_of_explicit_gradients(seed: int) -> None:
     """Of any rank, attributes, layouts and type: norms of integers are integers."""
     batch = samples_of(seed, "integers")
@@ -55,8 +59,11 @@ def test_the_specified_bits_on_all_threads_and_instruction_sets(seed: int, monke
 
 
 @tiers("seed", range(60), every=7)
-def test_norms_keep_their_bound(seed: int) -> None:
-    """Of f64 too, whose gradients and squares the NumPy engine adds."""
+def test_norms_keep_their_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of f64 too, whose gradients and squares the NumPy engine adds; whole or in parts."""
+    if seed % 3 == 1:
+        monkeypatch.setattr(specified, "LARGE", 0)
+        monkeypatch.setattr(specified, "PART", 1)
     batch = samples_of(seed, "normal", 50_000, f64=seed % 2 == 0)
     problem, operands = batch.prepared.problem, batch.prepared.operands
     one, got = of_one(problem), batch.norms2()
@@ -66,7 +73,57 @@ def test_norms_keep_their_bound(seed: int) -> None:
         gradient = answer.value
         off = error_bound(height + 1, answer.terms, answer.magnitude, problem.operand_format.accumulator)
         exact = sum(int(x * 2.0**200) ** 2 for x in gradient.ravel().tolist()) / 2**400
-        assert abs(got[n] - exact) <= norm2_bound(gradient, off, problem.operand_format), batch
+        assert abs(got[n] - exact) <= norm2_bound(one, gradient, off), batch
+
+
+# -- of one position: a product --------------------------------------------------------------------------------------
+
+ONE_POSITION = (
+    {"src": (6,), "kernel": ()},
+    {"src": (12,), "kernel": (), "groups": 3},
+    {"src": (5, 4, 6), "kernel": (5, 4)},
+    {"src": (4, 3, 70), "kernel": (3, 4), "groups": 2, "dilations": 2, "pads_begin": (1, 2), "pads_end": (0, 2)},
+    {"src": (2, 3), "kernel": (5,), "strides": 7, "pads_begin": 2, "pads_end": 1},
+)
+
+
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("layer", ONE_POSITION, ids=str)
+def test_of_one_position_a_norm_is_a_product(layer: dict[str, Any], fmt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every instruction set and without any, in pieces or not, to the specified bits; integers are exact."""
+    options = dict(layer)
+    (*extents, channels), kernel = options.pop("src"), options.pop("kernel")
+    extents, kernel = extents or [1], kernel or (1,)
+    groups, rng = options.get("groups", 1), np.random.default_rng(5)
+    src, diff_dst = (
+        rng.standard_normal((7, *extents, channels)),
+        rng.standard_normal((7, *[1] * len(extents), 8 * groups)),
+    )
+    shape = (*kernel, channels // groups, 8 * groups)
+    src, diff_dst = (array.astype(FORMATS[fmt].dtype) for array in (src, diff_dst))
+    posed = prepare("ConvolutionBackwardWeights", (src, diff_dst, shape), options, lenient=True)
+    assert is_product(posed.problem)
+    expected = norms2_in_order(posed.problem, posed.operands)
+    for isa, chunk_bytes in itertools.product([*HOST, "numpy"], [0, 1 << 20]):
+        monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
+        monkeypatch.setattr(products, "CHUNK_BYTES", chunk_bytes)
+        assert_same_bits(convgrad.per_sample_weights_norm2(src, diff_dst, shape, **options), expected, (layer, isa))
+    src, diff_dst = np.rint(4 * src.astype(np.float32)), np.rint(4 * diff_dst.astype(np.float32))
+    each = [convgrad.convolution_backward_weights(src[[n]], diff_dst[[n]], shape, **options) for n in range(7)]
+    exact = [float(np.sum(one.astype(np.float64) ** 2)) for one in each]
+    assert convgrad.per_sample_weights_norm2(src, diff_dst, shape, **options).tolist() == exact
+
+
+def test_where_no_tap_exists_nothing_reaches_a_norm() -> None:
+    """Of one position and one tap, in the padding: diff_dst may be anything."""
+    src, diff_dst = np.ones((2, 2, 1), np.float32), np.full((2, 1, 1), np.nan, np.float32)
+    assert convgrad.per_sample_weights_norm2(src, diff_dst, (1, 1, 1), strides=9, pads_begin=3).tolist() == [0, 0]
+
+
+def test_factors_of_large_norms_are_no_f32() -> None:
+    """Gradients of 2^200 and 2^-200, which are no f32: the norm is theirs."""
+    src = np.array([2.0**100, 2.0**-100], np.float32).reshape(2, 1, 1)
+    assert convgrad.per_sample_weights_norm2(src, src, (1, 1, 1)).tolist() == [2.0**400, 2.0**-400]
 
 
 LAYER = {"pads_begin": 1, "pads_end": 1}
@@ -76,6 +133,43 @@ SHAPE = (3, 3, 6, 10)
 def batch_of(samples: int, size: int = 5, seed: int = 0) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     return tuple(rng.standard_normal((samples, size, size, channels), np.float32) for channels in SHAPE[2:])
+
+
+@several
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("part", [1, 4, 16])
+def test_parts_of_large_gradients_are_gradients_by_themselves(
+    part: int, transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of so many of 10 channels: the specified bits on all threads and instruction sets, and exact integers."""
+    src, diff_dst = batch_of(4)
+    operands = (diff_dst, src) if transposed else (src, diff_dst)
+    whole = convgrad.per_sample_weights_norm2(*operands, SHAPE, **LAYER, transposed=transposed)
+    monkeypatch.setattr(specified, "LARGE", 100)
+    monkeypatch.setattr(specified, "PART", part)
+    operator = OPERATORS[transposed]
+    posed = prepare(operator, (*operands, SHAPE), LAYER, lenient=True)
+    expected = norms2_in_order(posed.problem, posed.operands)
+    assert (expected.tolist() == whole.tolist()) == (part == 16)
+    for isa, threads in itertools.product(HOST, THREADS):
+        monkeypatch.setenv("CONVGRAD_MAX_ISA", isa)
+        got = convgrad.per_sample_weights_norm2(*operands, SHAPE, **LAYER, transposed=transposed, threads=threads)
+        assert_same_bits(got, expected, (isa, threads))
+    integers = [np.rint(3 * array) for array in operands]
+    each = [
+        convgrad.run(
+            operator,
+            *(a[[n]] for a in integers),
+            SHAPE,
+            strides=[1, 1],
+            pads_begin=[1, 1],
+            pads_end=[1, 1],
+            dilations=[1, 1],
+        )
+        for n in range(4)
+    ]
+    exact = [float(np.sum(one.astype(np.float64) ** 2)) for one in each]
+    assert convgrad.per_sample_weights_norm2(*integers, SHAPE, **LAYER, transposed=transposed).tolist() == exact
 
 
 def test_samples_that_change_places_take_their_norms_along() -> None:
@@ -171,7 +265,7 @@ def test_squares_of_any_number_of_elements(isa: str) -> None:
     norm = np.empty(1)
     for elements in range(4 * CHAINS + 2):
         memory[1 : 1 + elements] = rng.standard_normal(elements)
-        samples.compiled(ISAS[isa]).squares(address_of(memory) + 4, elements, address_of(norm))
+        samples.compiled(ISAS[isa]).squares(address_of(memory) + 4, 1, elements, address_of(norm))
         assert norm[0] == squares_in_order(memory[1 : 1 + elements]), elements
 
 

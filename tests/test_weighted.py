@@ -20,7 +20,7 @@ from convgrad.functional.call import prepare
 from convgrad.plan.machine import ISAS
 from convgrad.spec import oracle
 from convgrad.spec.ordered_samples import weighted_in_order
-from convgrad.spec.samples import weighted_bound
+from convgrad.spec.samples import scaled_operand, weighted_bound
 from engine_helpers import HOST, Array
 from helpers import assert_same_bits
 from sample_cases import BIAS, Samples, samples_of
@@ -84,12 +84,14 @@ def test_sums_keep_their_bound(seed: int) -> None:
     scale = scales_of(batch, seed)
     problem, operands = batch.prepared.problem, batch.prepared.operands
     fmt = problem.operand_format.accumulator
-    *others, last = (operand.astype(np.float64) for operand in operands)
-    factors = scale.astype(fmt.dtype).astype(np.float64).reshape(-1, *[1] * (last.ndim - 1))
-    exact = oracle.evaluate(problem, [*others, last * factors])  # products of 24 bits: exact but for f64
-    sources = oracle.evaluate(problem, [np.abs(x) for x in others] + [np.ones_like(last)]).value
+    given, number = [operand.astype(np.float64) for operand in operands], scaled_operand(problem)
+    factors = scale.astype(fmt.dtype).astype(np.float64).reshape(-1, *[1] * (given[0].ndim - 1))
+    scaled = [x * factors if at == number else x for at, x in enumerate(given)]
+    exact = oracle.evaluate(problem, scaled)  # products of 24 bits: exact but for f64
+    beside = [np.ones_like(x) if at == number else np.abs(x) for at, x in enumerate(given)]
+    others = oracle.evaluate(problem, beside).value
     height = by_numpy.height(problem) + 1 if problem.operand_format is F64 else None
-    bound = weighted_bound(problem, exact.terms, exact.magnitude, sources, height)
+    bound = weighted_bound(problem, exact.terms, exact.magnitude, others, height)
     got = weighted_sum(batch, scale, dtype=fmt.name).transpose(problem.output_order)
     assert (np.abs(got - exact.value) <= bound).all(), batch
 
@@ -115,9 +117,9 @@ def test_a_batch_scaled_in_pieces_has_the_bits_of_the_whole(
     monkeypatch.setattr(scaled_sum, "CHUNK_BYTES", chunk_bytes)
     src, diff_dst, shape, layer = batch_of(name)
     scale = np.random.default_rng(1).standard_normal(len(src)).astype(np.float32)
-    scaled = diff_dst * scale.reshape(-1, *[1] * (diff_dst.ndim - 1))
+    scaled = src * scale.reshape(-1, *[1] * (src.ndim - 1))  # of 3 channels, where diff_dst has 5
     old = np.ones(shape, np.float32)
-    expected = convgrad.convolution_backward_weights(src, scaled, shape, **layer, out=old.copy(), accumulate=True)
+    expected = convgrad.convolution_backward_weights(scaled, diff_dst, shape, **layer, out=old.copy(), accumulate=True)
     got = convgrad.weighted_weights_sum(src, diff_dst, shape, scale=scale, **layer, out=old, accumulate=True)
     assert_same_bits(got, expected, name)
 

@@ -8,9 +8,11 @@ from functools import cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
+from convgrad.engines import products
 from convgrad.engines.pool import helped
 from convgrad.engines.settings import count
 from convgrad.engines.starting import apart, forked_with
@@ -21,6 +23,7 @@ from convgrad.plan.roles import dense_view, plan, why_no_kernel
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
+from convgrad.spec.samples import in_parts, is_product
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Executable, Lies
@@ -125,11 +128,20 @@ def _with_help(isa: Isa, problem: Problem, lies: Lies, call: Executable, operand
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:
     """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
     choice = choose(problem)
-    if choice.isa is None:
-        by_numpy.norms2(problem, operands, out)
-    elif len(out):
-        machine = _generated()[0].machine(choice.isa)
-        _of_samples().norms2(problem, operands, out, machine, count(threads))
+    if is_product(problem):
+        squares = by_numpy.squares if choice.isa is None else partial(_of_samples().squares_of, choice.isa)
+        products.norms2(problem, operands, out, squares)
+        return
+    norms = out
+    for part, given in in_parts(problem, operands):
+        if choice.isa is None:
+            by_numpy.norms2(part, given, norms)
+        elif len(out):
+            _of_samples().norms2(part, given, norms, _generated()[0].machine(choice.isa), count(threads))
+        if norms is out:
+            norms = np.empty_like(out)
+        else:
+            out += norms
 
 
 def scale(choice: Choice, data: Array, factors: Array, out: Array, threads: int | None = None) -> None:

@@ -43,6 +43,11 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array) -> None:
         out[sample] = squares_in_order(gradient)
 
 
+def squares(rows: Array) -> Array:
+    """Return the squared norm of each row."""
+    return np.array([squares_in_order(row) for row in rows])
+
+
 def scale(data: Array, factors: Array, out: Array) -> None:
     """Compute out[n] = data[n] * factors[n], rounded once to the factors' type."""
     with np.errstate(all="ignore"):

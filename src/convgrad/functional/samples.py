@@ -38,7 +38,9 @@ def per_sample_weights_norm2(
     Here grad[n, k, c, o] = sum over p of src[n, i, c] diff_dst[n, p, o], with i = p*stride + k*dilation - pad_begin:
     the weight gradient of image n alone, in f32, never rounded to a narrower type. Result (N,) of f64, in which squares
     of f32 are exact: they neither overflow nor underflow. A sample that is not finite reaches its own norm only. One
-    gradient a thread is in memory at a time, however large the batch. Of f64 operands all is in f64.
+    gradient a thread is in memory at a time, however large the batch. Where diff_dst has one position, as in a fully
+    connected layer, norm2[n] is that of src times that of diff_dst, and no gradient is computed. Of f64 operands all is
+    in f64.
 
     Operands and attributes are those of :func:`convolution_backward_weights`, or, ``transposed``, of
     :func:`conv_transpose_backward_weights`, which has an ``output_padding`` too; ``weights_format`` is XIO by default,

@@ -37,7 +37,9 @@ def _scales(operator: str, scale: object, problem: Problem) -> Array:
 
 def _add(problem: Problem, scaled: Sequence[Array], out: Array, threads: int | None) -> None:
     """Compute the weighted sum of some images into ``out``, or add it there where the problem accumulates."""
-    one = replace(problem, geometry=replace(problem.geometry, batch=len(scaled[0])))
+    images, one = len(scaled[0]), problem
+    if images != problem.geometry.batch:
+        one = replace(problem, geometry=replace(problem.geometry, batch=images))
     views = canonical(one, dict(zip(one.operands, scaled, strict=True)))
     engines.execute(one, views, out.view(np.ndarray).transpose(one.output_order), threads)
 
@@ -54,12 +56,12 @@ def _chunks(problem: Problem, given: Sequence[Array]) -> list[slice]:
 def _scaled(
     problem: Problem, given: Sequence[Array], factors: Array, chunks: Sequence[slice], threads: int | None
 ) -> Iterator[tuple[int, list[Array]]]:
-    """Yield the first of some images, and operands of these in the format of sums, of which the last are scaled.
+    """Yield the first of some images, and operands of these in the format of sums, of which one is scaled.
 
     They are in the same memory each time.
     """
-    choice, most = engines.choose(problem), chunks[0].stop
-    scales = [*[np.ones(most, factors.dtype)] * (len(given) - 1), factors]
+    choice, most, number = engines.choose(problem), chunks[0].stop, samples.scaled_operand(problem)
+    scales = [factors if one == number else np.ones(most, factors.dtype) for one in range(len(given))]
     rooms = [
         arrays.empty((most, *array.shape[1:]), factors.dtype)
         if one is factors or array.dtype != factors.dtype

@@ -37,10 +37,10 @@ def weighted_weights_sum(
 ) -> Array:
     """Return the weighted sum of the samples' weight gradients: sum over n of scale[n] * grad[n, k, c, o].
 
-    It is the weight gradient of src and of scale[n] * diff_dst, each product rounded once to f32, in the order of the
-    plain one: scales of one give its bits. ``scale`` has one number per image, (N,), which is rounded to f32. No
-    gradient of a sample is formed, and operands are scaled some images at a time, however large the batch. Of f64
-    operands all is in f64.
+    It is the weight gradient of src and of scale[n] * diff_dst, or of scale[n] * src where src has fewer elements, each
+    product rounded once to f32, in the order of the plain one: scales of one give its bits. ``scale`` has one number
+    per image, (N,), which is rounded to f32. No gradient of a sample is formed, and operands are scaled some images at
+    a time, however large the batch. Of f64 operands all is in f64.
 
     Operands, attributes and options are those of :func:`convolution_backward_weights`, or, ``transposed``, of
     :func:`conv_transpose_backward_weights`, which has an ``output_padding`` too; ``weights_format`` is XIO by default,

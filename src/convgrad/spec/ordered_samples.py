@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order, tree
 from convgrad.spec.problem import Problem
-from convgrad.spec.samples import CHAINS, of_one, weighted
+from convgrad.spec.samples import CHAINS, cuts, is_product, of_one, scaled_operand, weighted
 
 
 def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
@@ -23,17 +25,41 @@ def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArr
     """
     one, norms = of_one(problem), np.zeros(problem.geometry.batch)
     for n in range(problem.geometry.batch):
-        gradient = evaluate_in_order(one, [operand[n : n + 1] for operand in operands])
-        channels = range(min(gradient.ndim, 2))
-        elements = gradient.transpose(*range(2, gradient.ndim), *reversed(channels)).ravel().astype(np.float64)
-        chains = []
-        for first in range(CHAINS):
-            chain = np.float64(0)
-            for element in elements[first::CHAINS]:
-                chain += element * element
-            chains.append(np.asarray(chain))
-        norms[n] = tree(chains)
+        sample = [operand[n : n + 1] for operand in operands]
+        if is_product(problem):
+            norms[n] = _product(problem, *sample)
+            continue
+        gradient = evaluate_in_order(one, sample)
+        by_taps = (*range(2, gradient.ndim), *reversed(range(min(gradient.ndim, 2))))
+        for here in cuts(one):
+            norms[n] += _norm2(gradient[here].transpose(by_taps))
     return norms
+
+
+def _product(problem: Problem, *operands: NDArray[Any]) -> np.float64:
+    """Return the squared norm of a sample with one position: tap by tap, those that exist, group by group."""
+    conv, total = problem.geometry, np.float64(0)
+    assert isinstance(conv, Conv)
+    src, dst = (operands[problem.operands.index(tensor)][0] for tensor in ("src", "dst"))
+    places = ([k * a.dilation - a.pad_begin for k in range(a.kernel)] for a in conv.axes)
+    existing = [i for i in product(*places) if all(0 <= at < a.src for at, a in zip(i, conv.axes, strict=True))]
+    if not existing:
+        return total
+    met = np.stack([src[:, *i] for i in existing])
+    for x, dy in zip(np.split(met, conv.groups, axis=1), np.split(dst, conv.groups), strict=True):
+        total += _norm2(x) * _norm2(dy)
+    return total
+
+
+def _norm2(numbers: NDArray[Any]) -> np.float64:
+    """Return the squared norm of numbers that stand in their order."""
+    elements, chains = numbers.ravel().astype(np.float64), []
+    for first in range(CHAINS):
+        chain = np.float64(0)
+        for element in elements[first::CHAINS]:
+            chain += element * element
+        chains.append(np.asarray(chain))
+    return np.float64(tree(chains))
 
 
 def weighted_in_order(
@@ -46,7 +72,7 @@ def weighted_in_order(
     >>> weighted_in_order(problem("BWD_W f32 NXC mb2ic1iw3oc1ow3kw3pw1"), [x, x], [1, 0.5]).ravel().tolist()
     [33.0, 52.5, 33.0]
     """
-    *others, diff_dst = (operand.astype(np.float32) for operand in operands)
+    given, number = [operand.astype(np.float32) for operand in operands], scaled_operand(problem)
     with np.errstate(all="ignore"):
-        scaled = diff_dst * np.asarray(scale, np.float32).reshape(-1, *[1] * (diff_dst.ndim - 1))
-    return evaluate_in_order(weighted(problem), [*others, scaled], old)
+        given[number] = given[number] * np.asarray(scale, np.float32).reshape(-1, *[1] * (given[number].ndim - 1))
+    return evaluate_in_order(weighted(problem), given, old)

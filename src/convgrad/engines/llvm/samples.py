@@ -29,7 +29,7 @@ _FLAG_BYTES = 8 * len(FLAGS)
 class Compiled(NamedTuple):
     """The compiled functions of an instruction set."""
 
-    squares: Callable[[int, int, int], None]  # gradient, elements, where the norm is written to
+    squares: Callable[[int, int, int, int], None]  # rows, their number, elements of each, where norms are written to
     driver: jit.Kernel
 
 
@@ -37,8 +37,15 @@ class Compiled(NamedTuple):
 def compiled(isa: Isa) -> Compiled:
     """Return the functions, compiled once."""
     address, number = ctypes.c_void_p, ctypes.c_int64
-    prototypes = {"squares": (None, address, number, address), "driver": (None, address, address)}
+    prototypes = {"squares": (None, address, number, number, address), "driver": (None, address, address)}
     return Compiled(*jit.functions(isa, squares.module_of(isa), **prototypes))
+
+
+def squares_of(isa: Isa, rows: Array) -> Array:
+    """Return the squared norm of each row of a dense array of f32."""
+    norms = np.empty(len(rows))
+    compiled(isa).squares(address_of(rows), len(rows), rows.shape[1], address_of(norms))
+    return norms
 
 
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> None:
@@ -69,7 +76,7 @@ def _one_by_one(
     for sample in range(len(out)):
         call = together if pool.helped(together.plan.threads, together.plan.time_ms) else one
         call.execute([operand[sample : sample + 1] for operand in operands], view)
-        add(gradient, view.size, norms + out.itemsize * sample)
+        add(gradient, 1, view.size, norms + out.itemsize * sample)
 
 
 def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Array) -> tuple[Words, int]:

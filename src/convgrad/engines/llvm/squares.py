@@ -28,7 +28,7 @@ _F32, _F64 = 4, 8
 
 
 def module_of(isa: Isa) -> str:
-    """Return the IR of ``driver(arguments, scratch)`` and of ``squares(gradient, elements, norm)``."""
+    """Return the IR of ``driver(arguments, scratch)`` and of ``squares(data, rows, elements, norms)``."""
     module = Module()
     _squares(module, isa)
     _driver(module, isa)
@@ -36,13 +36,22 @@ def module_of(isa: Isa) -> str:
 
 
 def _squares(module: Module, isa: Isa) -> None:
-    """Add the squares of a gradient that lies in the order of its elements."""
-    f = module.function("squares", public=True, gradient="ptr", elements="i64", norm="ptr")
-    lanes = isa.lanes // 2
-    kind, vectors = f"<{lanes} x double>", range(CHAINS // lanes)
+    """Write the squared norms of rows, each of which lies in the order of its elements, one behind the other."""
+    f = module.function("squares", public=True, data="ptr", rows="i64", elements="i64", norms="ptr")
     saved = f.op("ptr", "alloca i64, align 8")
     sums = f.room("double", CHAINS)
     WORDS[isa.architecture].enter(f, saved)
+    with f.loop(f.rows, data=f.data) as row:
+        f.store(_norm2(f, isa, row.data, sums), f.at(f.norms, row.index * _F64))
+        row.next(data=f.at(row.data, f.elements * _F32))
+    WORDS[isa.architecture].leave(f, saved)
+    f.done()
+
+
+def _norm2(f: Function, isa: Isa, data: Value, sums: Value) -> Value:
+    """Add the squares of a row: chains in registers, then, in memory, their tree."""
+    lanes = isa.lanes // 2
+    kind, vectors = f"<{lanes} x double>", range(CHAINS // lanes)
 
     def added(part: Value, total: Value) -> Value:
         wide = f.op(kind, f"fpext {part} to {kind}")
@@ -50,10 +59,10 @@ def _squares(module: Module, isa: Isa) -> None:
 
     whole = f.elements >> CHAINS.bit_length() - 1
     with f.loop(whole, **{f"v{v}": f.zeros(kind) for v in vectors}) as loop:
-        here = f.at(f.gradient, loop.index * (CHAINS * _F32))
+        here = f.at(data, loop.index * (CHAINS * _F32))
         parts = [f.load(f"<{lanes} x float>", here, v * lanes * _F32) for v in vectors]
         loop.next(**{f"v{v}": added(parts[v], loop.carried[f"v{v}"]) for v in vectors})
-    left, here = f.elements - whole * CHAINS, f.at(f.gradient, whole * (CHAINS * _F32))
+    left, here = f.elements - whole * CHAINS, f.at(data, whole * (CHAINS * _F32))
     for v in vectors:
         mask = f.mask(left - v * lanes, lanes)
         part = f.masked_load(f"<{lanes} x float>", f.at(here, v * lanes * _F32), mask)
@@ -67,9 +76,7 @@ def _squares(module: Module, isa: Isa) -> None:
     total, *others = parents
     for other in others:
         total = f.add(total, other)
-    f.store(total, f.norm)
-    WORDS[isa.architecture].leave(f, saved)
-    f.done()
+    return total
 
 
 def _driver(module: Module, isa: Isa) -> None:
@@ -83,7 +90,7 @@ def _driver(module: Module, isa: Isa) -> None:
             side = a.of(name)
             f.store(f.at(side.data, sample * side.image), f.scratch, WORD * CALL.index(f"{name}.data"))
         f.say(f"call void {a.driver.name}({f.scratch}, {rest})")
-        f.call("squares", gradient, a.elements, f.at(a.norms, sample * _F64))
+        f.call("squares", gradient, f.value(1), a.elements, f.at(a.norms, sample * _F64))
 
 
 def _own_arguments(f: Function, a: Named, gradient: Value) -> None:
