@@ -30,6 +30,7 @@ from jax.test_util import check_grads  # noqa: E402
 
 import convgrad.jax as cj  # noqa: E402
 from convgrad.jax import frame, gate, handler, site  # noqa: E402
+from convgrad.jax.call import array  # noqa: E402
 
 KEYWORDS = {"strides": (2, 1), "pads_begin": (1, 0), "pads_end": (0, 1), "dilations": (1, 2), "groups": 2}
 SRC, WEIGHTS, CHANNELS, DST = (2, 5, 6, 4), (3, 2, 2, 6), (6,), (2, 2, 5, 6)
@@ -247,6 +248,25 @@ def test_a_gate_answers_where_a_handler_is_interrupted_and_once_it_is_shut(monke
     assert (len(said), len(calls), before.words[1]) == (2, 2, 0)
 
 
+def test_without_jit_there_are_the_same_bits_and_gradients() -> None:
+    src, weights = made(*SRC), made(*WEIGHTS)
+    with jax.disable_jit():
+        assert_same(conv(src, weights), convgrad.convolution(src, weights, **KEYWORDS))
+        result, back = jax.vjp(conv, src, weights)
+        expected = convgrad.convolution_backward_weights(src, np.asarray(result), WEIGHTS, **KEYWORDS)
+        assert_same(back(result)[1], expected)
+
+
+def test_an_array_of_numpy_is_handed_on_as_it_is() -> None:
+    """JAX would compile a program that makes it its own, for each shape."""
+    for dtype in (np.float32, jnp.bfloat16, np.float16):
+        given = np.ones(3, dtype)
+        assert array(given) is given
+    for other in (np.ones(3), [1.0]):
+        assert isinstance(array(other), jax.Array)
+        assert array(other).dtype == np.float32
+
+
 def test_an_operand_that_is_given_away_is_read_before_it_is_written() -> None:
     src, weights = made(2, 5, 6, 4), made(3, 3, 4, 4)
     twice = jax.jit(lambda s, w: cj.convolution(s, w, auto_pad="same_upper"), donate_argnums=0)
@@ -262,6 +282,11 @@ def test_shapes_are_refused_while_a_function_is_traced() -> None:
         jax.eval_shape(conv, jnp.ones(SRC, jnp.int32), made(*WEIGHTS))
     with pytest.raises(convgrad.InvalidDataTypeError, match=r"weights_shape must be known while .* is traced.*\[T3\]"):
         jax.eval_shape(cj.convolution_backward_weights, made(*SRC), made(*DST), jnp.array(WEIGHTS))
+    (batch,) = jax.export.symbolic_shape("batch")
+    with pytest.raises(
+        convgrad.InvalidDataTypeError, match=r"src must have a shape of integers.*\(batch, 5, 6, 4\) \[T3\]"
+    ):
+        jax.eval_shape(conv, jax.ShapeDtypeStruct((batch, *SRC[1:]), np.float32), made(*WEIGHTS))
     with pytest.raises(convgrad.InvalidDataTypeError, match=r"dtype must be one of.*\[T4\]"):
         jax.eval_shape(lambda s, w: cj.convolution(s, w, dtype=object()), made(*SRC), made(*WEIGHTS))
     with pytest.raises(convgrad.InvalidAttributeError, match="D6"):
@@ -312,19 +337,12 @@ def test_what_goes_wrong_inside_is_raised_in_its_words(monkeypatch: pytest.Monke
         jax.jit(conv)(made(*SRC), made(*WEIGHTS)).block_until_ready()
 
 
-@pytest.mark.parametrize(
-    ("theirs", "answer"), [((0, 1), (0, 1)), ((0, 3), (0, 3)), ((0, 9), (0, 3)), ((1, 0), (0, 3)), (None, (0, 1))]
-)
-def test_the_version_is_ours_or_an_older_one_that_xla_has(
-    theirs: tuple[int, int] | None, answer: tuple[int, int]
-) -> None:
-    metadata = frame.Metadata()
-    extension = frame.Extension(ctypes.sizeof(frame.Extension), frame.METADATA, None, ctypes.pointer(metadata))
-    api = ctypes.pointer(frame.Api(version=frame.Version(0, None, *theirs))) if theirs else None
-    asked = frame.Frame(extension=ctypes.pointer(extension), api=api)
-    assert handler.answer(ctypes.pointer(asked)) is None
-    assert (metadata.version.major, metadata.version.minor) == answer
-    assert metadata.traits == 0
+def test_a_program_of_other_operands_is_refused() -> None:
+    """As one may be that another wrote: the handler reads no memory that is not there."""
+    case = prepare("Convolution", (made(*SRC), made(*WEIGHTS)), KEYWORDS, None).problem
+    call = jax.ffi.ffi_call(handler.TARGET, jax.ShapeDtypeStruct(DST, np.float32))
+    with pytest.raises(Exception, match="Convolution has 2 operands and a result; got a program with 1 and 1"):
+        call(made(*SRC), site=site.written(case, None)).block_until_ready()
 
 
 @pytest.mark.long
