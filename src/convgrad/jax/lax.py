@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from jax.typing import ArrayLike
 
 from convgrad.errors import InvalidAttributeError, UnsupportedError
 from convgrad.functional.types import DType
-from convgrad.jax.call import Array, call
+from convgrad.jax.call import Array, array, call
 from convgrad.spec.geometry import effective_kernel
 from convgrad.spec.layouts import axis_order
 
@@ -55,16 +56,29 @@ def conv_general_dilated(
     """
     if batch_group_count != 1:
         raise UnsupportedError(f"conv_general_dilated: batch_group_count must be 1; got {batch_group_count}")
-    lhs, rhs = jax.numpy.asarray(lhs), jax.numpy.asarray(rhs)
+    lhs, rhs = array(lhs), array(rhs)
     numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     dilations = [1] * (lhs.ndim - 2) if rhs_dilation is None else list(rhs_dilation)
+    reach = [effective_kernel(rhs.shape[a], d) - 1 for a, d in zip(numbers.rhs_spec[2:], dilations, strict=True)]
     attributes = {"dilations": dilations, "groups": feature_group_count}
     grown = [] if lhs_dilation is None else list(lhs_dilation)
+    if _nothing_met([lhs.shape[axis] for axis in numbers.lhs_spec[2:]], grown, reach, padding):
+        theirs = partial(
+            jax.lax.conv_general_dilated,
+            window_strides=window_strides,
+            padding=padding,
+            lhs_dilation=lhs_dilation,
+            rhs_dilation=rhs_dilation,
+            dimension_numbers=numbers,
+            feature_group_count=feature_group_count,
+            preferred_element_type=preferred_element_type,
+        )
+        kind = jax.eval_shape(theirs, lhs, rhs)
+        return jax.numpy.zeros(kind.shape, kind.dtype)
     beyond = [(0, 0, 0)] * lhs.ndim
     if any(dilation != 1 for dilation in grown):
         given = _of_transposed(window_strides, grown, padding)
         weights = rhs.transpose(numbers.rhs_spec)
-        reach = [effective_kernel(k, d) - 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
         pads = [(e - low, e - high) for e, (low, high) in zip(reach, given, strict=True)]
         beyond = _at(numbers.out_spec, [(max(0, -low), max(0, -high)) for low, high in pads])
         attributes |= {"strides": grown, "weights_format": "IOX"} | _pads(pads)
@@ -111,7 +125,7 @@ def conv_transpose(
     >>> conv_transpose(lhs, rhs, [2], "VALID", transpose_kernel=True).ravel().tolist()
     [1.0, 10.0, 102.0, 20.0, 200.0]
     """
-    lhs, rhs = jax.numpy.asarray(lhs), jax.numpy.asarray(rhs)
+    lhs, rhs = array(lhs), array(rhs)
     if dimension_numbers is None:
         letters = "".join(chr(ord("a") + axis) for axis in range(lhs.ndim - 2))
         dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
@@ -158,15 +172,27 @@ def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | 
     return padding
 
 
+def _nothing_met(extents: Sequence[int], grown: Sequence[int], reach: Sequence[int], padding: str | Pads) -> bool:
+    """Tell whether along some axis no output is, or none meets more than padding: negative pads may cut all off."""
+    pads = [(0, 0)] * len(extents) if isinstance(padding, str) else padding
+    valid = padding if isinstance(padding, str) else "VALID"
+    for extent, gap, most, (low, high) in zip(extents, grown or [1] * len(extents), reach, pads, strict=True):
+        span = (extent - 1) * gap + 1 if extent else 0
+        left = span + min(0, low) + min(0, high)
+        if left <= 0 or (valid.upper() == "VALID" and span + low + high <= most):
+            return True
+    return False
+
+
 def _pads(padding: str | Pads) -> dict[str, Any]:
     """Return padding as attributes; what is negative pads nothing, and is cut off beside."""
     if isinstance(padding, str):
-        if padding not in AUTO_PADS:
+        if padding.upper() not in AUTO_PADS:
             names = ", ".join(AUTO_PADS)
             raise InvalidAttributeError(
                 f"conv_general_dilated: padding must be one of {names}, or pairs (low, high); got {padding!r}"
             )
-        return {"auto_pad": AUTO_PADS[padding]}
+        return {"auto_pad": AUTO_PADS[padding.upper()]}
     return {"pads_begin": [max(0, low) for low, _ in padding], "pads_end": [max(0, high) for _, high in padding]}
 
 
