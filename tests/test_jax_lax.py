@@ -40,6 +40,8 @@ def drawn(rng: np.random.Generator) -> tuple[Any, Any, dict[str, Any]]:
     axes = int(rng.integers(1, 4))
     order = ORDERS[axes][rng.integers(len(ORDERS[axes]))]
     groups, inner, outer, batch = (int(n) for n in rng.integers(1, 4, 4))
+    batches = int(rng.integers(1, 4)) if rng.random() < 0.3 else 1
+    groups = groups if batches == 1 else 1
     kernel = tuple(int(k) for k in rng.integers(1, 4, axes))
     dilation = [int(d) for d in rng.integers(1, 3, axes)]
     extents = tuple(int(rng.integers(0 if rng.random() < 0.1 else 4, 10)) for _ in range(axes))
@@ -48,6 +50,7 @@ def drawn(rng: np.random.Generator) -> tuple[Any, Any, dict[str, Any]]:
         "rhs_dilation": dilation,
         "dimension_numbers": order,
         "feature_group_count": groups,
+        "batch_group_count": batches,
     }
     if rng.random() < 0.5:
         keywords["lhs_dilation"] = [int(d) for d in rng.integers(1, 4, axes)]
@@ -56,8 +59,8 @@ def drawn(rng: np.random.Generator) -> tuple[Any, Any, dict[str, Any]]:
         keywords["padding"] = str(rng.choice(["SAME", "same_lower", "VALID"]))
     else:
         keywords["padding"] = [(int(low), int(high)) for low, high in rng.integers(-3, 7, (axes, 2))]
-    lhs = laid((batch, groups * inner, *extents), order and order[0], "NC")
-    rhs = laid((groups * outer, inner, *kernel), order and order[1], "OI")
+    lhs = laid((batches * batch, groups * inner, *extents), order and order[0], "NC")
+    rhs = laid((batches * groups * outer, inner, *kernel), order and order[1], "OI")
     return integers(rng, lhs), integers(rng, rhs), keywords
 
 
@@ -141,7 +144,7 @@ def test_transposed_convolutions(number: int) -> None:
 @pytest.mark.parametrize(
     ("keywords", "error", "words"),
     [
-        ({"batch_group_count": 2}, convgrad.UnsupportedError, "batch_group_count must be 1; got 2"),
+        ({"batch_group_count": 2}, convgrad.InvalidAttributeError, "batch_group_count must divide.*got 2, 1, 2 and 1"),
         (
             {"lhs_dilation": [2], "window_strides": [3]},
             convgrad.UnsupportedError,

@@ -40,11 +40,13 @@ def conv_general_dilated(
     (O, C/groups, K...), result (N, O, O...). ``padding`` has a pair (low, high) for each axis, of which either may be
     negative, or is SAME, SAME_LOWER or VALID. Arrays of the orders NCHW, NHWC, OIHW and HWIO, of any number of axes,
     are taken as they lie, others are transposed first. Sums are kept in f32, in f64 of f64, whatever ``precision``
-    says. The bits are those of :func:`convgrad.convolution`, or :func:`convgrad.conv_transpose`.
+    says. With ``batch_group_count`` that many batches lie one after the other in lhs, each convolved to its own share
+    of the outputs. The bits are those of :func:`convgrad.convolution`, or :func:`convgrad.conv_transpose`.
 
     Raises:
-        UnsupportedError: batch_group_count above 1, or lhs_dilation and window_strides above 1.
-        InvalidAttributeError: padding is none of those names, or a name where lhs_dilation is above 1.
+        UnsupportedError: lhs_dilation and window_strides above 1.
+        InvalidAttributeError: padding is none of those names, or a name where lhs_dilation is above 1;
+            batch_group_count divides not both batch and outputs, or stands beside feature_group_count.
         InvalidShapeError, InvalidDataTypeError: as those functions raise them.
 
     Follows jax.lax.conv_general_dilated.
@@ -54,10 +56,11 @@ def conv_general_dilated(
     >>> conv_general_dilated(lhs, rhs, [1], "VALID").ravel().tolist()
     [-2.0, -2.0, -2.0]
     """
-    if batch_group_count != 1:
-        raise UnsupportedError(f"conv_general_dilated: batch_group_count must be 1; got {batch_group_count}")
     lhs, rhs = array(lhs), array(rhs)
     numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+    if batch_group_count != 1:
+        lhs = _beside(lhs, rhs, numbers, feature_group_count, batch_group_count)
+        feature_group_count = batch_group_count
     dilations = [1] * (lhs.ndim - 2) if rhs_dilation is None else list(rhs_dilation)
     reach = [effective_kernel(rhs.shape[a], d) - 1 for a, d in zip(numbers.rhs_spec[2:], dilations, strict=True)]
     attributes = {"dilations": dilations, "groups": feature_group_count}
@@ -155,6 +158,21 @@ def _around(reach: int, stride: int, pad: str | tuple[int, int]) -> tuple[int, i
     else:
         raise InvalidAttributeError(f"conv_transpose: padding must be SAME, VALID or pairs (low, high); got {pad!r}")
     return low, total - low
+
+
+def _beside(lhs: Array, rhs: Array, numbers: Any, groups: int, batches: int) -> Array:
+    """Return an lhs whose batches of a group, each with weights of its own, are channels side by side."""
+    batch, outputs = lhs.shape[numbers.lhs_spec[0]], rhs.shape[numbers.rhs_spec[0]]
+    if groups != 1 or batches < 1 or batch % batches or outputs % batches:
+        raise InvalidAttributeError(
+            "conv_general_dilated: batch_group_count must divide the batch of lhs and the outputs of rhs, and"
+            f" feature_group_count be 1 beside it; got {batches}, {batch}, {outputs} and {groups}"
+        )
+    canonical = lhs.transpose(numbers.lhs_spec)
+    _, channels, *extents = canonical.shape
+    split = canonical.reshape(batches, batch // batches, channels, *extents).swapaxes(0, 1)
+    beside = split.reshape(batch // batches, batches * channels, *extents)
+    return beside.transpose(sorted(range(lhs.ndim), key=numbers.lhs_spec.__getitem__))
 
 
 def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | Pads) -> Pads:
