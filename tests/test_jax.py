@@ -166,7 +166,7 @@ def test_bias_alone_and_with_others_forward() -> None:
             return conv(*[next(each) if n in varied else x for n, x in enumerate((src, weights, bias))])
 
         primals = [(src, weights, bias)[n] for n in varied]
-        _, tangent = jax.jvp(function, primals, [tangents[n] for n in varied])
+        tangent = jax.jit(lambda *given, f=function: jax.jvp(f, *given)[1])(primals, [tangents[n] for n in varied])
         assert_same(tangent, sum((terms[n] for n in varied), np.zeros(DST, np.float32)), varied)
 
 
@@ -174,12 +174,16 @@ def test_types_of_gradients_follow_operands_where_the_result_has_its_own() -> No
     """Of bf16 operands with an f32 result the gradient is summed in f32 of the f32 cotangent, and rounded once."""
     src, weights = (jnp.asarray(made(*shape), jnp.bfloat16) for shape in (SRC, WEIGHTS))
     cotangent = made(*DST)
-    result, back = jax.vjp(lambda s, w: cj.convolution(s, w, dtype="f32", **KEYWORDS), src, weights)
-    assert result.dtype == jnp.float32
+
+    def gradients(src: Any, weights: Any, cotangent: Any) -> Any:
+        result, back = jax.vjp(lambda s, w: cj.convolution(s, w, dtype="f32", **KEYWORDS), src, weights)
+        assert result.dtype == jnp.float32
+        return back(cotangent)
+
     wide = [np.asarray(x, np.float32) for x in (src, weights)]
     by_src = convgrad.convolution_backward_data(cotangent, wide[1], SRC, dtype="bf16", **KEYWORDS)
     by_weights = convgrad.convolution_backward_weights(wide[0], cotangent, WEIGHTS, dtype="bf16", **KEYWORDS)
-    for got, expected in zip(back(cotangent), (by_src, by_weights), strict=True):
+    for got, expected in zip(jax.jit(gradients)(src, weights, cotangent), (by_src, by_weights), strict=True):
         assert_same(got, expected)
 
 

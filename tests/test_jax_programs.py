@@ -23,18 +23,25 @@ def run(*words: object, **environment: str) -> str:
     return done.stdout
 
 
-def test_without_jax_the_error_names_the_extra(tmp_path: Path) -> None:
-    (tmp_path / "jax.py").write_text("raise ImportError('no jax')\n")
-    code = "import convgrad\ntry: import convgrad.jax\nexcept ImportError as error: print(error)"
-    paths = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
-    assert "pip install 'convgrad[jax]'" in run("-c", code, PYTHONPATH=paths)
+REFUSED = """
+import sys
+for folder in {folders!r}:
+    sys.path.insert(0, folder)
+    sys.modules.pop("jax", None)
+    try: import convgrad.jax
+    except ImportError as error: print(error)
+"""
 
 
-def test_a_jax_that_is_too_old_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "jax.py").write_text("__version__, __version_info__ = '0.8.3', (0, 8, 3)\n")
-    code = "try: import convgrad.jax\nexcept ImportError as error: print(error)"
-    paths = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
-    assert "needs JAX 0.9 or later; got 0.8.3" in run("-c", code, PYTHONPATH=paths)
+def test_without_jax_and_with_an_old_one_the_error_says_what_is_needed(tmp_path: Path) -> None:
+    texts = "raise ImportError('no jax')", "__version__, __version_info__ = '0.8.3', (0, 8, 3)"
+    folders = [tmp_path / "none", tmp_path / "old"]
+    for folder, text in zip(folders, texts, strict=True):
+        folder.mkdir()
+        (folder / "jax.py").write_text(text + "\n")
+    none, old = run("-c", REFUSED.format(folders=[*map(str, folders)])).splitlines()
+    assert "pip install 'convgrad[jax]'" in none
+    assert "needs JAX 0.9 or later; got 0.8.3" in old
 
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
