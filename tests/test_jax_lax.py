@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import convgrad
+from tiers import tiers
 
 jax = pytest.importorskip("jax")
 
@@ -40,34 +41,65 @@ def drawn(rng: np.random.Generator) -> tuple[Any, Any, dict[str, Any]]:
     axes = int(rng.integers(1, 4))
     order = ORDERS[axes][rng.integers(len(ORDERS[axes]))]
     groups, inner, outer, batch = (int(n) for n in rng.integers(1, 4, 4))
+    batches = int(rng.integers(1, 4)) if rng.random() < 0.3 else 1
+    groups = groups if batches == 1 else 1
     kernel = tuple(int(k) for k in rng.integers(1, 4, axes))
     dilation = [int(d) for d in rng.integers(1, 3, axes)]
-    extents = tuple(int(rng.integers(7, 10)) for _ in range(axes))  # no result is empty: the operators refuse those
+    extents = tuple(int(rng.integers(0 if rng.random() < 0.1 else 4, 10)) for _ in range(axes))
     keywords: dict[str, Any] = {
         "window_strides": [int(s) for s in rng.integers(1, 4, axes)],
         "rhs_dilation": dilation,
         "dimension_numbers": order,
         "feature_group_count": groups,
+        "batch_group_count": batches,
     }
     if rng.random() < 0.5:
         keywords["lhs_dilation"] = [int(d) for d in rng.integers(1, 4, axes)]
         keywords["window_strides"] = [1] * axes
     if "lhs_dilation" not in keywords and rng.random() < 0.5:
-        keywords["padding"] = str(rng.choice(["SAME", "SAME_LOWER", "VALID"]))
+        keywords["padding"] = str(rng.choice(["SAME", "same_lower", "VALID"]))
     else:
-        keywords["padding"] = [(int(low), int(high)) for low, high in rng.integers(-1, 7, (axes, 2))]
-    lhs = laid((batch, groups * inner, *extents), order and order[0], "NC")
-    rhs = laid((groups * outer, inner, *kernel), order and order[1], "OI")
+        keywords["padding"] = [(int(low), int(high)) for low, high in rng.integers(-3, 7, (axes, 2))]
+    lhs = laid((batches * batch, groups * inner, *extents), order and order[0], "NC")
+    rhs = laid((batches * groups * outer, inner, *kernel), order and order[1], "OI")
     return integers(rng, lhs), integers(rng, rhs), keywords
 
 
 def check_meaning(seed: int) -> None:
     rng = np.random.default_rng(seed)
     lhs, rhs, keywords = drawn(rng)
-    expected = jax.lax.conv_general_dilated(lhs, rhs, **keywords)
+    try:
+        expected = jax.lax.conv_general_dilated(lhs, rhs, **keywords)
+    except (TypeError, ValueError):  # an extent of nothing, or less, that it has no sense for
+        with pytest.raises((convgrad.ConvgradError, TypeError, ValueError)):
+            cj.conv_general_dilated(lhs, rhs, **keywords)
+        return
     got = cj.conv_general_dilated(lhs, rhs, **keywords)
-    assert got.shape == expected.shape, keywords
+    assert (got.shape, got.dtype) == (expected.shape, expected.dtype), keywords
     assert np.array_equal(got, expected), keywords
+
+
+FUNCTIONS = (jax.lax.conv_general_dilated, cj.conv_general_dilated)
+EMPTY = [
+    {"window_strides": [1], "padding": [(-7, 9)]},  # nothing but padding is left
+    {"window_strides": [1], "padding": "VALID"},
+    {"window_strides": [2], "padding": [(0, -3)]},
+    {"window_strides": [1], "padding": [(0, -6)], "lhs_dilation": [2]},
+]
+
+
+@tiers("keywords", EMPTY, every=3)
+def test_what_meets_nothing_is_zeros_or_empty_and_so_are_gradients(keywords: dict[str, Any]) -> None:
+    lhs, rhs = np.ones((2, 3, 4), np.float32), np.ones((2, 3, 5), np.float32)
+
+    def with_gradients(function: Any) -> Any:
+        result, back = jax.vjp(lambda lhs, rhs: function(lhs, rhs, **keywords), lhs, rhs)
+        return result, *back(result + 1)
+
+    theirs, ours = (jax.jit(with_gradients, static_argnums=0)(f) for f in FUNCTIONS)
+    for expected, got in zip(theirs, ours, strict=True):
+        assert np.array_equal(got, expected)
+        assert got.shape == expected.shape
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -116,7 +148,7 @@ def test_transposed_convolutions(number: int) -> None:
 @pytest.mark.parametrize(
     ("keywords", "error", "words"),
     [
-        ({"batch_group_count": 2}, convgrad.UnsupportedError, "batch_group_count must be 1; got 2"),
+        ({"batch_group_count": 2}, convgrad.InvalidAttributeError, "batch_group_count must divide.*got 2, 1, 2 and 1"),
         (
             {"lhs_dilation": [2], "window_strides": [3]},
             convgrad.UnsupportedError,

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from convgrad.arrays import is_shape
+from convgrad.formats import BF16, F16, F32
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import DType
 from convgrad.jax.primitive import Traced, solve
@@ -17,6 +18,7 @@ from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
 
 Array = jax.Array
+KEPT = frozenset(fmt.dtype for fmt in (F32, BF16, F16))
 _ANY = bytes(16)
 
 
@@ -43,7 +45,13 @@ def call(
             sentence = f"{name} must be known while a function is traced; got a tracer"
             refuse("A2", op.name, f"{sentence}; jit(..., static_argnames=({name!r},)) leaves it as it is")
     ports = [(port.is_shape, value) for port, value in zip(op.operands, operands, strict=False)]
-    given = [value if shape or value is None else _array(value) for shape, value in ports]
+    given: list[Traced] = [value if shape or value is None else array(value) for shape, value in ports]
+    for port, value in zip(op.operands, given, strict=False):
+        if not port.is_shape and value is not None and not all(type(extent) is int for extent in value.shape):
+            shape = ", ".join(map(str, value.shape))
+            refuse(
+                "T3", op.name, f"{port.name} must have a shape of integers while a function is traced; got ({shape})"
+            )
     arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
     alike = [value if shape or value is None else _alike(value) for (shape, _), value in zip(ports, given, strict=True)]
     problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, _named(dtype), lenient=lenient).problem
@@ -52,13 +60,19 @@ def call(
     return solve(problem, arrays, threads)
 
 
-def _array(value: Any) -> Traced:
-    return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
+def array(value: Any) -> Traced:
+    """Return an operand as an array; NumPy's of a type that JAX keeps goes on as it is, as into jax.lax.
+
+    For each shape anew JAX compiles what makes them its own.
+    """
+    if isinstance(value, jax.Array) or (type(value) is np.ndarray and value.dtype in KEPT):
+        return value
+    return jax.numpy.asarray(value)
 
 
-def _alike(array: Traced) -> Any:
+def _alike(operand: Traced) -> Any:
     """Return an array of NumPy's of the same shape and type, which takes no memory: its elements are all one."""
-    return np.ndarray(array.shape, array.dtype, _ANY, strides=(0,) * array.ndim)
+    return np.ndarray(operand.shape, operand.dtype, _ANY, strides=(0,) * operand.ndim)
 
 
 def _named(dtype: Any) -> object:

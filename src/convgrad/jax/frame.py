@@ -51,7 +51,13 @@ class Metadata(Structure):
 class Extension(Structure):
     """XLA_FFI_Extension_Base, and what follows it where it is of METADATA."""
 
-    _fields_ = [("struct_size", c_size_t), ("type", c_int), ("next", c_void_p), ("metadata", POINTER(Metadata))]
+
+Extension._fields_ = [
+    ("struct_size", c_size_t),
+    ("type", c_int),
+    ("next", POINTER(Extension)),
+    ("metadata", POINTER(Metadata)),
+]
 
 
 class Span(Structure):
@@ -122,7 +128,9 @@ def asks_version(frame: Any) -> bool:
     An older minor version has all that is used here, so the answer is then its own.
     """
     extension = frame.extension
-    if not extension or extension.contents.type != METADATA:
+    while extension and extension.contents.type != METADATA:
+        extension = extension.contents.next
+    if not extension:
         return False
     theirs = frame.api.contents.version if frame.api else Version(major=MAJOR, minor=OLDEST)
     minor = min(theirs.minor, MINOR) if theirs.major == MAJOR else MINOR

@@ -7,6 +7,7 @@ answers where a handler does not: an interrupt may be raised before its first li
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,12 @@ class Gate:
         pointers = (ctypes.c_void_p, ctypes.c_void_p)
         (self.entry,) = jit.functions(isa, _module(shut, error, target or 0), enter=pointers)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # outlives the interpreter: threads may still come by
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.empty)
+
+    def empty(self) -> None:
+        """Count nobody in: in a child that was forked, the threads that were inside are not there."""
+        self.words[1] = 0
 
     def shut(self) -> None:
         """Let nobody in any more, and wait until all have left."""

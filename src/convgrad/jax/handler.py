@@ -33,10 +33,16 @@ def answer(pointer: Any) -> int | None:
 
 
 def _compute(frame: Any) -> None:
-    text, operands, (result,) = frame.attributes.each[0].contents, frame.operands, frame.results.each[:1]
+    text, operands, results = frame.attributes.each[0].contents, frame.operands, frame.results
     what = site(ctypes.string_at(text.begin, text.size))
+    if (operands.size, results.size) != (len(what.operands), 1):
+        raise ValueError(
+            f"{what.problem.operator} has {len(what.operands)} operands and a result; got a program with"
+            f" {operands.size} and {results.size}"
+        )
     each = operands.each
-    what.compute([each[n].contents.data for n in range(operands.size)], result.contents.data)
+    given = [each[n].contents.data for n in range(len(what.operands))]
+    what.compute(given, results.each[0].contents.data)
 
 
 def _put(pointer: Any, slot: Any) -> None:

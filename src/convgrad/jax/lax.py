@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from jax.typing import ArrayLike
 
 from convgrad.errors import InvalidAttributeError, UnsupportedError
 from convgrad.functional.types import DType
-from convgrad.jax.call import Array, call
+from convgrad.jax.call import Array, array, call
 from convgrad.spec.geometry import effective_kernel
 from convgrad.spec.layouts import axis_order
 
@@ -39,11 +40,13 @@ def conv_general_dilated(
     (O, C/groups, K...), result (N, O, O...). ``padding`` has a pair (low, high) for each axis, of which either may be
     negative, or is SAME, SAME_LOWER or VALID. Arrays of the orders NCHW, NHWC, OIHW and HWIO, of any number of axes,
     are taken as they lie, others are transposed first. Sums are kept in f32, in f64 of f64, whatever ``precision``
-    says. The bits are those of :func:`convgrad.convolution`, or :func:`convgrad.conv_transpose`.
+    says. With ``batch_group_count`` that many batches lie one after the other in lhs, each convolved to its own share
+    of the outputs. The bits are those of :func:`convgrad.convolution`, or :func:`convgrad.conv_transpose`.
 
     Raises:
-        UnsupportedError: batch_group_count above 1, or lhs_dilation and window_strides above 1.
-        InvalidAttributeError: padding is none of those names, or a name where lhs_dilation is above 1.
+        UnsupportedError: lhs_dilation and window_strides above 1.
+        InvalidAttributeError: padding is none of those names, or a name where lhs_dilation is above 1;
+            batch_group_count divides not both batch and outputs, or stands beside feature_group_count.
         InvalidShapeError, InvalidDataTypeError: as those functions raise them.
 
     Follows jax.lax.conv_general_dilated.
@@ -53,18 +56,32 @@ def conv_general_dilated(
     >>> conv_general_dilated(lhs, rhs, [1], "VALID").ravel().tolist()
     [-2.0, -2.0, -2.0]
     """
-    if batch_group_count != 1:
-        raise UnsupportedError(f"conv_general_dilated: batch_group_count must be 1; got {batch_group_count}")
-    lhs, rhs = jax.numpy.asarray(lhs), jax.numpy.asarray(rhs)
+    lhs, rhs = array(lhs), array(rhs)
     numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
+    if batch_group_count != 1:
+        lhs = _beside(lhs, rhs, numbers, feature_group_count, batch_group_count)
+        feature_group_count = batch_group_count
     dilations = [1] * (lhs.ndim - 2) if rhs_dilation is None else list(rhs_dilation)
+    reach = [effective_kernel(rhs.shape[a], d) - 1 for a, d in zip(numbers.rhs_spec[2:], dilations, strict=True)]
     attributes = {"dilations": dilations, "groups": feature_group_count}
     grown = [] if lhs_dilation is None else list(lhs_dilation)
+    if _nothing_met([lhs.shape[axis] for axis in numbers.lhs_spec[2:]], grown, reach, padding):
+        theirs = partial(
+            jax.lax.conv_general_dilated,
+            window_strides=window_strides,
+            padding=padding,
+            lhs_dilation=lhs_dilation,
+            rhs_dilation=rhs_dilation,
+            dimension_numbers=numbers,
+            feature_group_count=feature_group_count,
+            preferred_element_type=preferred_element_type,
+        )
+        kind = jax.eval_shape(theirs, lhs, rhs)
+        return jax.numpy.zeros(kind.shape, kind.dtype)
     beyond = [(0, 0, 0)] * lhs.ndim
     if any(dilation != 1 for dilation in grown):
         given = _of_transposed(window_strides, grown, padding)
         weights = rhs.transpose(numbers.rhs_spec)
-        reach = [effective_kernel(k, d) - 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
         pads = [(e - low, e - high) for e, (low, high) in zip(reach, given, strict=True)]
         beyond = _at(numbers.out_spec, [(max(0, -low), max(0, -high)) for low, high in pads])
         attributes |= {"strides": grown, "weights_format": "IOX"} | _pads(pads)
@@ -111,7 +128,7 @@ def conv_transpose(
     >>> conv_transpose(lhs, rhs, [2], "VALID", transpose_kernel=True).ravel().tolist()
     [1.0, 10.0, 102.0, 20.0, 200.0]
     """
-    lhs, rhs = jax.numpy.asarray(lhs), jax.numpy.asarray(rhs)
+    lhs, rhs = array(lhs), array(rhs)
     if dimension_numbers is None:
         letters = "".join(chr(ord("a") + axis) for axis in range(lhs.ndim - 2))
         dimension_numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
@@ -143,6 +160,21 @@ def _around(reach: int, stride: int, pad: str | tuple[int, int]) -> tuple[int, i
     return low, total - low
 
 
+def _beside(lhs: Array, rhs: Array, numbers: Any, groups: int, batches: int) -> Array:
+    """Return an lhs whose batches of a group, each with weights of its own, are channels side by side."""
+    batch, outputs = lhs.shape[numbers.lhs_spec[0]], rhs.shape[numbers.rhs_spec[0]]
+    if groups != 1 or batches < 1 or batch % batches or outputs % batches:
+        raise InvalidAttributeError(
+            "conv_general_dilated: batch_group_count must divide the batch of lhs and the outputs of rhs, and"
+            f" feature_group_count be 1 beside it; got {batches}, {batch}, {outputs} and {groups}"
+        )
+    canonical = lhs.transpose(numbers.lhs_spec)
+    _, channels, *extents = canonical.shape
+    split = canonical.reshape(batches, batch // batches, channels, *extents).swapaxes(0, 1)
+    beside = split.reshape(batch // batches, batches * channels, *extents)
+    return beside.transpose(sorted(range(lhs.ndim), key=numbers.lhs_spec.__getitem__))
+
+
 def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | Pads) -> Pads:
     """Return the padding of a transposed convolution, where it is one."""
     if any(stride != 1 for stride in strides):
@@ -158,15 +190,27 @@ def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | 
     return padding
 
 
+def _nothing_met(extents: Sequence[int], grown: Sequence[int], reach: Sequence[int], padding: str | Pads) -> bool:
+    """Tell whether along some axis no output is, or none meets more than padding: negative pads may cut all off."""
+    pads = [(0, 0)] * len(extents) if isinstance(padding, str) else padding
+    valid = padding if isinstance(padding, str) else "VALID"
+    for extent, gap, most, (low, high) in zip(extents, grown or [1] * len(extents), reach, pads, strict=True):
+        span = (extent - 1) * gap + 1 if extent else 0
+        left = span + min(0, low) + min(0, high)
+        if left <= 0 or (valid.upper() == "VALID" and span + low + high <= most):
+            return True
+    return False
+
+
 def _pads(padding: str | Pads) -> dict[str, Any]:
     """Return padding as attributes; what is negative pads nothing, and is cut off beside."""
     if isinstance(padding, str):
-        if padding not in AUTO_PADS:
+        if padding.upper() not in AUTO_PADS:
             names = ", ".join(AUTO_PADS)
             raise InvalidAttributeError(
                 f"conv_general_dilated: padding must be one of {names}, or pairs (low, high); got {padding!r}"
             )
-        return {"auto_pad": AUTO_PADS[padding]}
+        return {"auto_pad": AUTO_PADS[padding.upper()]}
     return {"pads_begin": [max(0, low) for low, _ in padding], "pads_end": [max(0, high) for _, high in padding]}
 
 

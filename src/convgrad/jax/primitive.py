@@ -68,7 +68,11 @@ def _shape(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
 
 
 def _computed(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
-    return _program(problem, threads)(*operands)
+    program = _program(problem, threads)
+    if not jax.config.jax_disable_jit:
+        return program(*operands)
+    with jax.disable_jit(False):  # a program of one call is what is left of it: nothing in it could be looked into
+        return program(*operands)
 
 
 @lru_cache(maxsize=1024)
