@@ -37,6 +37,7 @@ ROWS = [
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": -5}, ("must be a multiple of 5, the images of a leaf; got -5 [P3]",)),
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": 5.0}, ("first, the image", "got 5.0")),
     Row("P4", nothing_joined, [], {}, ("parts must be at least one", "got none")),
+    Row("P4", (convgrad.join, "join"), [SHARED_PIECE], {}, ("parts must be several, as a list", "got Partials")),
     Row("P4", nothing_joined, [np.ones(1)], {}, ("must be what partials returns; got ndarray",)),
     Row("P4", joined, [piece(0, 5), piece(5, 9, 2)], {}, ("must be of one problem", "got channels 1 and 2")),
     Row("P4", joined, [piece(0, 5), piece(5, 9, 1, np.float16)], {}, ("got operand_type f32 and f16",)),

@@ -92,7 +92,7 @@ def test_what_is_not_asked_for_is_not_computed(
     every = one()
     monkeypatch.setattr(engines, "execute", counted)
     for needs in SUBSETS:
-        for order in (needs, list(reversed(needs)), set(needs)):
+        for order in (needs, list(reversed(needs)), set(needs), iter(needs)):
             computed.clear()
             found = one(needs=order)
             assert len(computed) == len(needs)
@@ -190,6 +190,9 @@ REFUSED: list[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]]] = [
     (ATTRIBUTE, r"needs .* names of src, weights, bias; got 'dst' \[O3\]", (), {"needs": ["dst"]}),
     (ATTRIBUTE, r"needs .*; got 'weights' \[O3\]", (), {"needs": "weights"}),
     (ATTRIBUTE, r"needs .*; got \[\] \[O3\]", (), {"needs": ([],)}),
+    (ATTRIBUTE, r"needs .*; got None \[O3\]", (), {"needs": None}),
+    (ATTRIBUTE, r"needs .*; got array\(\[1\]\) \[O3\]", (), {"needs": [np.array([1])]}),
+    (ATTRIBUTE, r"accumulate .*; got array\(1\) \[O3\]", (), {"out": {"src": SRC}, "accumulate": np.array(1)}),
     (ATTRIBUTE, r"out .*; got 'dst' \[O3\]", (), {"out": {"dst": SRC}}),
     (ATTRIBUTE, r"out must be a mapping .* or a tuple of 3; got ndarray \[O3\]", (), {"out": SRC}),
     (ATTRIBUTE, r"out must be a mapping .*; got tuple \[O3\]", (), {"out": (None, None)}),

@@ -14,6 +14,7 @@ from convgrad.functional.call import check_options, handed_over
 from convgrad.functional.partials import Partials, check_neighbours, check_one_problem
 from convgrad.functional.sums import add, finish
 from convgrad.functional.types import Array, DType
+from convgrad.spec.check import as_items
 from convgrad.spec.pieces import climb, total
 from convgrad.spec.rules import refuse
 
@@ -42,7 +43,10 @@ def join(
     >>> join([partials("BiasAddBackward", diff_dst)]).tolist()
     [66.0]
     """
-    given = sorted(parts, key=_place)
+    held = as_items(parts)
+    if held is None:  # P4
+        refuse("P4", "join", f"parts must be several, as a list of what partials returns; got {type(parts).__name__}")
+    given = sorted(held, key=_place)
     if not given:  # P4
         refuse("P4", "join", "parts must be at least one, as its operator says what is joined; got none")
     one = given[0]

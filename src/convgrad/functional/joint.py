@@ -16,6 +16,7 @@ from convgrad import arrays, engines
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import REMEMBERED, Plain, check_options, handed_over, key_of, pose, room, told
+from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
 from convgrad.spec.operators import Operator, Port, Tensor, find
 from convgrad.spec.problem import Problem, check_output_format, only, posed
@@ -124,10 +125,11 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) 
 
 def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
     """Return names of gradients, in their order."""
-    for name in [given] if isinstance(given, str) else given:
-        if name not in NAMES or name is given:  # O3
+    held = as_items(given)
+    for name in [given] if held is None else held:
+        if held is None or not isinstance(name, str) or name not in NAMES:  # O3
             refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {name!r}")
-    return tuple([name for name in NAMES if name in given])
+    return tuple([name for name in NAMES if name in (held or ())])
 
 
 def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
 from convgrad.functional.types import Array
 from convgrad.libraries import like
+from convgrad.spec.check import as_integer, as_items
 from convgrad.spec.formulas import Formula, Term, gradients
 from convgrad.spec.problem import Problem, only
 from convgrad.spec.rules import refuse
@@ -102,12 +103,14 @@ class Pullback:
         every = range(len(self.variables))
         if needs is None:
             return every
-        named = dict(zip(self.names, every, strict=False)) | {number: number for number in every}
-        unknown = [one for one in needs if one not in named] if not isinstance(needs, str) else [needs]
-        if unknown:  # O3
-            sentence = f"needs must hold names or numbers of {', '.join(self.names)}; got {unknown[0]!r}"
-            refuse("O3", self.operator, sentence)
-        return {named[one] for one in needs}
+        held = as_items(needs)
+        found = set[int]()
+        for one in [needs] if held is None else held:
+            named = self.names.index(one) if isinstance(one, str) and one in self.names else as_integer(one)
+            if held is None or named is None or named not in every:  # O3
+                refuse("O3", self.operator, f"needs must hold names or numbers of {', '.join(self.names)}; got {one!r}")
+            found.add(named)
+        return found
 
 
 def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
