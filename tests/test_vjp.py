@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -107,7 +109,7 @@ def test_the_result_and_its_gradients_are_those_of_the_operators(op: Operator) -
     v = np.random.default_rng(0).standard_normal(result.shape)
     every = pullback(v)
     for number, port in enumerate(op.operands[: len(operands)]):
-        for needs in ((port.name,), [number]):
+        for needs in ((port.name,), [number], iter([port.name])):
             (one,) = [gradient for gradient in pullback(v, needs) if gradient is not None] or (None,)
             assert (one is None) == port.is_shape
             if one is not None:
@@ -136,6 +138,15 @@ def test_what_a_cotangent_hands_on_is_a_copy() -> None:
     result, pullback = vjp("BiasAdd", src, bias)
     v = np.ones_like(result)
     assert not np.shares_memory(pullback(v)[0], v)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_a_copy_has_the_same_gradients(copied: Callable[[Any], Any]) -> None:
+    _, pullback = vjp("Convolution", np.ones((1, 6, 1), np.float32), np.ones((3, 1, 1), np.float32))
+    again = copied(pullback)
+    assert again.formula == pullback.formula
+    for one, other in zip(again(V), pullback(V), strict=True):
+        assert_same_bits(one, other, "copied")
 
 
 def test_a_gradient_is_its_own_cotangent_in_a_penalty() -> None:
@@ -177,6 +188,9 @@ REFUSED: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (InvalidAttributeError, r"names or numbers of src, weights; got 'bias' \[O3\]", lambda: first()(V, ("bias",))),
     (InvalidAttributeError, r"got 'src' \[O3\]", lambda: first()(V, "src")),
     (InvalidAttributeError, r"got 2 \[O3\]", lambda: first()(V, [2])),
+    (InvalidAttributeError, r"got 1 \[O3\]", lambda: first()(V, 1)),
+    (InvalidAttributeError, r"got True \[O3\]", lambda: first()(V, [True])),
+    (InvalidAttributeError, r"got \['src'\] \[O3\]", lambda: first()(V, [["src"]])),
     (InvalidOpError, r"cotangents of 2 gradients; got 1 of them \[O2\]", lambda: first().vjp(V)[1]((V,))),
     (InvalidOpError, r"got ndarray \[O2\]", lambda: first().vjp(V)[1](V)),
     (InvalidShapeError, r"v\[1\] must be None, as there is no", lambda: first().vjp(V, ["src"])[1]((None, V))),
