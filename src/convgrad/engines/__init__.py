@@ -58,16 +58,16 @@ def _load() -> tuple[ModuleType, Callable[..., Executable]]:
 
 
 @cache
-def _of_samples() -> ModuleType:
-    """Return what computes norms and scales by kernels; few programs load it."""
+def _of_pieces() -> tuple[ModuleType, ModuleType]:
+    """Return what adds sums of pieces, and what computes norms and scales, by kernels; few programs load them."""
     with _loading:
-        return apart(_load_samples)
+        return apart(_load_pieces)
 
 
-def _load_samples() -> ModuleType:
-    from convgrad.engines.llvm import samples  # noqa: PLC0415
+def _load_pieces() -> tuple[ModuleType, ModuleType]:
+    from convgrad.engines.llvm import added, samples  # noqa: PLC0415
 
-    return samples
+    return added, samples
 
 
 def choose(problem: Problem) -> Choice:
@@ -129,7 +129,7 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int
         by_numpy.norms2(problem, operands, out)
     elif len(out):
         machine = _generated()[0].machine(choice.isa)
-        _of_samples().norms2(problem, operands, out, machine, count(threads))
+        _of_pieces()[1].norms2(problem, operands, out, machine, count(threads))
 
 
 def scale(choice: Choice, data: Array, factors: Array, out: Array, threads: int | None = None) -> None:
@@ -138,7 +138,7 @@ def scale(choice: Choice, data: Array, factors: Array, out: Array, threads: int 
     if choice.isa is None or fmt is None or not data.dtype.isnative:
         by_numpy.scale(data, factors, out)
     else:
-        _of_samples().scale(data, fmt, factors, out, choice.isa, count(threads))
+        _of_pieces()[1].scale(data, fmt, factors, out, choice.isa, count(threads))
 
 
 def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
@@ -150,9 +150,7 @@ def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) ->
     isa = isas.isa()
     if isa is None:  # P2
         refuse("P2", "join", f"sums in pieces are added by a kernel, which there is none of: {isas.why_no_isa()}")
-    from convgrad.engines.llvm.added import add_up  # noqa: PLC0415 - with the first kernel
-
-    add_up(isa, terms, out, fmt.name, accumulate)
+    _of_pieces()[0].add_up(isa, terms, out, fmt.name, accumulate)
 
 
 def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> int:
