@@ -121,6 +121,7 @@ ROWS = [
     Row("O1", "Convolutoin", [X, W], {}, ("one of the table", "did you mean Convolution")),
     Row("O1", "ConvolutionBackwardFilter", [X], {}, ("did you mean", WEIGHTS)),
     Row("O1", "Convolution-2", [X], {}, ("Convolution-1",)),
+    Row("O1", (lambda *given: convgrad.run([], *given), "[]"), [X, W], {}, ("one of the table",)),
     Row("O1", "?", [], {}, (f"did you mean {ALL_NAMES}?",)),
     Row("O2", CONV, [X], {}, ("src, weights, [bias]", "got 1")),
     Row("O2", CONV, [], {}, ("src, weights, [bias]", "got 0")),
@@ -384,4 +385,5 @@ ROWS = [
     Row("D6", CONV, [X, W], {"threads": 1.0}, ("got 1.0",)),
     Row("D6", CONV, [X, W], {"threads": True}, ("got True",)),
     Row("D6", CONV, [X, W], {"threads": "2"}, ("got '2'",)),
+    Row("D6", CONV, [X, W], {"threads": 2**63}, ("got 9223372036854775808",)),
 ]  # fmt: skip

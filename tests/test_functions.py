@@ -142,3 +142,9 @@ def test_functions_and_run_agree(seed: int, name: str) -> None:
         got = FUNCTIONS[name](*operands, *third, dtype=case.dtype, **keywords)
     assert_same_bits(got, expected, case)
     assert got.shape == expected.shape
+
+
+@pytest.mark.parametrize("threads", [np.int8(2), np.array(2), 2**63 - 1], ids=str)
+def test_threads_are_any_integer(threads: Any) -> None:
+    src, weights = np.arange(12, dtype=np.float32).reshape(1, 12, 1), np.ones((4, 1, 1), np.float32)
+    assert np.array_equal(convgrad.convolution(src, weights, threads=threads), convgrad.convolution(src, weights))

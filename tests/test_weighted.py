@@ -185,6 +185,11 @@ def test_scales_of_norms_at_the_ends() -> None:
     assert np.isnan(scale[2])
 
 
+@pytest.mark.parametrize("most", [np.inf, 10**400, np.float32(np.inf), np.finfo(np.float64).max])
+def test_what_no_finite_norm_reaches_clips_but_infinite_ones(most: float) -> None:
+    assert convgrad.clip_scales([0.0, 1e300, np.inf], max_norm=most).tolist() == [1, 1, 0]
+
+
 @tiers("seed", range(60), every=13)
 def test_a_clipped_sum_is_the_weighted_sum_of_its_scales(seed: int) -> None:
     batch = samples_of(seed, "normal")

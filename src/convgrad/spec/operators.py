@@ -253,7 +253,6 @@ def rows(name: str) -> list[Operator]:
     return found
 
 
-@cache
 def find(name: str, *, shape_second: bool = False) -> Operator:
     """Return the row of an operator; ``shape_second`` says that its second operand is a 1-D integer array.
 
@@ -264,6 +263,11 @@ def find(name: str, *, shape_second: bool = False) -> Operator:
     >>> find("ConvolutionBackpropFilters-1", shape_second=True).operands[1].name
     'filters_shape'
     """
+    return _found(name if isinstance(name, str) else repr(name), shape_second)  # that which has no hash is none, too
+
+
+@cache
+def _found(name: str, shape_second: bool) -> Operator:
     found = rows(name)
     fitting = [row for row in found if row.operands[1:2] and row.operands[1].is_shape]
     return fitting[0] if shape_second and fitting else found[0]
