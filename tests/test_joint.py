@@ -32,6 +32,13 @@ FAMILIES = {convolution_backward: "Convolution", conv_transpose_backward: "ConvT
 families = pytest.mark.parametrize("joint", FAMILIES, ids=lambda joint: str(joint.__name__))
 
 
+class Own(np.ndarray):  # type: ignore[type-arg]
+    """An array with ideas of its own."""
+
+    def transpose(self, *_: Any) -> Any:
+        raise AssertionError("its axes are not asked for")
+
+
 @dataclass(frozen=True)
 class Layer:
     """A layer's arrays and attributes, and its gradients by functions of their own."""
@@ -145,6 +152,9 @@ def test_buffers_are_filled_and_added_to(joint: Callable[..., Gradients]) -> Non
     assert found.weights is buffers["weights"]
     for name, expected in (twice | {"src": plain.src}).items():
         assert_same_bits(getattr(found, name), expected, name)
+    before_src = outs.src.copy()
+    assert one(out=outs, needs=["weights"], accumulate=["src", "weights"])[::2] == (None, None)
+    assert_same_bits(outs.src, before_src, "not asked for")
     found = one(out=outs, accumulate=["bias"])
     for name, expected in (before | {"bias": twice["bias"]}).items():
         assert_same_bits(getattr(found, name), expected, name)
@@ -163,6 +173,15 @@ def test_other_arrays_come_through_the_door() -> None:
     for operands in others:
         for found, gradient in zip(convolution_backward(*operands, **one.attributes), expected, strict=True):
             assert_same_bits(np.asarray(found), gradient, type(operands[0]))
+
+
+@families
+def test_an_out_of_a_subclass_is_written_as_an_array(joint: Callable[..., Gradients]) -> None:
+    one = layer(joint, 5)
+    outs = Gradients(*(np.empty_like(gradient).view(Own) for gradient in one()))
+    for found, out, gradient in zip(one(out=outs), outs, one(), strict=True):
+        assert found is out
+        assert_same_bits(np.asarray(found), gradient, "own")
 
 
 @families

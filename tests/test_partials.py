@@ -169,6 +169,17 @@ def test_into_any_out_added_to_what_it_held(lies: str, dtype: str) -> None:
     assert_same_bits(np.ascontiguousarray(join(parts, dtype=dtype, out=out)), whole("packs", dtype=dtype), lies)
 
 
+def test_an_out_of_a_subclass_is_written_as_an_array() -> None:
+    class Own(np.ndarray):  # type: ignore[type-arg]
+        def __setitem__(self, *_: Any) -> None:
+            raise AssertionError("its axes are not asked for")
+
+    every_second = np.empty((3, 3, 8, 16), F32)[..., ::2]
+    out = every_second.view(Own)
+    assert join(parts_of("packs"), out=out) is out
+    assert_same_bits(np.ascontiguousarray(every_second), whole("packs"), "own")
+
+
 @pytest.mark.parametrize("lies", sorted(LAYOUTS))
 def test_operands_that_lie_anyhow(lies: str) -> None:
     x, y = (LAYOUTS[lies](array) for array in operands_of("packs"))

@@ -62,7 +62,7 @@ def join(
         result = arrays.aligned(one.shape, fmt.dtype)
     else:
         taken = {f"sum {n} of the parts": array for n, (_, (array,)) in enumerate(known)}
-        result = arrays.check_out(out, one.shape, fmt, taken, one.operator)
+        result = arrays.check_out(out, one.shape, fmt, taken, one.operator).view(np.ndarray)
     finish(whole, result, fmt, accumulate)
     return handed_over(result, one.sample, out)
 

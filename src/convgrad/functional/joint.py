@@ -116,7 +116,7 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) 
     rooms = list(NONE)
     for place, problem, *_ in asked:
         if outs[place] is not None:
-            rooms[place] = others[OUTS[place]] = room(problem, outs[place], others)
+            rooms[place] = others[OUTS[place]] = room(problem, outs[place], others).view(np.ndarray)
     return rooms
 
 
