@@ -17,10 +17,13 @@ from convgrad import (
     InvalidAttributeError,
     InvalidDataTypeError,
     InvalidShapeError,
+    arrays,
     conv_transpose_backward,
     convolution_backward,
     engines,
 )
+from convgrad.formats import Format
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.operators import find
 from helpers import FUNCTIONS, assert_same_bits, random_case
 from roles import Tensor
@@ -182,6 +185,48 @@ def test_an_out_of_a_subclass_is_written_as_an_array(joint: Callable[..., Gradie
     for found, out, gradient in zip(one(out=outs), outs, one(), strict=True):
         assert found is out
         assert_same_bits(np.asarray(found), gradient, "own")
+
+
+class Theirs:
+    """An array of another library."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, *_: Any, **__: Any) -> Array:
+        return self.array
+
+
+@families
+def test_gradients_are_of_the_library_of_the_first_array(
+    joint: Callable[..., Gradients], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of src, or of diff_dst where src is a shape; and begin with a line of the caches, as all libraries want it."""
+    monkeypatch.setattr("convgrad.libraries.like", lambda value: Theirs if isinstance(value, Theirs) else np.asarray)
+    one = layer(joint, 1)
+    src, diff_dst, weights = one.src, one.diff_dst, one.weights
+    for operands, needs, kind in (
+        ((Theirs(src), diff_dst, weights), NAMES, Theirs),
+        ((src, Theirs(diff_dst), Theirs(weights)), NAMES, np.ndarray),
+        ((src.shape, Theirs(diff_dst), weights), ("src", "bias"), Theirs),
+    ):
+        found = [getattr(joint(*operands, **one.attributes, needs=needs), name) for name in needs]
+        assert {type(gradient) for gradient in found} == {kind}
+        if kind is Theirs:
+            assert all(gradient.array.ctypes.data % LINE_BYTES == 0 for gradient in found)
+
+
+def test_no_operand_is_put_in_order_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    native, looked_at = arrays.native, list[Array]()
+
+    def watched(array: Array, fmt: Format) -> Array:
+        looked_at.append(array)
+        return native(array, fmt)
+
+    monkeypatch.setattr(arrays, "native", watched)
+    operands = [array.astype(">f4") for array in (SRC, DIFF_DST, WEIGHTS)]
+    convolution_backward(*operands)
+    assert sorted(map(id, looked_at)) == sorted(map(id, operands))
 
 
 @families
