@@ -125,7 +125,8 @@ def _sum(terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None)
         if problem is None:
             assert result is None, "what is handed on comes first"
             handed: Array = variables[int(numbers[0])]
-            result = handed.astype(handed.dtype.newbyteorder("="), order="C")
+            result = arrays.aligned(handed.shape, handed.dtype.newbyteorder("="))
+            result[...] = handed
             continue
         given = [_zeros(problem) if isinstance(number, str) else variables[number] for number in numbers]
         result = solve(problem if result is None else _adding(problem), given, result, threads, aligned=True)
@@ -177,7 +178,7 @@ def vjp(operator: str, *inputs: object, threads: int | None = None, **attributes
     problem, op = prepared.problem, prepared.op
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=2)
-    result = prepared.execute(None, threads)
+    result = prepared.execute(None, threads, type(inputs[0]) is not np.ndarray)
     numbers = [number for number, port in enumerate(op.operands) if not port.is_shape][: len(prepared.taken)]
     variables: list[Array | None] = [None] * len(inputs)
     for number, array in zip(numbers, prepared.taken.values(), strict=True):
