@@ -208,6 +208,20 @@ def test_a_wrong_out_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch)
         convgrad.clipped_weights_sum(src, src, (1, 1, 1), max_norm=1.0, out=np.zeros((1, 1), np.float32))
 
 
+@pytest.mark.parametrize("which", [0, 1], ids=["src", "diff_dst"])
+def test_an_out_in_an_operands_memory_is_refused(which: int) -> None:
+    operands = [np.ones((2, 3, 1), np.float32), np.ones((2, 3, 1), np.float32)]
+    shape, out = (1, 1, 1), operands[which][:1, 1:2]
+    for refused in (
+        lambda: convgrad.weighted_weights_sum(*operands, shape, scale=[2.0, 2.0], out=out),
+        lambda: convgrad.clipped_weights_sum(*operands, shape, max_norm=1.0, out=out),
+        lambda: convgrad.weighted_bias_sum(operands[which], scale=[2.0, 2.0], out=out[0, 0]),
+    ):
+        with pytest.raises(convgrad.InvalidShapeError, match=r"shared with (src|diff_dst) \[D4\]"):
+            refused()
+        assert (operands[which] == 1).all()
+
+
 def test_clipped_samples_have_the_norm_asked_for() -> None:
     """Gradients (3, 4) and (6, 8) k of norm 5 and 10 k: what is beyond 10 becomes 10, as halves are exact."""
     src = np.array([1, 2, 4, 8], np.float32).reshape(4, 1, 1)
