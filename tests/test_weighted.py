@@ -208,6 +208,18 @@ def test_a_wrong_out_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch)
         convgrad.clipped_weights_sum(src, src, (1, 1, 1), max_norm=1.0, out=np.zeros((1, 1), np.float32))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
+def test_operands_in_foreign_byte_order_are_read_as_numbers(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    src, diff_dst = (rng.standard_normal((3, 5, c)).astype(dtype) for c in (2, 4))
+    shape, scale = (1, 2, 4), np.array([0.5, 2, 3])
+    foreign = [array.astype(array.dtype.newbyteorder("S")) for array in (src, diff_dst, scale)]
+    theirs = convgrad.weighted_weights_sum(*foreign[:2], shape, scale=foreign[2])
+    assert_same_bits(theirs, convgrad.weighted_weights_sum(src, diff_dst, shape, scale=scale), "sum")
+    theirs = convgrad.per_sample_weights_norm2(*foreign[:2], shape)
+    assert_same_bits(theirs, convgrad.per_sample_weights_norm2(src, diff_dst, shape), "norms")
+
+
 @pytest.mark.parametrize("which", [0, 1], ids=["src", "diff_dst"])
 def test_an_out_in_an_operands_memory_is_refused(which: int) -> None:
     operands = [np.ones((2, 3, 1), np.float32), np.ones((2, 3, 1), np.float32)]
