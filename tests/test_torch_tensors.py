@@ -248,7 +248,7 @@ def test_verify_takes_tensors() -> None:
         == convgrad.error_bound("Convolution", src.numpy() / 3, weights.numpy(), dtype="bf16", **LAYER).tolist()
     )
     assert str(check("Convolution", result, src, weights, **LAYER)).startswith("ok: 4 of 4 equal")
-    old = torch.ones(1, 4, 1)
+    old = torch.ones(1, 4, 1, requires_grad=True)
     assert check("Convolution", old + result, src, weights, old=old, **LAYER).outcome == "ok"
     assert check("Convolution", result + 1, src, weights, **LAYER).outcome == "wrong"
 
