@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import re
 import weakref
 from collections.abc import Callable
@@ -235,6 +237,12 @@ def test_a_graphs_results_are_of_the_library_of_what_they_come_from() -> None:
     assert [value.flatten().tolist() for value in results.values()] == [[3.0] * 4, [12.0], [2.0, 2.0]]
     compiled = graph.partitions()[0].compile()
     assert type(compiled({0: given[0], 1: given[1]})[2]) is torch.Tensor
+
+
+def test_a_pullback_of_tensors_is_sent_and_copied() -> None:
+    result, pullback = convgrad.vjp("BiasAdd", torch.zeros(1, 2, 3), torch.zeros(3))
+    for again in (copy.deepcopy(pullback), pickle.loads(pickle.dumps(pullback))):
+        assert again(result + 1)[1].tolist() == [2, 2, 2]
 
 
 def test_verify_takes_tensors() -> None:
