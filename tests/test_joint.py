@@ -158,6 +158,9 @@ def test_buffers_are_filled_and_added_to(joint: Callable[..., Gradients]) -> Non
     before_src = outs.src.copy()
     assert one(out=outs, needs=["weights"], accumulate=["src", "weights"])[::2] == (None, None)
     assert_same_bits(outs.src, before_src, "not asked for")
+    one(out=outs, accumulate=np.False_)
+    for name in NAMES:
+        assert_same_bits(getattr(outs, name), getattr(plain, name), name)
     found = one(out=outs, accumulate=["bias"])
     for name, expected in (before | {"bias": twice["bias"]}).items():
         assert_same_bits(getattr(found, name), expected, name)
@@ -185,6 +188,18 @@ def test_an_out_of_a_subclass_is_written_as_an_array(joint: Callable[..., Gradie
     for found, out, gradient in zip(one(out=outs), outs, one(), strict=True):
         assert found is out
         assert_same_bits(np.asarray(found), gradient, "own")
+
+
+@families
+def test_what_the_checks_conclude_is_remembered_of_a_kind(
+    joint: Callable[..., Gradients], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = layer(joint, 6)
+    every = one()
+    monkeypatch.setattr("convgrad.functional.joint._asked", lambda *_: pytest.fail("checked again"))
+    other = Layer(joint, *(2 * array for array in (one.src, one.diff_dst, one.weights)), one.attributes)
+    for gradient, doubled, factor in zip(every, other(), (4, 4, 2), strict=True):
+        assert_same_bits(doubled, (factor * gradient.astype(np.float64)).astype(gradient.dtype), factor)
 
 
 class Theirs:
