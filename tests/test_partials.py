@@ -16,6 +16,7 @@ import pytest
 import convgrad
 from convgrad import Partials, join, partials
 from convgrad.functional.call import prepare
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.ordered import evaluate_in_order
 from cut_campaign import Tally, run_cuts
 from engine_helpers import digest
@@ -274,6 +275,7 @@ def test_the_result_is_of_the_library_of_the_operands(monkeypatch: pytest.Monkey
         result = join(parts)
         assert isinstance(result, Theirs)
         assert result.array.tolist() == [1200, 1200]
+        assert result.array.ctypes.data % LINE_BYTES == 0, "so that any library takes it as it is"
         assert all(type(array) is np.ndarray for one in parts for array in one.sums)
     assert type(join([partials(BIAS, y[:2]), theirs[1]])) is np.ndarray
     out = np.zeros(2, F32)

@@ -220,6 +220,11 @@ def test_operands_in_foreign_byte_order_are_read_as_numbers(dtype: str) -> None:
     assert_same_bits(theirs, convgrad.per_sample_weights_norm2(src, diff_dst, shape), "norms")
 
 
+def test_scales_beyond_f32_are_infinite_without_a_word() -> None:
+    """As every conversion to the format of sums; the warning would be an error here."""
+    assert convgrad.weighted_bias_sum(np.ones((2, 3, 1), np.float32), scale=[1e300, -1.0]).tolist() == [np.inf]
+
+
 @pytest.mark.parametrize("which", [0, 1], ids=["src", "diff_dst"])
 def test_an_out_in_an_operands_memory_is_refused(which: int) -> None:
     operands = [np.ones((2, 3, 1), np.float32), np.ones((2, 3, 1), np.float32)]
