@@ -206,6 +206,8 @@ def test_a_wrong_out_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch)
     src = np.ones((1, 3, 1), np.float32)
     with pytest.raises(convgrad.InvalidShapeError, match="D2"):
         convgrad.clipped_weights_sum(src, src, (1, 1, 1), max_norm=1.0, out=np.zeros((1, 1), np.float32))
+    with pytest.raises(convgrad.InvalidAttributeError, match="D5"):
+        convgrad.clipped_weights_sum(src, src, (1, 1, 1), max_norm=1.0, accumulate=True)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
