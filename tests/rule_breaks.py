@@ -394,4 +394,5 @@ ROWS = [
     Row("D6", CONV, [X, W], {"threads": 1.0}, ("got 1.0",)),
     Row("D6", CONV, [X, W], {"threads": True}, ("got True",)),
     Row("D6", CONV, [X, W], {"threads": "2"}, ("got '2'",)),
+    Row("D6", CONV, [X, W], {"threads": 2**63}, ("got 9223372036854775808",)),
 ]  # fmt: skip

@@ -14,6 +14,7 @@ joined = (lambda *given, **rest: convgrad.join(given, **rest), BIAS)
 joined_alone = (convgrad.join, "join")
 nothing_joined = (lambda *given: convgrad.join(given), "join")
 weighted = (lambda *given, **rest: convgrad.weighted_weights_sum(*given, W, **rest), WEIGHTS)
+norms = (lambda *given, **rest: convgrad.per_sample_weights_norm2(*given, W, **rest), WEIGHTS)
 clipped = (lambda *given, **rest: convgrad.clipped_weights_sum(*given, W, **rest), WEIGHTS)
 
 
@@ -38,7 +39,7 @@ ROWS = [
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": -5}, ("must be a multiple of 5, the images of a leaf; got -5 [P3]",)),
     Row("P3", pieces, [(8, 7, 7, 1)], {"first": 5.0}, ("first, the image", "got 5.0")),
     Row("P4", nothing_joined, [], {}, ("parts must be at least one", "got none")),
-    Row("P4", joined_alone, [piece(0, 5)], {}, ("must be a list", "got one of them; [part] would do")),
+    Row("P4", joined_alone, [piece(0, 5)], {}, ("must be a list", "got Partials; [part] would do")),
     Row("P4", nothing_joined, [np.ones(1)], {}, ("must be what partials returns; got ndarray",)),
     Row("P4", joined, [piece(0, 5), piece(5, 9, 2)], {}, ("must be of one problem", "got channels 1 and 2")),
     Row("P4", joined, [piece(0, 5), piece(5, 9, 1, np.float16)], {}, ("got operand_type f32 and f16",)),
@@ -52,10 +53,14 @@ ROWS = [
     Row("P5", joined, [piece(0, 12), piece(15, 20)], {}, ("12 to before 15 are missing", "a leaf; 10 or 15 would do")),
     Row("P5", joined, [piece(0, 12), piece(10, 20)], {}, ("10 to before 12 are of two", "12 is inside a leaf")),
     # S1, S2
+    Row("A2", weighted, [X, Y], {"scale": [1.0], "transposed": "no"}, ("transposed must be a bool; got 'no'",)),
+    Row("A2", clipped, [X, Y], {"max_norm": 1, "transposed": 0}, ("transposed must be a bool; got 0",)),
+    Row("A2", norms, [X, Y], {"transposed": None}, ("transposed must be a bool; got None",)),
     Row("S1", weighted, [X, Y], {"scale": [1.0, 2.0]}, ("one value per image of src, the shape (1,); got (2,)",)),
     Row("S1", weighted, [X, Y], {"scale": 1.0}, ("the shape (1,); got ()",)),
     Row("S2", clipped, [X, Y], {"max_norm": 0}, ("max_norm must be a positive number; got 0",)),
     Row("S2", clipped, [X, Y], {"max_norm": float("nan")}, ("got nan",)),
+    Row("S2", clipped, [X, Y], {"max_norm": -(10**400)}, ("got -1000",)),
     Row("S2", clipped, [X, Y], {"max_norm": True}, ("got True",)),
     Row("S2", clipped, [X, Y], {"max_norm": "1"}, ("got '1'",)),
 ]  # fmt: skip

@@ -13,11 +13,13 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from children import Array, Layer, in_child
+from convgrad.engines import starting
 from convgrad.engines.llvm import execute, jit
 
 LIMIT_S = 3.0  # for a child, whose calls take a fifth of a second
@@ -180,6 +182,21 @@ def test_a_fork_during_the_first_call() -> None:
     code = in_child("test_forks", "fork_at_first_call", timeout=60)
     _lines.append(f"a fork while another thread loads LLVM: exit code {code}")
     assert code == RIGHT
+
+
+def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of modules that another thread is loading: each is released as often as it is taken, or a child hangs."""
+    made: list[threading.RLock] = []
+
+    def waits() -> None:
+        if not made:
+            made.append(starting.forked_with())
+
+    monkeypatch.setattr(starting, "_waited_for", [SimpleNamespace(acquire=waits, release=lambda: None)])
+    starting._before_fork()
+    starting._after_fork()
+    with pytest.raises(RuntimeError, match="un-acquired"):
+        made[0].release()
 
 
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=LONG), pytest.param("fork", marks=LONG)])

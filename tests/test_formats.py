@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from convgrad.formats import BF16, F8, F16, F32, F64, FORMATS, TF32, Format, named, of_dtype, round_to, store
+from convgrad.formats import (
+    ACCUMULATIONS,
+    BF16,
+    F8,
+    F16,
+    F32,
+    F64,
+    FORMATS,
+    TF32,
+    Format,
+    named,
+    of_dtype,
+    round_to,
+    store,
+)
 
 
 def all_of(fmt: Format) -> np.ndarray:
@@ -17,6 +33,12 @@ def all_of(fmt: Format) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # signalling NaN
         values = np.arange(2 ** (8 * fmt.dtype.itemsize), dtype=word).view(fmt.dtype).astype(np.float64)
     return np.unique(values[np.isfinite(values)])
+
+
+@pytest.mark.parametrize("fmt", ACCUMULATIONS.values(), ids=str)
+def test_a_copy_is_the_format_itself(fmt: Format) -> None:
+    assert copy.deepcopy(fmt) is fmt
+    assert pickle.loads(pickle.dumps(fmt)) is fmt
 
 
 @pytest.mark.parametrize("fmt", F8, ids=str)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 import convgrad
-from convgrad import ConvgradError, InvalidAttributeError, infer_shapes, run
+from convgrad import ConvgradError, InvalidAttributeError, engines, infer_shapes, run
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.rules import RULES
 from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
@@ -142,3 +142,41 @@ def test_functions_and_run_agree(seed: int, name: str) -> None:
         got = FUNCTIONS[name](*operands, *third, dtype=case.dtype, **keywords)
     assert_same_bits(got, expected, case)
     assert got.shape == expected.shape
+
+
+ONES = np.ones((2, 3, 1), np.float32)
+LAYER: tuple[Any, ...] = (ONES, ONES, (1, 1, 1))
+THREADED: dict[str, Callable[[], object]] = {
+    "convolution_backward": lambda: convgrad.convolution_backward(ONES, ONES, ONES[:1, :1], threads=3),
+    "vjp": lambda: convgrad.vjp("BiasAddBackward", ONES, threads=3),
+    "pullback": lambda: convgrad.vjp("Convolution", ONES, ONES[:1, :1], threads=3)[1](ONES),
+    "partials": lambda: convgrad.partials("BiasAddBackward", ONES, threads=3),
+    "per_sample_weights_norm2": lambda: convgrad.per_sample_weights_norm2(*LAYER, threads=3),
+    "per_sample_bias_norm2": lambda: convgrad.per_sample_bias_norm2(ONES, threads=3),
+    "weighted_weights_sum": lambda: convgrad.weighted_weights_sum(*LAYER, scale=[1, 2.0], threads=3),
+    "weighted_bias_sum": lambda: convgrad.weighted_bias_sum(ONES, scale=[1, 2.0], threads=3),
+    "clipped_weights_sum": lambda: convgrad.clipped_weights_sum(*LAYER, max_norm=1, threads=3),
+}
+
+
+@pytest.mark.parametrize("name", THREADED)
+def test_the_threads_asked_for_reach_every_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def watched(computes: Callable[..., object]) -> Callable[..., object]:
+        def called(*given: Any) -> object:
+            asked.append(inspect.signature(computes).bind(*given).arguments.get("threads"))
+            return computes(*given)
+
+        return called
+
+    for computes in ("execute", "norms2", "scale"):
+        monkeypatch.setattr(engines, computes, watched(getattr(engines, computes)))
+    THREADED[name]()
+    assert set(asked) == {3}
+
+
+@pytest.mark.parametrize("threads", [np.int8(2), np.array(2), 2**63 - 1], ids=str)
+def test_threads_are_any_integer(threads: Any) -> None:
+    src, weights = np.arange(12, dtype=np.float32).reshape(1, 12, 1), np.ones((4, 1, 1), np.float32)
+    assert np.array_equal(convgrad.convolution(src, weights, threads=threads), convgrad.convolution(src, weights))

@@ -17,10 +17,13 @@ from convgrad import (
     InvalidAttributeError,
     InvalidDataTypeError,
     InvalidShapeError,
+    arrays,
     conv_transpose_backward,
     convolution_backward,
     engines,
 )
+from convgrad.formats import Format
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.operators import find
 from helpers import FUNCTIONS, assert_same_bits, random_case
 from roles import Tensor
@@ -30,6 +33,13 @@ NAMES = Gradients._fields
 SUBSETS = list(chain.from_iterable(combinations(NAMES, size) for size in range(4)))
 FAMILIES = {convolution_backward: "Convolution", conv_transpose_backward: "ConvTranspose"}
 families = pytest.mark.parametrize("joint", FAMILIES, ids=lambda joint: str(joint.__name__))
+
+
+class Own(np.ndarray):  # type: ignore[type-arg]
+    """An array with ideas of its own."""
+
+    def transpose(self, *_: Any) -> Any:
+        raise AssertionError("its axes are not asked for")
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,7 @@ def test_what_is_not_asked_for_is_not_computed(
     every = one()
     monkeypatch.setattr(engines, "execute", counted)
     for needs in SUBSETS:
-        for order in (needs, list(reversed(needs)), set(needs)):
+        for order in (needs, list(reversed(needs)), set(needs), iter(needs)):
             computed.clear()
             found = one(needs=order)
             assert len(computed) == len(needs)
@@ -145,6 +155,12 @@ def test_buffers_are_filled_and_added_to(joint: Callable[..., Gradients]) -> Non
     assert found.weights is buffers["weights"]
     for name, expected in (twice | {"src": plain.src}).items():
         assert_same_bits(getattr(found, name), expected, name)
+    before_src = outs.src.copy()
+    assert one(out=outs, needs=["weights"], accumulate=["src", "weights"])[::2] == (None, None)
+    assert_same_bits(outs.src, before_src, "not asked for")
+    one(out=outs, accumulate=np.False_)
+    for name in NAMES:
+        assert_same_bits(getattr(outs, name), getattr(plain, name), name)
     found = one(out=outs, accumulate=["bias"])
     for name, expected in (before | {"bias": twice["bias"]}).items():
         assert_same_bits(getattr(found, name), expected, name)
@@ -163,6 +179,69 @@ def test_other_arrays_come_through_the_door() -> None:
     for operands in others:
         for found, gradient in zip(convolution_backward(*operands, **one.attributes), expected, strict=True):
             assert_same_bits(np.asarray(found), gradient, type(operands[0]))
+
+
+@families
+def test_an_out_of_a_subclass_is_written_as_an_array(joint: Callable[..., Gradients]) -> None:
+    one = layer(joint, 5)
+    outs = Gradients(*(np.empty_like(gradient).view(Own) for gradient in one()))
+    for found, out, gradient in zip(one(out=outs), outs, one(), strict=True):
+        assert found is out
+        assert_same_bits(np.asarray(found), gradient, "own")
+
+
+@families
+def test_what_the_checks_conclude_is_remembered_of_a_kind(
+    joint: Callable[..., Gradients], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = layer(joint, 6)
+    every = one()
+    monkeypatch.setattr("convgrad.functional.joint._asked", lambda *_: pytest.fail("checked again"))
+    other = Layer(joint, *(2 * array for array in (one.src, one.diff_dst, one.weights)), one.attributes)
+    for gradient, doubled, factor in zip(every, other(), (4, 4, 2), strict=True):
+        assert_same_bits(doubled, (factor * gradient.astype(np.float64)).astype(gradient.dtype), factor)
+
+
+class Theirs:
+    """An array of another library."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, *_: Any, **__: Any) -> Array:
+        return self.array
+
+
+@families
+def test_gradients_are_of_the_library_of_the_first_array(
+    joint: Callable[..., Gradients], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of src, or of diff_dst where src is a shape; and begin with a line of the caches, as all libraries want it."""
+    monkeypatch.setattr("convgrad.libraries.like", lambda value: Theirs if isinstance(value, Theirs) else np.asarray)
+    one = layer(joint, 1)
+    src, diff_dst, weights = one.src, one.diff_dst, one.weights
+    for operands, needs, kind in (
+        ((Theirs(src), diff_dst, weights), NAMES, Theirs),
+        ((src, Theirs(diff_dst), Theirs(weights)), NAMES, np.ndarray),
+        ((src.shape, Theirs(diff_dst), weights), ("src", "bias"), Theirs),
+    ):
+        found = [getattr(joint(*operands, **one.attributes, needs=needs), name) for name in needs]
+        assert {type(gradient) for gradient in found} == {kind}
+        if kind is Theirs:
+            assert all(gradient.array.ctypes.data % LINE_BYTES == 0 for gradient in found)
+
+
+def test_no_operand_is_put_in_order_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    native, looked_at = arrays.native, list[Array]()
+
+    def watched(array: Array, fmt: Format) -> Array:
+        looked_at.append(array)
+        return native(array, fmt)
+
+    monkeypatch.setattr(arrays, "native", watched)
+    operands = [array.astype(">f4") for array in (SRC, DIFF_DST, WEIGHTS)]
+    convolution_backward(*operands)
+    assert sorted(map(id, looked_at)) == sorted(map(id, operands))
 
 
 @families
@@ -190,6 +269,9 @@ REFUSED: list[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]]] = [
     (ATTRIBUTE, r"needs .* names of src, weights, bias; got 'dst' \[O3\]", (), {"needs": ["dst"]}),
     (ATTRIBUTE, r"needs .*; got 'weights'; \('weights',\) would do \[O3\]", (), {"needs": "weights"}),
     (ATTRIBUTE, r"needs .*; got \[\] \[O3\]", (), {"needs": ([],)}),
+    (ATTRIBUTE, r"needs .*; got None \[O3\]", (), {"needs": None}),
+    (ATTRIBUTE, r"needs .*; got array\(\[1\]\) \[O3\]", (), {"needs": [np.array([1])]}),
+    (ATTRIBUTE, r"accumulate .*; got array\(1\) \[O3\]", (), {"out": {"src": SRC}, "accumulate": np.array(1)}),
     (ATTRIBUTE, r"out .*; got 'dst' \[O3\]", (), {"out": {"dst": SRC}}),
     (ATTRIBUTE, r"out must be a mapping .* or a tuple of 3; got ndarray \[O3\]", (), {"out": SRC}),
     (ATTRIBUTE, r"out must be a mapping .*; got tuple \[O3\]", (), {"out": (None, None)}),

@@ -16,6 +16,7 @@ import pytest
 import convgrad
 from convgrad import Partials, join, partials
 from convgrad.functional.call import prepare
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.ordered import evaluate_in_order
 from cut_campaign import Tally, run_cuts
 from engine_helpers import digest
@@ -169,6 +170,17 @@ def test_into_any_out_added_to_what_it_held(lies: str, dtype: str) -> None:
     assert_same_bits(np.ascontiguousarray(join(parts, dtype=dtype, out=out)), whole("packs", dtype=dtype), lies)
 
 
+def test_an_out_of_a_subclass_is_written_as_an_array() -> None:
+    class Own(np.ndarray):  # type: ignore[type-arg]
+        def __setitem__(self, *_: Any) -> None:
+            raise AssertionError("its axes are not asked for")
+
+    every_second = np.empty((3, 3, 8, 16), F32)[..., ::2]
+    out = every_second.view(Own)
+    assert join(parts_of("packs"), out=out) is out
+    assert_same_bits(np.ascontiguousarray(every_second), whole("packs"), "own")
+
+
 @pytest.mark.parametrize("lies", sorted(LAYOUTS))
 def test_operands_that_lie_anyhow(lies: str) -> None:
     x, y = (LAYOUTS[lies](array) for array in operands_of("packs"))
@@ -263,6 +275,7 @@ def test_the_result_is_of_the_library_of_the_operands(monkeypatch: pytest.Monkey
         result = join(parts)
         assert isinstance(result, Theirs)
         assert result.array.tolist() == [1200, 1200]
+        assert result.array.ctypes.data % LINE_BYTES == 0, "so that any library takes it as it is"
         assert all(type(array) is np.ndarray for one in parts for array in one.sums)
     assert type(join([partials(BIAS, y[:2]), theirs[1]])) is np.ndarray
     out = np.zeros(2, F32)

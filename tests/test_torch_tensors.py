@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import re
 import weakref
 from collections.abc import Callable
@@ -237,6 +239,12 @@ def test_a_graphs_results_are_of_the_library_of_what_they_come_from() -> None:
     assert type(compiled({0: given[0], 1: given[1]})[2]) is torch.Tensor
 
 
+def test_a_pullback_of_tensors_is_sent_and_copied() -> None:
+    result, pullback = convgrad.vjp("BiasAdd", torch.zeros(1, 2, 3), torch.zeros(3))
+    for again in (copy.deepcopy(pullback), pickle.loads(pickle.dumps(pullback))):
+        assert again(result + 1)[1].tolist() == [2, 2, 2]
+
+
 def test_verify_takes_tensors() -> None:
     src, weights = torch.arange(6.0).reshape(1, 6, 1), torch.ones(3, 1, 1)
     result = exact("Convolution", src, weights, dtype=torch.bfloat16, **LAYER)
@@ -248,7 +256,7 @@ def test_verify_takes_tensors() -> None:
         == convgrad.error_bound("Convolution", src.numpy() / 3, weights.numpy(), dtype="bf16", **LAYER).tolist()
     )
     assert str(check("Convolution", result, src, weights, **LAYER)).startswith("ok: 4 of 4 equal")
-    old = torch.ones(1, 4, 1)
+    old = torch.ones(1, 4, 1, requires_grad=True)
     assert check("Convolution", old + result, src, weights, old=old, **LAYER).outcome == "ok"
     assert check("Convolution", result + 1, src, weights, **LAYER).outcome == "wrong"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +16,7 @@ import convgrad
 from convgrad import InvalidAttributeError, InvalidDataTypeError, InvalidOpError, InvalidShapeError, vjp
 from convgrad.formats import F32, F64, Format
 from convgrad.functional.pullback import Pullback
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.operators import OPERATORS, Operator
 from helpers import Case, assert_same_bits, operands_of, random_case
 from table_rows import rows
@@ -107,7 +110,7 @@ def test_the_result_and_its_gradients_are_those_of_the_operators(op: Operator) -
     v = np.random.default_rng(0).standard_normal(result.shape)
     every = pullback(v)
     for number, port in enumerate(op.operands[: len(operands)]):
-        for needs in ((port.name,), [number]):
+        for needs in ((port.name,), [number], iter([port.name])):
             (one,) = [gradient for gradient in pullback(v, needs) if gradient is not None] or (None,)
             assert (one is None) == port.is_shape
             if one is not None:
@@ -136,6 +139,47 @@ def test_what_a_cotangent_hands_on_is_a_copy() -> None:
     result, pullback = vjp("BiasAdd", src, bias)
     v = np.ones_like(result)
     assert not np.shares_memory(pullback(v)[0], v)
+    for given in (v.astype(">f4"), np.asfortranarray(v), np.broadcast_to(np.float32(1), v.shape)):
+        handed = pullback(given)[0]
+        assert_same_bits(handed, v, given.strides)
+        assert handed.dtype.isnative
+        assert handed.flags.c_contiguous
+        assert handed.flags.writeable
+
+
+class Theirs:
+    """An array of another library."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, *_: Any, **__: Any) -> Array:
+        return self.array
+
+
+@rows
+def test_all_are_of_the_library_of_the_first_input(op: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result, gradients and theirs; they begin with a line of the caches, as all libraries want it."""
+    monkeypatch.setattr(
+        "convgrad.functional.pullback.like", lambda value: Theirs if isinstance(value, Theirs) else 1 / 0
+    )
+    case = nonempty(op, np.random.default_rng(OPERATORS.index(op)), 1, F64)
+    first, *others = operands_of(case, "normal", 0)
+    result, pullback = vjp(op.name, Theirs(first), *others, **case.attributes)
+    found, again = pullback.vjp(result)
+    for one in (result, *found, *again(found)):
+        if one is not None:
+            assert type(one) is Theirs
+            assert one.array.ctypes.data % LINE_BYTES == 0
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_a_copy_has_the_same_gradients(copied: Callable[[Any], Any]) -> None:
+    _, pullback = vjp("Convolution", np.ones((1, 6, 1), np.float32), np.ones((3, 1, 1), np.float32))
+    again = copied(pullback)
+    assert again.formula == pullback.formula
+    for one, other in zip(again(V), pullback(V), strict=True):
+        assert_same_bits(one, other, "copied")
 
 
 def test_a_gradient_is_its_own_cotangent_in_a_penalty() -> None:
@@ -163,6 +207,11 @@ def first() -> Pullback:
     return vjp("Convolution", np.ones((1, 6, 1), np.float32), np.ones((3, 1, 1), np.float32))[1]
 
 
+def third() -> Pullback:
+    found, again = first().vjp(V)
+    return again.vjp(found)[1]
+
+
 V = np.ones((1, 4, 1), np.float32)
 
 
@@ -177,6 +226,10 @@ REFUSED: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (InvalidAttributeError, r"names or numbers of src, weights; got 'bias' \[O3\]", lambda: first()(V, ("bias",))),
     (InvalidAttributeError, r"got 'src'; \('src',\) would do \[O3\]", lambda: first()(V, "src")),
     (InvalidAttributeError, r"got 2 \[O3\]", lambda: first()(V, [2])),
+    (InvalidAttributeError, r"got 1 \[O3\]", lambda: first()(V, 1)),
+    (InvalidAttributeError, r"got True \[O3\]", lambda: first()(V, [True])),
+    (InvalidAttributeError, r"got \['src'\] \[O3\]", lambda: first()(V, [["src"]])),
+    (InvalidAttributeError, r"numbers of src, weights, v; got 'u' \[O3\]", lambda: third()((None,) * 3, ["u"])),
     (InvalidOpError, r"cotangents of 2 gradients; got 1 of them \[O2\]", lambda: first().vjp(V)[1]((V,))),
     (InvalidOpError, r"got ndarray \[O2\]", lambda: first().vjp(V)[1](V)),
     (InvalidShapeError, r"v\[1\] must be None, as there is no", lambda: first().vjp(V, ["src"])[1]((None, V))),

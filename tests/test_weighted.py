@@ -187,6 +187,11 @@ def test_scales_of_norms_at_the_ends() -> None:
     assert np.isnan(scale[2])
 
 
+@pytest.mark.parametrize("most", [np.inf, 10**400, np.float32(np.inf), np.finfo(np.float64).max])
+def test_what_no_finite_norm_reaches_clips_but_infinite_ones(most: float) -> None:
+    assert convgrad.clip_scales([0.0, 1e300, np.inf], max_norm=most).tolist() == [1, 1, 0]
+
+
 @tiers("seed", range(60), every=13)
 def test_a_clipped_sum_is_the_weighted_sum_of_its_scales(seed: int) -> None:
     batch = samples_of(seed, "normal")
@@ -203,6 +208,39 @@ def test_a_wrong_out_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch)
     src = np.ones((1, 3, 1), np.float32)
     with pytest.raises(convgrad.InvalidShapeError, match="D2"):
         convgrad.clipped_weights_sum(src, src, (1, 1, 1), max_norm=1.0, out=np.zeros((1, 1), np.float32))
+    with pytest.raises(convgrad.InvalidAttributeError, match="D5"):
+        convgrad.clipped_weights_sum(src, src, (1, 1, 1), max_norm=1.0, accumulate=True)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "f8"])
+def test_operands_in_foreign_byte_order_are_read_as_numbers(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    src, diff_dst = (rng.standard_normal((3, 5, c)).astype(dtype) for c in (2, 4))
+    shape, scale = (1, 2, 4), np.array([0.5, 2, 3])
+    foreign = [array.astype(array.dtype.newbyteorder("S")) for array in (src, diff_dst, scale)]
+    theirs = convgrad.weighted_weights_sum(*foreign[:2], shape, scale=foreign[2])
+    assert_same_bits(theirs, convgrad.weighted_weights_sum(src, diff_dst, shape, scale=scale), "sum")
+    theirs = convgrad.per_sample_weights_norm2(*foreign[:2], shape)
+    assert_same_bits(theirs, convgrad.per_sample_weights_norm2(src, diff_dst, shape), "norms")
+
+
+def test_scales_beyond_f32_are_infinite_without_a_word() -> None:
+    """As every conversion to the format of sums; the warning would be an error here."""
+    assert convgrad.weighted_bias_sum(np.ones((2, 3, 1), np.float32), scale=[1e300, -1.0]).tolist() == [np.inf]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["src", "diff_dst"])
+def test_an_out_in_an_operands_memory_is_refused(which: int) -> None:
+    operands = [np.ones((2, 3, 1), np.float32), np.ones((2, 3, 1), np.float32)]
+    shape, out = (1, 1, 1), operands[which][:1, 1:2]
+    for refused in (
+        lambda: convgrad.weighted_weights_sum(*operands, shape, scale=[2.0, 2.0], out=out),
+        lambda: convgrad.clipped_weights_sum(*operands, shape, max_norm=1.0, out=out),
+        lambda: convgrad.weighted_bias_sum(operands[which], scale=[2.0, 2.0], out=out[0, 0]),
+    ):
+        with pytest.raises(convgrad.InvalidShapeError, match=r"shared with (src|diff_dst) \[D4\]"):
+            refused()
+        assert (operands[which] == 1).all()
 
 
 def test_clipped_samples_have_the_norm_asked_for() -> None:

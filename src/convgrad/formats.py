@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,14 @@ class Format:
 
     def __str__(self) -> str:
         return self.name
+
+    def __reduce__(self) -> tuple[Callable[[str], Format], tuple[str]]:
+        """Say by name which of the formats it is: there is one of each, also where a copy or another process has it."""
+        return _by_name, (self.name,)
+
+
+def _by_name(name: str) -> Format:
+    return ACCUMULATIONS[name]
 
 
 F32 = Format("f32", np.dtype(np.float32), 24, -126, 127)

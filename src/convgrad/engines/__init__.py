@@ -61,16 +61,16 @@ def _load() -> tuple[ModuleType, Callable[..., Executable]]:
 
 
 @cache
-def _of_samples() -> ModuleType:
-    """Return what computes norms and scales by kernels; few programs load it."""
+def _of_pieces() -> tuple[ModuleType, ModuleType]:
+    """Return what adds sums of pieces, and what computes norms and scales, by kernels; few programs load them."""
     with _loading:
-        return apart(_load_samples)
+        return apart(_load_pieces)
 
 
-def _load_samples() -> ModuleType:
-    from convgrad.engines.llvm import samples  # noqa: PLC0415
+def _load_pieces() -> tuple[ModuleType, ModuleType]:
+    from convgrad.engines.llvm import added, samples  # noqa: PLC0415
 
-    return samples
+    return added, samples
 
 
 def choose(problem: Problem) -> Choice:
@@ -129,7 +129,7 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int
     """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
     choice = choose(problem)
     if is_product(problem):
-        squares = by_numpy.squares if choice.isa is None else partial(_of_samples().squares_of, choice.isa)
+        squares = by_numpy.squares if choice.isa is None else partial(_of_pieces()[1].squares_of, choice.isa)
         products.norms2(problem, operands, out, squares)
         return
     norms = out
@@ -137,7 +137,7 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int
         if choice.isa is None:
             by_numpy.norms2(part, given, norms)
         elif len(out):
-            _of_samples().norms2(part, given, norms, _generated()[0].machine(choice.isa), count(threads))
+            _of_pieces()[1].norms2(part, given, norms, _generated()[0].machine(choice.isa), count(threads))
         if norms is out:
             norms = np.empty_like(out)
         else:
@@ -150,7 +150,7 @@ def scale(choice: Choice, data: Array, factors: Array, out: Array, threads: int 
     if choice.isa is None or fmt is None or not data.dtype.isnative:
         by_numpy.scale(data, factors, out)
     else:
-        _of_samples().scale(data, fmt, factors, out, choice.isa, count(threads))
+        _of_pieces()[1].scale(data, fmt, factors, out, choice.isa, count(threads))
 
 
 def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
@@ -162,9 +162,7 @@ def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) ->
     isa = isas.isa()
     if isa is None:  # P2
         refuse("P2", "join", f"sums in pieces are added by a kernel, which there is none of: {isas.why_no_isa()}")
-    from convgrad.engines.llvm.added import add_up  # noqa: PLC0415 - with the first kernel
-
-    add_up(isa, terms, out, fmt.name, accumulate)
+    _of_pieces()[0].add_up(isa, terms, out, fmt.name, accumulate)
 
 
 def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> int:

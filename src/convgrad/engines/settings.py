@@ -38,7 +38,7 @@ def threads(number: int) -> Iterator[None]:
 
 def count(threads: int | None) -> int:
     """Return how many threads to use: as asked of the call or the context, by the environment, or all we may run on."""
-    asked = _wanted.get() if threads is None else threads
+    asked = _wanted.get() if threads is None else as_integer(threads)
     return asked or _by_environment(_OURS) or _by_environment(b"OMP_NUM_THREADS") or core_count()
 
 

@@ -20,11 +20,34 @@ def forked_with() -> threading.RLock:
     One thread may take it again: a signal handler may compute.
     """
     lock = threading.RLock()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    _waited_for.append(lock)
     return lock
 
 
+def _before_fork() -> None:
+    """Take all locks, the youngest first, as whoever has one may need an older one; and those made meanwhile."""
+    while True:
+        locks = _waited_for[::-1]
+        for lock in locks:
+            lock.acquire()
+        if len(locks) == len(_waited_for):
+            _taken.extend(locks)
+            return
+        for lock in locks:  # a module that was loading made one: it may be needed for what it is held for
+            lock.release()
+
+
+def _after_fork() -> None:
+    locks = _taken[:]
+    _taken.clear()  # while they are ours: then another thread's fork may take them
+    for lock in locks:
+        lock.release()
+
+
+_waited_for: list[threading.RLock] = []
+_taken: list[threading.RLock] = []  # by the one fork that goes on
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 _lock = forked_with()
 
 

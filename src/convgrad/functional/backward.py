@@ -45,9 +45,9 @@ def convolution_backward(
     The attributes are those of the forward, :func:`convolution`. ``dtype`` is the type of all gradients, or a mapping
     from names to types; ``out`` a mapping from names, or a tuple like the one returned, of arrays that are written in
     place and returned; ``accumulate`` adds into them, in f32, before the one rounding: True into each that is given,
-    names into those. So buffers are filled over some batches: ``out={"weights": dw, "bias": db}, accumulate=True``.
-    ``threads`` bounds the threads of generated kernels. Operands are f32, bf16, f16 or f64 arrays of one type and of
-    any strides.
+    names into those; what ``needs`` leaves out is not written to. So buffers are filled over some batches:
+    ``out={"weights": dw, "bias": db}, accumulate=True``. ``threads`` bounds the threads of generated kernels. Operands
+    are f32, bf16, f16 or f64 arrays of one type and of any strides.
 
     Raises:
         InvalidShapeError: shapes that do not fit; an out of another shape, or one that overlaps an operand or another.
@@ -124,9 +124,9 @@ def conv_transpose_backward(
     src and diff_dst, and is held against them where it is given. ``dtype`` is the type of all gradients, or a mapping
     from names to types; ``out`` a mapping from names, or a tuple like the one returned, of arrays that are written in
     place and returned; ``accumulate`` adds into them, in f32, before the one rounding: True into each that is given,
-    names into those. So buffers are filled over some batches: ``out={"weights": dw, "bias": db}, accumulate=True``.
-    ``threads`` bounds the threads of generated kernels. Operands are f32, bf16, f16 or f64 arrays of one type and of
-    any strides.
+    names into those; what ``needs`` leaves out is not written to. So buffers are filled over some batches:
+    ``out={"weights": dw, "bias": db}, accumulate=True``. ``threads`` bounds the threads of generated kernels. Operands
+    are f32, bf16, f16 or f64 arrays of one type and of any strides.
 
     Raises:
         InvalidShapeError: shapes that do not fit; an out of another shape, or one that overlaps an operand or another.

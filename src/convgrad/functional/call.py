@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from convgrad import arrays, engines, libraries
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
-from convgrad.spec.check import Attributes, as_integer, check_attributes
+from convgrad.spec.check import S64_MAX, Attributes, as_integer, check_attributes
 from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
@@ -313,5 +313,5 @@ def check_options(operator: str, out: object, accumulate: object, threads: objec
     if accumulate and out is None:  # D5
         refuse("D5", operator, "accumulate=True must come with out, the array to add into; got no out")
     number = as_integer(threads)
-    if threads is not None and (number is None or number < 1):  # D6
+    if threads is not None and (number is None or not 0 < number <= S64_MAX):  # D6
         refuse("D6", operator, f"threads must be a positive integer; got {threads!r}")

@@ -14,6 +14,7 @@ from convgrad.functional.call import check_options, handed_over
 from convgrad.functional.partials import Partials, check_neighbours, check_one_problem
 from convgrad.functional.sums import add, finish
 from convgrad.functional.types import Array, DType
+from convgrad.spec.check import as_items
 from convgrad.spec.pieces import climb, total
 from convgrad.spec.rules import refuse
 
@@ -42,9 +43,11 @@ def join(
     >>> join([partials("BiasAddBackward", diff_dst)]).tolist()
     [66.0]
     """
-    if isinstance(parts, Partials):  # P4
-        refuse("P4", "join", "parts must be a list, or what else has several; got one of them; [part] would do")
-    given = sorted(parts, key=_place)
+    held = None if isinstance(parts, Partials) else as_items(parts)
+    if held is None:  # P4
+        hint = "; [part] would do" if isinstance(parts, Partials) else ""
+        refuse("P4", "join", f"parts must be a list of what partials returns; got {type(parts).__name__}{hint}")
+    given = sorted(held, key=_place)
     if not given:  # P4
         refuse("P4", "join", "parts must be at least one, as its operator says what is joined; got none")
     one = given[0]
@@ -60,7 +63,7 @@ def join(
         result = arrays.aligned(one.shape, fmt.dtype)
     else:
         taken = {f"sum {n} of the parts": array for n, (_, (array,)) in enumerate(known)}
-        result = arrays.check_out(out, one.shape, fmt, taken, one.operator)
+        result = arrays.check_out(out, one.shape, fmt, taken, one.operator).view(np.ndarray)
     finish(whole, result, fmt, accumulate)
     return handed_over(result, one.sample, out)
 

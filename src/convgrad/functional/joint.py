@@ -16,6 +16,7 @@ from convgrad import arrays, engines
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import REMEMBERED, Plain, check_options, handed_over, key_of, pose, room, told
+from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
 from convgrad.spec.operators import Operator, Port, Tensor, find
 from convgrad.spec.problem import Problem, check_output_format, only, posed
@@ -115,7 +116,7 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) 
     rooms = list(NONE)
     for place, problem, *_ in asked:
         if outs[place] is not None:
-            rooms[place] = others[OUTS[place]] = room(problem, outs[place], others)
+            rooms[place] = others[OUTS[place]] = room(problem, outs[place], others).view(np.ndarray)
     return rooms
 
 
@@ -124,13 +125,14 @@ def _rooms(asked: tuple[Asked, ...], taken: Sequence[Any], outs: Sequence[Any]) 
 
 def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
     """Return names of gradients, in their order."""
-    if isinstance(given, str) or not isinstance(given, Collection):  # O3
-        hint = f"; ({given!r},) would do" if given in NAMES else ""
+    held = as_items(given)
+    if held is None:  # O3
+        hint = f"; ({given!r},) would do" if isinstance(given, str) and given in NAMES else ""
         refuse("O3", function, f"{what} must be a tuple of names of {', '.join(NAMES)}; got {given!r}{hint}")
-    for name in given:
-        if name not in NAMES:  # O3
+    for name in held:
+        if not isinstance(name, str) or name not in NAMES:  # O3
             refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {name!r}")
-    return tuple([name for name in NAMES if name in given])
+    return tuple([name for name in NAMES if name in held])
 
 
 def _of_each(function: str, what: str, given: OfEach) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
 from convgrad.functional.types import Array
 from convgrad.libraries import like
+from convgrad.spec.check import as_integer, as_items
 from convgrad.spec.formulas import Formula, Term, gradients
 from convgrad.spec.problem import Problem, only
 from convgrad.spec.rules import refuse
@@ -102,14 +103,18 @@ class Pullback:
         every = range(len(self.variables))
         if needs is None:
             return every
-        named = dict(zip(self.names, every, strict=False)) | {number: number for number in every}
-        if isinstance(needs, str) or not isinstance(needs, Collection):  # O3
-            hint = f"; ({needs!r},) would do" if needs in named else ""
+        held = as_items(needs)
+        if held is None:  # O3
+            is_one = needs in self.names if isinstance(needs, str) else as_integer(needs) in every
+            hint = f"; ({needs!r},) would do" if is_one else ""
             refuse("O3", self.operator, f"needs must be a tuple of {self._known()}; got {needs!r}{hint}")
-        unknown = [one for one in needs if one not in named]
-        if unknown:  # O3
-            refuse("O3", self.operator, f"needs must hold {self._known()}; got {unknown[0]!r}")
-        return {named[one] for one in needs}
+        found = set[int]()
+        for one in held:
+            named = self.names.index(one) if isinstance(one, str) and one in self.names else as_integer(one)
+            if named is None or named not in every:  # O3
+                refuse("O3", self.operator, f"needs must hold {self._known()}; got {one!r}")
+            found.add(named)
+        return found
 
     def _known(self) -> str:
         return f"names or numbers of {', '.join(self.names)}"
@@ -127,7 +132,8 @@ def _sum(terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None)
         if problem is None:
             assert result is None, "what is handed on comes first"
             handed: Array = variables[int(numbers[0])]
-            result = handed.astype(handed.dtype.newbyteorder("="), order="C")
+            result = arrays.aligned(handed.shape, handed.dtype.newbyteorder("="))
+            result[...] = handed
             continue
         given = [_zeros(problem) if isinstance(number, str) else variables[number] for number in numbers]
         result = solve(problem if result is None else _adding(problem), given, result, threads, aligned=True)
@@ -179,7 +185,7 @@ def vjp(operator: str, *inputs: object, threads: int | None = None, **attributes
     problem, op = prepared.problem, prepared.op
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=2)
-    result = prepared.execute(None, threads)
+    result = prepared.execute(None, threads, type(inputs[0]) is not np.ndarray)
     numbers = [number for number, port in enumerate(op.operands) if not port.is_shape][: len(prepared.taken)]
     variables: list[Array | None] = [None] * len(inputs)
     for number, array in zip(numbers, prepared.taken.values(), strict=True):

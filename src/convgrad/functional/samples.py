@@ -12,6 +12,7 @@ from convgrad import engines, libraries
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import Array, PerAxis, ShapeLike
 from convgrad.spec import samples
+from convgrad.spec.rules import refuse
 
 OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWeights"}
 
@@ -57,7 +58,7 @@ def per_sample_weights_norm2(
     >>> per_sample_weights_norm2(src, diff_dst, (2, 1, 1)).tolist()  # of the gradients [7, 10] and [5, 6]
     [149.0, 61.0]
     """
-    attributes = {
+    attributes: dict[str, Any] = {
         "strides": strides,
         "pads_begin": pads_begin,
         "pads_end": pads_end,
@@ -67,9 +68,8 @@ def per_sample_weights_norm2(
         "data_format": data_format,
         "weights_format": weights_format,
     }
-    if transposed or output_padding is not None:  # refused where there is none
-        attributes["output_padding"] = output_padding
-    return norms2(OPERATORS[bool(transposed)], (src, diff_dst, weights_shape), attributes, threads)
+    operator, attributes = operator_of(transposed, output_padding, attributes)
+    return norms2(operator, (src, diff_dst, weights_shape), attributes, threads)
 
 
 def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", threads: int | None = None) -> Array:
@@ -88,6 +88,14 @@ def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", thre
     [36.0, 36.0]
     """
     return norms2("BiasAddBackward", (diff_dst,), {"data_format": data_format}, threads)
+
+
+def operator_of(transposed: object, output_padding: object, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the operator that is meant, and its attributes: an output_padding is refused where there is none."""
+    if not isinstance(transposed, bool | np.bool_):  # A2
+        refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r}")
+    padding = {"output_padding": output_padding} if transposed or output_padding is not None else {}
+    return OPERATORS[bool(transposed)], attributes | padding
 
 
 def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:

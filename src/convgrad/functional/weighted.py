@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from convgrad import arrays, libraries
 from convgrad.functional.call import check_options, prepare, room
-from convgrad.functional.samples import OPERATORS, norms2
+from convgrad.functional.samples import norms2, operator_of
 from convgrad.functional.scaled_sum import weighted_sum
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
 from convgrad.spec import samples
@@ -68,10 +70,9 @@ def weighted_weights_sum(
         "data_format": data_format,
         "weights_format": weights_format,
     }
-    if transposed or output_padding is not None:  # refused where there is none
-        attributes["output_padding"] = output_padding
+    operator, attributes = operator_of(transposed, output_padding, attributes)
     operands = (src, diff_dst, weights_shape)
-    return weighted_sum(OPERATORS[bool(transposed)], operands, attributes, scale, dtype, out, accumulate, threads)
+    return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
 
 
 def weighted_bias_sum(
@@ -163,7 +164,7 @@ def clipped_weights_sum(
     >>> clipped_weights_sum(src, diff_dst, (1, 1, 1), max_norm=15).ravel().tolist()  # 3 as it is, 30 at half
     [18.0]
     """
-    operator, operands = OPERATORS[bool(transposed)], (src, diff_dst, weights_shape)
+    operands = (src, diff_dst, weights_shape)
     attributes = {
         "strides": strides,
         "pads_begin": pads_begin,
@@ -174,8 +175,7 @@ def clipped_weights_sum(
         "data_format": data_format,
         "weights_format": weights_format,
     }
-    if transposed or output_padding is not None:  # refused where there is none
-        attributes["output_padding"] = output_padding
+    operator, attributes = operator_of(transposed, output_padding, attributes)
     check_options(operator, out, accumulate, threads)
     most, prepared = _norm(operator, max_norm), prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
     if out is not None:
@@ -185,8 +185,9 @@ def clipped_weights_sum(
 
 
 def _norm(operator: str, max_norm: object) -> float:
-    """Return the largest norm as a float, by rule S2."""
-    number = float(max_norm) if isinstance(max_norm, int | float | np.integer | np.floating) else np.nan
-    if not number > 0 or isinstance(max_norm, bool):  # S2
+    """Return the largest norm as a finite float, by rule S2: beyond it no norm is but one that is infinite."""
+    is_number = isinstance(max_norm, int | float | np.integer | np.floating) and not isinstance(max_norm, bool)
+    number = np.nan if not is_number else max_norm if isinstance(max_norm, int) else float(max_norm)  # type: ignore[arg-type]
+    if not number > 0:  # S2
         refuse("S2", operator, f"max_norm must be a positive number; got {max_norm!r}")
-    return number
+    return float(min(number, sys.float_info.max))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,11 @@ def _array(torch: Any, tensor: Any) -> Array:
 
 
 def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
-    return partial(_tensor, torch)
+    return _tensor  # and no module with it: what holds it can be copied and sent
 
 
-def _tensor(torch: Any, array: Array) -> Any:
+def _tensor(array: Array) -> Any:
+    torch = TORCH.loaded
     if array.dtype == _BF16:
         return torch.from_numpy(array.view(_BITS)).view(torch.bfloat16)
     return torch.from_numpy(array)

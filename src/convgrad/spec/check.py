@@ -98,6 +98,19 @@ def as_integers(value: object) -> tuple[int, ...] | None:
     return None if None in integers else tuple(i for i in integers if i is not None)
 
 
+def as_items(value: object) -> tuple[Any, ...] | None:
+    """Return what a value holds, gone through once, as iterators can be; None of a string, and of what holds nothing.
+
+    >>> as_items(iter(["src"])), as_items("src"), as_items(1)
+    (('src',), None, None)
+    """
+    try:
+        items = None if isinstance(value, str) else iter(value)  # type: ignore[call-overload]
+    except TypeError:
+        return None
+    return None if items is None else tuple(items)  # what they raise while they are made is not for us to hide
+
+
 def _type_words(attribute: Attribute) -> str:
     return {
         "s64": "an integer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -41,6 +41,10 @@ class Problem:
     def __hash__(self) -> int:
         """Return the hash, which calls of one problem need again and again."""
         return self._hash
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what is pickled: no hash, as strings have others in another process."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def _hash(self) -> int:
