@@ -322,6 +322,7 @@ ORDERS = {
         "kernels",
         "traced",
         "operators",
+        "refused",
         "functional",
         "grad",
         "fingerprint",

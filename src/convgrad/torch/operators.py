@@ -171,6 +171,8 @@ def call(name: str, *args: Any) -> Tensor:
         return _TRANSFORMED[name].apply(*args)
     if forward_ad._current_level >= 0:
         return role.apply(*args)  # PyTorch refuses tangents by name; the dispatcher would lose them
+    if torch._C._get_tracing_state():  # where sizes are tensors, which the dispatcher takes for none
+        args = tuple([tuple(map(int, value)) if isinstance(value, tuple) else value for value in args])
     return _OPS[name](*args)
 
 
