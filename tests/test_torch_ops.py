@@ -233,15 +233,6 @@ def test_errors_of_others_stay_theirs() -> None:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # what PyTorch loads for them
-def test_tangents_are_refused_and_not_lost() -> None:
-    x, w, b = LAYERS["plain"].operands(torch.float32, 0)
-    forward = torch.autograd.forward_ad
-    with forward.dual_level(), pytest.raises(NotImplementedError, match="jvp function"):
-        ct.conv2d(forward.make_dual(x, x), w, b)
-    with pytest.raises(NotImplementedError, match="jvp function"):
-        torch.func.jvp(lambda x: ct.conv2d(x, w), (x,), (x,))
-
-
 def test_meta_tensors_have_shapes() -> None:
     for name in NAMED:
         layer = LAYERS[name]

@@ -58,6 +58,8 @@ def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Word
 def _no_memory(name: str, given: Mapping[str, Any]) -> None:
     """Refuse the first tensor that is no dense one in the CPU's memory; what stands for others may say where it is."""
     for what, tensor in given.items():
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            continue
         refusal = TORCH.refusal(tensor, TORCH.refused_there)
         if refusal and refusal.rule == "D1":
             refuse("D1", name, refusal.words.format(name=what, got=tensor))
