@@ -180,7 +180,7 @@ def _straight(*tensors: Tensor | None) -> bool:
 def call(name: str, *args: Any) -> Tensor:
     """Call an operator: its kernel, where nobody looks on; else by PyTorch's dispatcher, which takes longer."""
     if torch.compiler.is_compiling():
-        return _OPS[name](*args)
+        return _OPS[name](*args) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
     role = _ROLES[name]
     given = args[: role.tensors]
     if _straight(*given):
@@ -190,12 +190,18 @@ def call(name: str, *args: Any) -> Tensor:
                     return role.apply(*args)
         return getattr(kernels, name)(*args)
     if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
-        return _TRANSFORMED[name].apply(*args)
+        return _uncompiled(_TRANSFORMED[name].apply, *args)
     if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
-        return role.apply(*args)  # the dispatcher would lose tangents
+        return _uncompiled(role.apply, *args)  # the dispatcher would lose tangents
     if torch._C._get_tracing_state():  # where sizes are tensors, which the dispatcher takes for none
         args = tuple([tuple(map(int, value)) if isinstance(value, tuple) else value for value in args])
     return _OPS[name](*args)
+
+
+@torch._disable_dynamo
+def _uncompiled(function: Any, *args: Any) -> Any:
+    """Call a function that is not to be compiled: what is around it is cut there."""
+    return function(*args)
 
 
 # -- registration --------------------------------------------------------------------------------------------------
