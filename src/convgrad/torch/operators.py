@@ -198,7 +198,7 @@ def call(name: str, *args: Any) -> Tensor:
     return _OPS[name](*args)
 
 
-@torch._disable_dynamo
+@torch._disable_dynamo  # type: ignore[untyped-decorator]
 def _uncompiled(function: Any, *args: Any) -> Any:
     """Call a function that is not to be compiled: what is around it is cut there."""
     return function(*args)
