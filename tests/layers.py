@@ -323,6 +323,7 @@ ORDERS = {
         "kernels",
         "traced",
         "operators",
+        "refused",
         "functional",
         "grad",
         "fingerprint",

@@ -114,6 +114,52 @@ def test_vmap_has_the_bits_of_each_alone(in_dims: tuple[int | None, ...]) -> Non
         assert bits(found[at]) == bits(layer(*operands))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # what PyTorch loads for them
+@tiers("name", list(SMALL), every=4)
+@pytest.mark.parametrize("moved", ["100", "010", "001", "111"])
+def test_tangents_are_those_of_what_is_linear(name: str, moved: str) -> None:
+    """An operand that is its own tangent adds what the layer is without the other summand; on integers, exactly."""
+    layer, forward = SMALL[name], torch.autograd.forward_ad
+    operands = layer.operands(torch.float32, 3, integers=True)
+    product = layer(*operands[:2], *[None] * len(operands[2:]))
+    summands = (product, product, layer(*operands) - product)
+    wanted = sum(one for one, moves in zip(summands, moved, strict=True) if moves == "1")
+    with forward.dual_level():
+        given = [forward.make_dual(t, t) if moves == "1" else t for t, moves in zip(operands, moved, strict=False)]
+        found = forward.unpack_dual(layer(*given)).tangent
+    assert torch.equal(wanted if found is None else found, wanted)
+    assert (found is None) == ("1" not in moved[: len(operands)])
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize("name", SMALL)
+def test_tangents_by_differences(name: str) -> None:
+    layer = SMALL[name]
+    operands = layer.operands(torch.float64, 0, grad=True)
+    forward = {"check_forward_ad": True, "check_batched_forward_grad": True}
+    assert torch.autograd.gradcheck(layer, operands, check_batched_grad=True, **forward)
+    assert torch.autograd.gradgradcheck(layer, operands, check_fwd_over_rev=True)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize("name", ["all", "uneven pads", "transposed", "1-D"])
+def test_hessians_are_of_one_kind(name: str) -> None:
+    """torch.func.hessian is forward over reverse; reverse over reverse is the same, on integers."""
+    layer = SMALL[name]
+    x, w, b = layer.operands(torch.float32, 3, integers=True)
+
+    def loss(x: Any, w: Any) -> Any:
+        return layer(x, w, b).pow(2).sum()
+
+    both = (0, 1)
+    found = torch.func.hessian(loss, both)(x, w)
+    wanted = torch.func.jacrev(torch.func.jacrev(loss, both), both)(x, w)
+    for row, other in zip(found, wanted, strict=True):
+        assert all(torch.equal(one, another) for one, another in zip(row, other, strict=True))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["transposed far", "all"])
 def test_functional_derivatives(name: str) -> None:

@@ -107,20 +107,49 @@ def test_channels_that_are_neighbours_stay_so() -> None:
 
 ONE = torch.ones
 REFUSED = {
-    "input_size is too large": (InvalidShapeError, "conv1d_input", ((1, 1, 6), ONE(1, 1, 2), ONE(1, 1, 2), 2)),
-    "channels of no group": (InvalidShapeError, "conv1d_input", ((1, 3, 3), ONE(2, 2, 2), ONE(1, 2, 2), 1, 0, 1, 2)),
-    "batches differ": (InvalidShapeError, "conv1d_weight", (ONE(2, 1, 3), (1, 1, 2), ONE(3, 1, 2))),
-    "weight_size is too small": (InvalidShapeError, "conv1d_weight", (ONE(1, 1, 4), (1, 1, 2), ONE(1, 1, 2))),
-    "an axis too many": (InvalidShapeError, "conv1d_input", ((1, 1, 3, 3), ONE(1, 1, 2, 2), ONE(1, 1, 2, 2))),
-    "no such input": (InvalidShapeError, "conv_transpose1d_input", ((1, 1, 3), ONE(1, 1, 2), ONE(1, 1, 5), 2)),
-    "no such output": (InvalidShapeError, "conv_transpose1d_weight", (ONE(1, 1, 2), (1, 1, 2), ONE(1, 1, 6), 2)),
-    "types differ": (InvalidDataTypeError, "conv1d_input", ((1, 1, 3), ONE(1, 1, 2).double(), ONE(1, 1, 2))),
-    "a word": (InvalidAttributeError, "conv1d_input", ((1, 1, 3), ONE(1, 1, 2), ONE(1, 1, 2), 1, "same")),
-}
+    "input_size is too large": (
+        InvalidShapeError, "conv1d_input", ((1, 1, 6), ONE(1, 1, 2), ONE(1, 1, 2), 2),
+        "on spatial axis 0 input_size .* legal extents: 4, 5 .G6",
+    ),
+    "channels of no group": (
+        InvalidShapeError, "conv1d_input", ((1, 3, 3), ONE(2, 2, 2), ONE(1, 2, 2), 1, 0, 1, 2), "input_size channels",
+    ),
+    "batches differ": (
+        InvalidShapeError, "conv1d_weight", (ONE(2, 1, 3), (1, 1, 2), ONE(3, 1, 2)), "input and grad_output .* batch",
+    ),
+    "weight_size is too small": (
+        InvalidShapeError, "conv1d_weight", (ONE(1, 1, 4), (1, 1, 2), ONE(1, 1, 2)), "grad_output .* that fit: 3",
+    ),
+    "an axis too many": (
+        InvalidShapeError, "conv1d_input", ((1, 1, 3, 3), ONE(1, 1, 2, 2), ONE(1, 1, 2, 2)), "stride .* 2 here",
+    ),
+    "no such input": (
+        InvalidShapeError, "conv_transpose1d_input", ((1, 1, 3), ONE(1, 1, 2), ONE(1, 1, 5), 2),
+        "grad_output .* legal extents: 6, 7",
+    ),
+    "no such channels": (
+        InvalidShapeError, "conv_transpose1d_input", ((1, 3, 2), ONE(2, 4, 2), ONE(1, 4, 3)),
+        r"input_size channels must be weight channels = 2; got 3 and weight \(2, 4, 2\) .G4",
+    ),
+    "no such output": (
+        InvalidShapeError, "conv_transpose1d_weight", (ONE(1, 1, 2), (1, 1, 2), ONE(1, 1, 6), 2),
+        "grad_output .* legal extents: 4, 5",
+    ),
+    "types differ": (
+        InvalidDataTypeError, "conv1d_input", ((1, 1, 3), ONE(1, 1, 2).double(), ONE(1, 1, 2)),
+        "got weight torch.float64, grad_output torch.float32 .T2",
+    ),
+    "an array": (
+        InvalidDataTypeError, "conv1d_weight", (ONE(1, 1, 3), (1, 1, 2), ONE(1).numpy()), "grad_output .* ndarray",
+    ),
+    "a word": (
+        InvalidAttributeError, "conv1d_input", ((1, 1, 3), ONE(1, 1, 2), ONE(1, 1, 2), 1, "same"), "padding must be",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_no_layer_is_refused(what: str) -> None:
-    error, name, arguments = REFUSED[what]
-    with pytest.raises(error):
+    error, name, arguments, words = REFUSED[what]
+    with pytest.raises(error, match=f"^{name}: .*{words}"):
         getattr(grad, name)(*arguments)

@@ -6,6 +6,7 @@ import copy
 import csv
 import io
 import pickle
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -228,7 +229,11 @@ def test_no_weight_is_computed_on_the_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "seen_by", [pytest.param("compile", marks=pytest.mark.long), "fx", "functional_call", "autocast"]
+    "seen_by",
+    [
+        *(pytest.param(slow, marks=pytest.mark.long) for slow in ("compile", "torchscript")),
+        *("fx", "functional_call", "autocast"),
+    ],
 )
 def test_what_pytorch_makes_of_models_it_makes_of_this_one(seen_by: str) -> None:
     model = convgrad.torch.reproducible(Model().eval())
@@ -241,6 +246,10 @@ def test_what_pytorch_makes_of_models_it_makes_of_this_one(seen_by: str) -> None
         twice = {name: 2 * parameter for name, parameter in model.named_parameters() if name.startswith("first")}
         got = torch.func.functional_call(model.first, {name[6:]: p for name, p in twice.items()}, (given,))
         assert torch.equal(got, 2 * model.first(given))
+    elif seen_by == "torchscript":  # whose tracer says that sizes become constants
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert torch.equal(torch.jit.trace(model, given)(2 * given), model(2 * given))
     elif seen_by == "compile":
         assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(given), expected)
     else:

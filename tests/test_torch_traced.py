@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from tiers import tiers  # noqa: E402
-from torch_layers import LAST, LAYERS, TYPES, Layer, bits, cotangent  # noqa: E402
+from torch_layers import LAST, LAYERS, TYPES, Layer, bits, cotangent, ct  # noqa: E402
 
 OPS = torch.ops.convgrad
 # What PyTorch itself warns of while it compiles; of ours there is none.
@@ -143,3 +143,23 @@ def test_exported_with_sizes_to_come(name: str) -> None:
         given = torch.cat([x[:images]] * times, 2)
         assert bits(exported.module()(given)) == bits(model(given))
     assert any(node.op == "call_function" and "convgrad" in str(node.target) for node in exported.graph.nodes)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script", "ignore:The .grad attribute")  # Dynamo's, where it goes on
+@pytest.mark.parametrize("inside", [True, False], ids=["of what is compiled", "compiled"])
+def test_tangents_are_not_lost_where_it_is_compiled(inside: bool) -> None:
+    """The dispatcher would lose them: a graph is cut there, and Dynamo follows no kernel."""
+    torch.compiler.reset()
+    x, w, b = LAYERS["plain"].operands(torch.float32, 0)
+
+    def layer(x: Any) -> Any:
+        return ct.conv2d(x, w, b)
+
+    def tangent(layer: Any) -> Any:
+        return lambda x: torch.func.jvp(layer, (x,), (x,))[1]
+
+    compiled = torch.compile(backend="eager")
+    found = (tangent(compiled(layer)) if inside else compiled(tangent(layer)))(x)
+    assert torch.count_nonzero(found)
+    assert torch.equal(found, tangent(layer)(x))

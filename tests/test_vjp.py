@@ -226,7 +226,7 @@ REFUSED: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (InvalidAttributeError, r"names or numbers of src, weights; got 'bias' \[O3\]", lambda: first()(V, ("bias",))),
     (InvalidAttributeError, r"got 'src'; \('src',\) would do \[O3\]", lambda: first()(V, "src")),
     (InvalidAttributeError, r"got 2 \[O3\]", lambda: first()(V, [2])),
-    (InvalidAttributeError, r"got 1 \[O3\]", lambda: first()(V, 1)),
+    (InvalidAttributeError, r"got 1; \(1,\) would do \[O3\]", lambda: first()(V, 1)),
     (InvalidAttributeError, r"got True \[O3\]", lambda: first()(V, [True])),
     (InvalidAttributeError, r"got \['src'\] \[O3\]", lambda: first()(V, [["src"]])),
     (InvalidAttributeError, r"numbers of src, weights, v; got 'u' \[O3\]", lambda: third()((None,) * 3, ["u"])),

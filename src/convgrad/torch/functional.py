@@ -11,8 +11,10 @@ from convgrad.spec.geometry import effective_kernel, split_pads, transposed_exte
 from convgrad.spec.rules import refuse
 from convgrad.torch.kernels import Ints, Tensor, lies_last
 from convgrad.torch.operators import call
+from convgrad.torch.refused import LAYER, OF_ANY_AXES, refused
 
 PerAxis = int | Sequence[int]
+_WORDS = {"convolution": OF_ANY_AXES, "conv_transpose": OF_ANY_AXES}
 
 
 def conv1d(
@@ -144,7 +146,7 @@ def convolution(
     ``convgrad.convolution``, bit for bit, and so are derivatives of any order.
 
     Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError, all of them ValueError or TypeError, where
-    the arguments are no layer. Tensors that are not on the CPU are refused by PyTorch's dispatcher.
+    the arguments are no layer; UnsupportedError, a NotImplementedError, of tensors that are not in the CPU's memory.
 
     >>> convolution(torch.ones(1, 1, 3), torch.ones(1, 1, 3), padding_begin=2, padding_end=0).tolist()
     [[[1.0, 2.0, 3.0]]]
@@ -205,17 +207,20 @@ def _convolution(
     dilation: PerAxis,
     groups: int,
 ) -> Tensor:
-    input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-    strides, dilations = _spread(stride, axes), _spread(dilation, axes)
-    if isinstance(begin, str):
-        begins, ends = _by_name(name, begin, weight.shape[2:], strides, dilations)
-    else:
-        begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
-    if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
-        refuse("A4", name, f"pads must be at least 0; got {ends}")
-    last = lies_last(input) or lies_last(weight)
-    result = call("forward", input, weight, bias, strides, begins, ends, dilations, groups, last)
-    return result if batched else result.squeeze(0)
+    try:
+        input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
+        strides, dilations = _spread(stride, axes), _spread(dilation, axes)
+        if isinstance(begin, str):
+            begins, ends = _by_name(name, begin, weight.shape[2:], strides, dilations)
+        else:
+            begins, ends = _spread(begin, axes), _spread(cast(PerAxis, end), axes)
+        if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
+            refuse("A4", name, f"pads_end must be at least 0; got {ends}")
+        last = lies_last(input) or lies_last(weight)
+        result = call("forward", input, weight, bias, strides, begins, ends, dilations, groups, last)
+        return result if batched else result.squeeze(0)
+    except Exception as error:
+        refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
 
 
 def _transpose(
@@ -231,21 +236,29 @@ def _transpose(
     dilation: PerAxis,
     groups: int,
 ) -> Tensor:
-    input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
-    strides, dilations, rests = _spread(stride, axes), _spread(dilation, axes), _spread(output_padding, axes)
-    begins, ends = _spread(begin, axes), _spread(end, axes)
-    extents = []
-    for positions, taps, s, d, first, behind, rest in zip(
-        input.shape[2:], weight.shape[2:], strides, dilations, begins, ends, rests, strict=False
-    ):
-        if not 0 <= rest < max(s, d):  # A9
-            refuse("A9", name, f"output_padding must be at least 0 and below max(stride, dilation); got {rests}")
-        if behind < 0:  # A4
-            refuse("A4", name, f"pads must be at least 0; got {ends}")
-        extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, rest))
-    last = lies_last(input) or lies_last(weight)
-    result = call("data_gradient", input, weight, bias, tuple(extents), strides, begins, dilations, groups, last)
-    return result if batched else result.squeeze(0)
+    try:
+        input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
+        strides, dilations, rests = _spread(stride, axes), _spread(dilation, axes), _spread(output_padding, axes)
+        begins, ends = _spread(begin, axes), _spread(end, axes)
+        if isinstance(begin, str):  # A2
+            refuse("A2", name, f"pads_begin must be integers; got {begin!r}")
+        if len(rests) != axes or len(ends) != axes:  # A6: the operator sees no more of them than extents
+            what, given = ("pads_end", ends) if len(rests) == axes else ("output_padding", rests)
+            refuse("A6", name, f"{what} must have one value per spatial axis, {axes} here; got {given}")
+        extents = []
+        for positions, taps, s, d, first, behind, rest in zip(
+            input.shape[2:], weight.shape[2:], strides, dilations, begins, ends, rests, strict=False
+        ):
+            if not 0 <= rest < max(s, d):  # A9
+                refuse("A9", name, f"output_padding must be at least 0 and below max(stride, dilation); got {rests}")
+            if behind < 0:  # A4
+                refuse("A4", name, f"pads_end must be at least 0; got {ends}")
+            extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, rest))
+        last = lies_last(input) or lies_last(weight)
+        result = call("data_gradient", input, weight, bias, tuple(extents), strides, begins, dilations, groups, last)
+        return result if batched else result.squeeze(0)
+    except Exception as error:
+        refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
 
 
 def _taken(
@@ -255,9 +268,6 @@ def _taken(
 
     Without ``axes`` there are as many as the weights have.
     """
-    for what, tensor in (("input", input), ("weight", weight)):
-        if not isinstance(tensor, torch.Tensor):  # T1
-            refuse("T1", name, f"{what} must be a tensor of PyTorch's; got {type(tensor).__name__}")
     if torch.is_autocast_enabled("cpu"):
         to = torch.get_autocast_dtype("cpu")
         input, weight, bias = (_cast(tensor, to) for tensor in (input, weight, bias))

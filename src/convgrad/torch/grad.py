@@ -22,8 +22,13 @@ from convgrad.formats import F32
 from convgrad.functional.call import REMEMBERED, problem_from_shapes
 from convgrad.torch.kernels import Ints, Tensor, lies_last, rests_of
 from convgrad.torch.operators import call
+from convgrad.torch.refused import of_gradient, refused
 
 PerAxis = int | Sequence[int]
+
+_OF_INPUT = of_gradient(diff_dst="grad_output", dst_shape="input_size")
+_OF_WEIGHT = of_gradient(src="input", diff_dst="grad_output", weights_shape="weight_size")
+_OF_TRANSPOSED_INPUT = of_gradient(src="input_size", diff_dst="grad_output", weights_shape="weight")  # see its check
 
 
 def conv1d_input(
@@ -265,46 +270,58 @@ def _by_input(
     axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
     groups: int,
 ) -> Tensor:  # fmt: skip
-    strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
-    shapes = tuple(grad.shape), tuple(weight.shape), tuple(size)
-    _check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
-    last = lies_last(grad) or lies_last(weight)
-    return call("data_gradient", grad, weight, None, shapes[2][2:], strides, pads, dilations, groups, last)
+    try:
+        strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+        shapes = tuple(grad.shape), tuple(weight.shape), tuple(size)
+        _check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
+        last = lies_last(grad) or lies_last(weight)
+        return call("data_gradient", grad, weight, None, shapes[2][2:], strides, pads, dilations, groups, last)
+    except Exception as error:
+        refused(f"conv{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_INPUT)
 
 
 def _by_weight(
     axes: int, given: Tensor, size: Sequence[int], grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
     groups: int,
 ) -> Tensor:  # fmt: skip
-    strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
-    shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
-    _check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
-    last = lies_last(given) or lies_last(grad)
-    return call("weight_gradient", given, grad, shapes[2][2:], strides, pads, dilations, groups, last)
+    try:
+        strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+        shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
+        _check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
+        last = lies_last(given) or lies_last(grad)
+        return call("weight_gradient", given, grad, shapes[2][2:], strides, pads, dilations, groups, last)
+    except Exception as error:
+        refused(f"conv{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 
 
 def _by_transposed_input(
     axes: int, size: Sequence[int], weight: Tensor, grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
     groups: int,
 ) -> Tensor:  # fmt: skip
-    strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
-    large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
-    # The data gradient's own rules need no input_size; the weight gradient's hold all three sizes together.
-    _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
-    ends = tuple(-rest for rest in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
-    last = lies_last(grad) or lies_last(weight)
-    return call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last)
+    try:
+        strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+        large, kernel, small = tuple(grad.shape), tuple(weight.shape), tuple(size)
+        # The data gradient's own rules need no input_size; the weight gradient's hold all three sizes together.
+        _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
+        ends = tuple(-rest for rest in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
+        last = lies_last(grad) or lies_last(weight)
+        return call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last)
+    except Exception as error:
+        refused(f"conv_transpose{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
 
 
 def _by_transposed_weight(
     axes: int, given: Tensor, size: Sequence[int], grad: Tensor, stride: PerAxis, pad: PerAxis, dilation: PerAxis,
     groups: int,
 ) -> Tensor:  # fmt: skip
-    strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
-    shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
-    _check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
-    last = lies_last(given) or lies_last(grad)
-    return call("weight_gradient", grad, given, shapes[2][2:], strides, pads, dilations, groups, last)
+    try:
+        strides, pads, dilations = _spread(axes, stride), _spread(axes, pad), _spread(axes, dilation)
+        shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
+        _check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
+        last = lies_last(given) or lies_last(grad)
+        return call("weight_gradient", grad, given, shapes[2][2:], strides, pads, dilations, groups, last)
+    except Exception as error:
+        refused(f"conv_transpose{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -37,8 +37,20 @@ class _Role(torch.autograd.Function):  # type: ignore[misc]
         """Keep each of the two factors if the other's derivative is wanted, which reads it; shapes and attributes."""
         first, second, wanted = inputs[0], inputs[1], ctx.needs_input_grad
         ctx.save_for_backward(first if wanted[1] else None, second if wanted[0] else None)
-        ctx.shapes, ctx.attributes = (first.shape, second.shape), inputs[cls.tensors :]
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(first, second)
+        ctx.shapes, ctx.attributes, ctx.result = (first.shape, second.shape), inputs[cls.tensors :], output.shape
         ctx.set_materialize_grads(False)
+
+    @classmethod
+    def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
+        """Return the tangent: the operator is linear in each of the two factors, and adds the bias."""
+        (first, second), (u, v, *bias) = ctx.saved_tensors, tangents[: cls.tensors]
+        rest = (*[None] * len(bias), *ctx.attributes)
+        parts = [] if u is None else [call(cls.name, u, second, *rest)]
+        parts += [] if v is None else [call(cls.name, first, v, *rest)]
+        parts += [_everywhere(one, ctx.result).clone() for one in bias if one is not None]
+        return sum(parts[1:], parts[0])
 
 
 class Forward(_Role):
@@ -121,10 +133,20 @@ class BiasGradient(_Role):
         """Keep the shape: the sum is linear in its only operand."""
         ctx.shape = inputs[0].shape
 
+    @classmethod
+    def jvp(cls, ctx: Any, *tangents: Tensor | None) -> Tensor:
+        """Return the tangent's sum."""
+        return call(cls.name, *tangents)
+
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> Tensor:
         """Return the cotangent, at every position."""
-        return v.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape)
+        return _everywhere(v, ctx.shape)
+
+
+def _everywhere(channels: Tensor, shape: Sequence[int]) -> Tensor:
+    """Return a value per channel, at every position of a tensor of this shape."""
+    return channels.reshape(-1, *[1] * (len(shape) - 2)).expand(shape)
 
 
 def _keys(tensor: Tensor) -> Any:
@@ -158,7 +180,7 @@ def _straight(*tensors: Tensor | None) -> bool:
 def call(name: str, *args: Any) -> Tensor:
     """Call an operator: its kernel, where nobody looks on; else by PyTorch's dispatcher, which takes longer."""
     if torch.compiler.is_compiling():
-        return _OPS[name](*args)
+        return _OPS[name](*args) if forward_ad._current_level < 0 else _uncompiled(call, name, *args)
     role = _ROLES[name]
     given = args[: role.tensors]
     if _straight(*given):
@@ -168,10 +190,18 @@ def call(name: str, *args: Any) -> Tensor:
                     return role.apply(*args)
         return getattr(kernels, name)(*args)
     if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
-        return _TRANSFORMED[name].apply(*args)
-    if forward_ad._current_level >= 0:
-        return role.apply(*args)  # PyTorch refuses tangents by name; the dispatcher would lose them
+        return _uncompiled(_TRANSFORMED[name].apply, *args)
+    if forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled():
+        return _uncompiled(role.apply, *args)  # the dispatcher would lose tangents
+    if torch._C._get_tracing_state():  # where sizes are tensors, which the dispatcher takes for none
+        args = tuple([tuple(map(int, value)) if isinstance(value, tuple) else value for value in args])
     return _OPS[name](*args)
+
+
+@torch._disable_dynamo  # type: ignore[untyped-decorator]
+def _uncompiled(function: Any, *args: Any) -> Any:
+    """Call a function that is not to be compiled: what is around it is cut there."""
+    return function(*args)
 
 
 # -- registration --------------------------------------------------------------------------------------------------

@@ -1,0 +1,74 @@
+"""Why a layer is refused, in PyTorch's words: tensors and arguments by the names that its functions give them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import torch
+
+from convgrad.errors import ConvgradError
+from convgrad.libraries.torch import TORCH
+from convgrad.spec.rules import refuse
+from convgrad.torch.kernels import FORMATS
+
+Words = tuple[tuple[str, str], ...]
+
+# What stands in a message of the operators, and what PyTorch's functions say for it; of two that match the first.
+_COMMON = (
+    (r"\bweights\b", "weight"),
+    (r"\bstrides\b", "stride"),
+    (r"\bdilations\b", "dilation"),
+    (r"\bpads_begin\b", "padding"),
+    (r"\bpads_end\b", "padding"),
+    (r" \((?:OIX|IOX)\)", ""),  # of layouts there is but this one
+    (r"; they fit \w+=\w+", ""),  # and not that one
+    (r" \(in the functions also one for all\)", " or one for all"),
+)
+LAYER = ((r"\bsrc\b", "input"), (r"\bdst\b", "the output"), *_COMMON)
+OF_ANY_AXES = ((r"\bpads_begin\b", "padding_begin"), (r"\bpads_end\b", "padding_end"), *LAYER)
+
+
+def of_gradient(**names: str) -> Words:
+    """Return the words of a gradient's function, from what its operator calls the three that it takes."""
+    return *((rf"\b{ours}\b", theirs) for ours, theirs in names.items()), *_COMMON
+
+
+def refused(name: str, error: Exception, tensors: Mapping[str, Any], words: Words) -> NoReturn:
+    """Raise an error again as one of the function of this name and its arguments.
+
+    Errors of PyTorch's stay what they are where no tensor is to blame. To be called while the error is handled.
+    """
+    given = {what: tensor for what, tensor in tensors.items() if tensor is not None or what != "bias"}
+    for what, tensor in given.items():
+        if not isinstance(tensor, torch.Tensor):  # T1
+            refuse("T1", name, f"{what} must be a tensor of PyTorch's; got {type(tensor).__name__}")
+    if not isinstance(error, ConvgradError):
+        _no_memory(name, given)
+        raise  # noqa: PLE0704
+    _, _, sentence = str(error).partition(": ")
+    if sentence.endswith(("[T1]", "[T2]")):
+        _types(name, given)
+    pattern = "|".join(f"({ours})" for ours, _ in words)
+    sentence = re.sub(pattern, lambda met: words[(met.lastindex or 0) - 1][1], sentence)
+    raise type(error)(f"{name}: {sentence}") from None
+
+
+def _no_memory(name: str, given: Mapping[str, Any]) -> None:
+    """Refuse the first tensor that is no dense one in the CPU's memory; what stands for others may say where it is."""
+    for what, tensor in given.items():
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            continue
+        refusal = TORCH.refusal(tensor, TORCH.refused_there)
+        if refusal and refusal.rule == "D1":
+            refuse("D1", name, refusal.words.format(name=what, got=tensor))
+
+
+def _types(name: str, given: Mapping[str, Any]) -> None:
+    """Refuse types that there is no operator for, or that differ."""
+    for what, tensor in given.items():
+        if tensor.dtype not in FORMATS:  # T1
+            refuse("T1", name, f"{what} must be a tensor of {', '.join(map(str, FORMATS))}; got {tensor.dtype}")
+    got = ", ".join(f"{what} {tensor.dtype}" for what, tensor in given.items())
+    refuse("T2", name, f"all tensors must have one type; got {got}")
