@@ -25,6 +25,7 @@ Lying = tuple[Any, Ints, Ints]  # type, shape, and strides in elements
 FORMATS: dict[Any, Format] = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64}
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank: memory whose channels are neighbours
 _CPU = torch.device("cpu")
+_LOW = 1 << 32  # of memory that was given back nothing but the offset of a view is left as its address
 _LAYOUTS = {"data_format": "NCX"}
 _WEIGHTS = {False: "OIX", True: "IOX"}  # of a layer, and of a transposed one: the same memory
 
@@ -127,7 +128,7 @@ class _Call:
         """Return the result in memory of PyTorch's, from memory of PyTorch's."""
         out = torch.empty_strided(self.shape, self.lies, dtype=self.dtype, device=_CPU)
         operands = [tensor.data_ptr() for tensor in given]
-        if 0 in operands:
+        if min(operands) < _LOW:
             _see_memory(given)
         self.compute(operands, out.data_ptr(), given)
         return out
@@ -173,7 +174,7 @@ def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]
 def _see_memory(given: tuple[Tensor, ...]) -> None:
     """Refuse tensors whose memory was given back."""
     for tensor in given:
-        if tensor.data_ptr() == 0 and tensor.numel():  # D1
+        if tensor.numel() and not tensor.untyped_storage().data_ptr():  # D1
             refuse(
                 "D1",
                 "convgrad.torch",

@@ -165,7 +165,7 @@ def call(name: str, *args: Any) -> Tensor:
         if torch.is_grad_enabled():
             for tensor in given:
                 if tensor is not None and tensor.requires_grad:
-                    return role.apply(*args)
+                    return _APPLIED[name](*args)
         return getattr(kernels, name)(*args)
     if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
         return _TRANSFORMED[name].apply(*args)
@@ -229,5 +229,7 @@ _library = torch.library.Library("convgrad", "DEF")
 # The engines read any strides, so nothing that is compiled around an operator need copy to change them.
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _ROLES: dict[str, type[_Role]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
+# Function.apply without what it does for tensors that functorch wraps, of which there are none where it is called.
+_APPLIED: dict[str, Any] = {name: super(torch.autograd.Function, role).apply for name, role in _ROLES.items()}
 _TRANSFORMED = {name: _transformed(role) for name, role in _ROLES.items()}
 _OPS = {name: _register(role) for name, role in _ROLES.items()}
