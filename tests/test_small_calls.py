@@ -285,7 +285,7 @@ def test_a_call_by_addresses_is_the_call(name: str, monkeypatch: pytest.MonkeyPa
         for operands in ([elsewhere(a)[way] for a in operands] for way in ("as it was", "spread", "backwards")):
             ready, out = call.prepare("Convolution", tuple(operands), attributes), np.full_like(expected, np.nan)
             views = (*ready.operands, ready.canonical_output(out))
-            by_address = engines.prepared(ready.problem, tuple(view.strides for view in views), 1)
+            by_address = engines.ready(ready.problem, tuple(view.strides for view in views), 1)
             assert by_address.choice == engines.choose(ready.problem)
             for _ in range(2):
                 out[...] = np.nan

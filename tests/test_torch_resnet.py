@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from engine_helpers import watched
+
 torch = pytest.importorskip("torch")
 
 import convgrad.torch  # noqa: E402
 from convgrad.engines.llvm.isas import host_isas  # noqa: E402
-from torch_layers import watched  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 COUNTS = ("1", "2", "3")

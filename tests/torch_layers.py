@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import engines
 
 torch = pytest.importorskip("torch")
 ct = pytest.importorskip("convgrad.torch")
@@ -127,16 +126,3 @@ def cotangent(like: Any, seed: int, integers: bool = False) -> Any:
     rng = np.random.default_rng(seed)
     values = rng.integers(-3, 4, like.shape) if integers else rng.standard_normal(like.shape)
     return torch.tensor(values).to(like.dtype)
-
-
-def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[engines.Prepared, list[int]]]:
-    """Return a list of the calls that will be computed: what they are, where their operands and their result lie."""
-    seen: list[tuple[engines.Prepared, list[int]]] = []
-    compute = engines.Prepared.__call__
-
-    def see(call: engines.Prepared, operands: list[int], out: int, keep: object) -> None:
-        seen.append((call, [*operands, out]))
-        compute(call, operands, out, keep)
-
-    monkeypatch.setattr(engines.Prepared, "__call__", see)
-    return seen

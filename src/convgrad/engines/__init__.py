@@ -100,12 +100,12 @@ def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> C
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
     """Compute a problem from canonical operands into the canonical view ``out``, and say which engine did."""
-    call = prepared(problem, (*[array.strides for array in operands], out.strides), threads)
+    call = ready(problem, (*[array.strides for array in operands], out.strides), threads)
     call.on(operands, out)
     return call.choice
 
 
-class Prepared:
+class Ready:
     """A problem on canonical memory that lies in one way: computed from nothing more than where that begins.
 
     The engine keeps tables and kernels of the latest calls; here they are but remembered, unless it is ``held``.
@@ -138,7 +138,7 @@ class Prepared:
         else:
             self([address_of(array) for array in operands], address_of(out), (operands, out))
 
-    def held(self) -> Prepared:
+    def held(self) -> Ready:
         """Make ready what there is to make ready, and keep it."""
         if self.choice.isa is not None:
             self._held = self._executable()
@@ -162,14 +162,14 @@ def _nothing() -> None:
     return None
 
 
-def prepared(problem: Problem, lies: Lies, threads: int | None = None) -> Prepared:
+def ready(problem: Problem, lies: Lies, threads: int | None = None) -> Ready:
     """Return the call of a problem on memory of these strides, those of the operands and last of the output."""
-    return _prepared(problem, lies, count(threads), cap())
+    return _ready(problem, lies, count(threads), cap())
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _prepared(problem: Problem, lies: Lies, threads: int, cap: str) -> Prepared:
-    return Prepared(choose(problem), problem, lies, threads)
+def _ready(problem: Problem, lies: Lies, threads: int, cap: str) -> Ready:
+    return Ready(choose(problem), problem, lies, threads)
 
 
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:

@@ -63,7 +63,7 @@ class Compiled:
         else:
             views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
             lies_so = (*[array.strides for array in views], view.strides)
-            engines.Prepared(self.choice, problem, lies_so, self.threads).on(views, view)
+            engines.Ready(self.choice, problem, lies_so, self.threads).on(views, view)
         return result if result is out or (plain and out is None) else handed_over(result, first, out)
 
     def _taken(self, name: str, shape: tuple[int, ...], value: object) -> Array:
@@ -110,7 +110,7 @@ def compile(
     taken, out = prepared.taken.values(), room(problem, None, {})
     choice, used = engines.choose(problem), count(threads)
     lies = (*[view.strides for view in views], prepared.canonical_output(out).strides)
-    ready = engines.Prepared(choice, problem, lies, used).held()
+    ready = engines.Ready(choice, problem, lies, used).held()
     alike = choice.isa is not None and all(array.dtype.isnative for array in taken)
     return Compiled(
         op=prepared.op,

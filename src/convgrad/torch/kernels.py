@@ -122,7 +122,7 @@ class _Call:
         self.shape, self.dtype, self.lies = problem.output_shape, like.dtype, like.stride()
         item, elements = like.element_size(), (*[strides for _, _, strides in given], self.lies)
         lies = tuple([tuple([item * stride for stride in strides]) for strides in elements])
-        self.compute = engines.prepared(problem, lies, threads)
+        self.compute = engines.ready(problem, lies, threads)
 
     def __call__(self, given: tuple[Tensor, ...]) -> Tensor:
         """Return the result in memory of PyTorch's, from memory of PyTorch's."""
