@@ -127,17 +127,15 @@ class BiasGradient(_Role):
         return v.reshape(-1, *[1] * (len(ctx.shape) - 2)).expand(ctx.shape)
 
 
-def _keys(tensor: Tensor) -> Any:
-    """Return what PyTorch's dispatcher would look at: the device, and all that is more than memory there."""
-    return torch._C._dispatch_keys(tensor).raw_repr()
+_keys = torch._C._dispatch_keys  # what PyTorch's dispatcher would look at: the device, and what is more than memory
 
 
 def _of_memory() -> frozenset[Any]:
     """Return the keys of tensors that are nothing but memory of the CPU, without and with a history."""
     with torch.inference_mode():
-        alone = _keys(torch.empty(0, device="cpu"))
+        alone = _keys(torch.empty(0, device="cpu")).raw_repr()
     with torch.inference_mode(False):
-        return frozenset((alone, _keys(torch.empty(0, device="cpu"))))
+        return frozenset((alone, _keys(torch.empty(0, device="cpu")).raw_repr()))
 
 
 _OF_MEMORY = _of_memory()
@@ -150,7 +148,7 @@ def _straight(*tensors: Tensor | None) -> bool:
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
-        if tensor is not None and (tensor.__class__ not in _CLASSES or _keys(tensor) not in _OF_MEMORY):
+        if tensor is not None and (tensor.__class__ not in _CLASSES or _keys(tensor).raw_repr() not in _OF_MEMORY):
             return False
     return True
 
