@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from classes import WEIGHTS
+from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import F64
@@ -85,3 +87,16 @@ def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
 
 
 __all__ = ["HOST", "ISAS", "Array", "digest", "empty", "made", "plans_for", "prepared_weights", "run_plan"]
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[engines.Ready, list[int]]]:
+    """Return a list of the calls that will be computed: what they are, where their operands and their result lie."""
+    seen: list[tuple[engines.Ready, list[int]]] = []
+    compute = engines.Ready.__call__
+
+    def see(call: engines.Ready, operands: list[int], out: int, keep: object) -> None:
+        seen.append((call, [*operands, out]))
+        compute(call, operands, out, keep)
+
+    monkeypatch.setattr(engines.Ready, "__call__", see)
+    return seen

@@ -19,6 +19,7 @@ import numpy as np
 import convgrad
 from classes import NAMES, TYPES, layer_case
 from convgrad.engines import scratch as kept_memory
+from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.functional.call import prepare
 from convgrad.plan.recipe import Chosen
@@ -142,7 +143,7 @@ def run_guarded(plan: Chosen, problem: Problem, operands: list[Array], out: Arra
     words = shared.bytes.view(np.int64) if shared.size else None
     if words is not None:
         words[: call.schedule.counters] = 0
-    arguments = call.bound(operands, out, words)
+    arguments, _ = call.bound([address_of(array) for array in operands], address_of(out), words)
     call.kernel(ctypes.addressof(arguments), scratch.address)
     assert scratch.intact()
     assert shared.intact()

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.execute import Executable, executable_of
 from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
@@ -65,5 +66,5 @@ def run_in(call: Executable, scratch: Guarded, kept: Guarded, operands: list[Arr
     shared = kept.bytes.view(np.int64) if kept.bytes.size else None
     if shared is not None:
         shared[: call.schedule.counters] = 0
-    arguments = call.bound(operands, out, shared)
+    arguments, _ = call.bound([address_of(array) for array in operands], address_of(out), shared)
     call.kernel(ctypes.addressof(arguments), scratch.bytes.ctypes.data)

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad import engines
 from convgrad.formats import F32, F64
 from convgrad.functional import call
 from convgrad.functional.call import prepare
 from convgrad.spec.derivatives import COTANGENT, ZEROS, derivative
 from convgrad.spec.operators import OPERATORS
+from engine_helpers import watched
 from helpers import assert_same_bits, operands_of, random_case
 
 jax = pytest.importorskip("jax")
@@ -321,25 +321,19 @@ def test_a_text_says_the_whole_problem() -> None:
 
 
 def test_operands_and_results_are_read_and_written_where_xla_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    def noted(problem: Any, given: Any, out: Any, threads: Any) -> Any:
-        seen.append([array.ctypes.data for array in (*given, out)])
-        return engines.execute(problem, given, out, threads)
-
-    monkeypatch.setattr(site, "execute", noted)
+    seen = watched(monkeypatch)
     for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
         src, weights = (jnp.asarray(made(*shape), dtype) for shape in (SRC, WEIGHTS))
         result = jax.jit(conv)(src, weights)
         result.block_until_ready()
-        assert seen.pop() == [array.unsafe_buffer_pointer() for array in (src, weights, result)]
+        assert seen.pop()[1] == [array.unsafe_buffer_pointer() for array in (src, weights, result)]
 
 
 def test_what_goes_wrong_inside_is_raised_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(site, "execute", full)
+    monkeypatch.setattr(site, "ready", full)
     with pytest.raises(Exception, match="MemoryError: no room"):
         jax.jit(conv)(made(*SRC), made(*WEIGHTS)).block_until_ready()
 

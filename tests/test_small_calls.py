@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 import convgrad
 from convgrad import ConvgradError, engines
 from convgrad.engines.addresses import _told, address_of
+from convgrad.engines.llvm import execute
 from convgrad.engines.settings import count
 from convgrad.functional import call
 from convgrad.host import environment
@@ -237,10 +238,11 @@ def test_what_is_compiled_for_threads_goes_alone_where_it_gets_no_help(
     operands = (data, data.copy() if operator.endswith("Weights") else weights)
     attributes = TWO | ({"weights_shape": weights.shape} if operator.endswith("Weights") else {})
     compiled = convgrad.compile(operator, *operands, threads=2, **attributes)
-    assert isinstance(compiled.kernel, partial), "the plan must be for several threads"
-    monkeypatch.setattr(engines, "helped", lambda *_: False)
+    asked: list[object] = []
+    monkeypatch.setattr(engines, "helped", lambda *call: asked.append(call))
     out = np.full(compiled.problem.output_shape, np.nan, F32)
     assert same(compiled(*operands, out=out), convgrad.run(operator, *operands, threads=1, **attributes))
+    assert asked, "the plan must be for several threads"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -270,3 +272,42 @@ def test_a_compiled_call_that_nobody_helps_reads_its_arrays_as_they_lie(monkeypa
     expected = convgrad.run("ConvolutionBackwardWeights", *given, threads=1, **attributes)
     monkeypatch.setattr(engines, "helped", lambda *_: False)
     assert same(compiled(src, diff_dst), expected)
+
+
+@pytest.mark.parametrize("name", ["bf16", "f64"])
+def test_a_call_by_addresses_is_the_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of both engines, and of memory that lies in any way; what the engine forgets meanwhile is made again."""
+    operands, attributes = layer("Convolution", DTYPES[name])
+    ready = call.prepare("Convolution", tuple(operands), attributes)
+    expected = ready.execute()
+    for cap in ("", "numpy"):
+        monkeypatch.setenv("CONVGRAD_MAX_ISA", cap)
+        for operands in ([elsewhere(a)[way] for a in operands] for way in ("as it was", "spread", "backwards")):
+            ready, out = call.prepare("Convolution", tuple(operands), attributes), np.full_like(expected, np.nan)
+            views = (*ready.operands, ready.canonical_output(out))
+            by_address = engines.ready(ready.problem, tuple(view.strides for view in views), 1)
+            assert by_address.choice == engines.choose(ready.problem)
+            for _ in range(2):
+                out[...] = np.nan
+                *begins, end = map(address_of, views)
+                by_address(begins, end, None)
+                assert same(out, expected)
+                execute._kept.clear()
+
+
+def test_tables_are_kept_by_the_engine_and_by_what_is_compiled_alone() -> None:
+    operands, attributes = layer("Convolution")
+
+    def forgotten() -> list[weakref.ref[Any]]:
+        known = [weakref.ref(one) for one in execute._kept.values()]
+        execute._kept.clear()
+        return known
+
+    forgotten()
+    convgrad.run("Convolution", *operands, threads=1, **attributes)
+    (tables,) = forgotten()
+    assert tables() is None
+    compiled = convgrad.compile("Convolution", *operands, threads=1, **attributes)
+    (tables,) = forgotten()
+    assert tables() is not None
+    del compiled

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine_helpers import HOST
+from engine_helpers import HOST, watched
 from tiers import tiers
 
 torch = pytest.importorskip("torch")
@@ -104,35 +104,25 @@ def test_which_channels_lie_last(shape: tuple[int, ...], make: str) -> None:
 
 
 def test_no_operand_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    execute = kernels.engines.execute
-
-    def watched(problem: Any, operands: Any, out: Any, threads: Any) -> Any:
-        seen.extend(array.ctypes.data for array in (*operands, out))
-        return execute(problem, operands, out, threads)
-
-    monkeypatch.setattr(kernels.engines, "execute", watched)
+    seen = watched(monkeypatch)
     for dtype, last in product(TYPES.values(), (False, True)):
         x, w, b = LAYERS["plain"].operands(dtype, 0)
         x = x.contiguous(memory_format=torch.channels_last) if last else x[:, :, ::1]
-        seen.clear()
         y = ct.conv2d(x[1:], w, b)
-        assert seen == [t.data_ptr() for t in (x[1:], w, b, y)]
+        assert seen[-1][1] == [t.data_ptr() for t in (x[1:], w, b, y)]
 
 
 @pytest.mark.parametrize("wanted", list(product((False, True), repeat=3)))
 def test_what_nobody_asks_for_is_not_computed(wanted: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is what it would need kept."""
-    computed: list[str] = []
-    execute = kernels.engines.execute
-    monkeypatch.setattr(kernels.engines, "execute", lambda *a: (computed.append(a[0].solves_for), execute(*a))[1])
+    seen = watched(monkeypatch)
     operands = [t.requires_grad_(w) for t, w in zip(LAYERS["all"].operands(torch.float32, 0), wanted, strict=True)]
     y = LAYERS["all"](*operands)
     assert y.requires_grad == any(wanted)
     if any(wanted):
         assert [t is not None for t in y.grad_fn.saved_tensors] == [wanted[1], wanted[0]]
         y.sum().backward()
-    assert computed == ["dst", *compress(("src", "weights", "bias"), wanted)]
+    assert [call.problem.solves_for for call, _ in seen] == ["dst", *compress(("src", "weights", "bias"), wanted)]
     assert [t.grad is not None for t in operands] == list(wanted)
 
 
@@ -281,15 +271,14 @@ def test_threads_and_instruction_sets_change_no_bit(
 
 def test_as_many_threads_as_pytorch_has_and_we_may(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a DataLoader's worker, which PyTorch holds to one thread, stays on one."""
-    asked: list[int] = []
-    monkeypatch.setattr(kernels.engines, "execute", lambda *given: asked.append(given[-1]))
+    seen = watched(monkeypatch)
     monkeypatch.delenv("CONVGRAD_NUM_THREADS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     operands = LAYERS["plain"].operands(torch.float32, 0)
     for theirs in (1, 2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda n=theirs: n)
         LAYERS["plain"](*operands)
-    assert asked == [1, 2, 3]
+    assert [call.threads for call, _ in seen] == [1, 2, 3]
 
 
 class _Rows(torch.utils.data.Dataset):  # type: ignore[misc]

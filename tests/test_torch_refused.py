@@ -138,3 +138,15 @@ def test_what_stands_for_others_is_refused(transform: str) -> None:
     else:
         getattr(torch.func, transform)(inside)(src)
     assert called
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_refuse_memory_that_was_given_back(dtype: Any) -> None:
+    layers = pytest.importorskip("convgrad.torch")
+    there, weight = torch.ones(1, 2, 3, dtype=dtype), torch.ones(1, 2, 1, dtype=dtype)
+    assert layers.conv1d(there, weight).tolist() == [[[2.0] * 3]]
+    part = there[..., 1:]
+    there.untyped_storage().resize_(0)
+    for gone in (there, part):
+        with pytest.raises(UnsupportedError, match=r"must lie in memory; got one of \(1, 2, [23]\) .* none \[D1\]"):
+            layers.conv1d(gone, weight)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines import products
+from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.pool import helped
-from convgrad.engines.settings import count
+from convgrad.engines.settings import cap, count
 from convgrad.engines.starting import apart, forked_with
 from convgrad.formats import Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, plan, why_no_kernel
 from convgrad.spec.order import height_of
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.spec.rules import refuse
 from convgrad.spec.samples import in_parts, is_product
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Executable, Lies
 
 Array = NDArray[Any]
+REMEMBERED = 256  # calls that are known at once
 
 
 @dataclass(frozen=True)
@@ -100,29 +103,76 @@ def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> C
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
     """Compute a problem from canonical operands into the canonical view ``out``, and say which engine did."""
-    choice = choose(problem)
-    ready(choice, problem, operands, out, threads)(operands, out)
-    return choice
+    call = ready(problem, (*[array.strides for array in operands], out.strides), threads)
+    call.on(operands, out)
+    return call.choice
 
 
-def ready(
-    choice: Choice, problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None
-) -> Callable[[Sequence[Array], Array], None]:
-    """Return what computes a problem by the engine chosen for it, of operands that lie like these into such an out.
+class Ready:
+    """A problem on canonical memory that lies in one way: computed from nothing more than where that begins.
 
-    Of the generated engine it reads nothing of arrays but where they begin.
+    The engine keeps tables and kernels of the latest calls; here they are but remembered, unless it is ``held``.
     """
-    if choice.isa is None:
-        return partial(by_numpy.execute, problem)
-    lies = [*[array.strides for array in operands], out.strides]
-    call = _executable(choice.isa, problem, lies, count(threads))
-    return call.execute if call.plan.threads == 1 else partial(_with_help, choice.isa, problem, lies, call)
+
+    __slots__ = ("_found", "_held", "choice", "lies", "problem", "threads")
+
+    def __init__(self, choice: Choice, problem: Problem, lies: Lies, threads: int) -> None:
+        self.choice, self.problem, self.lies, self.threads = choice, problem, lies, threads
+        self._found: Callable[[], Executable | None] = _nothing
+        self._held: Executable | None = None
+
+    def __call__(self, operands: Sequence[int], out: int, keep: object) -> None:
+        """Compute from operands that begin at these addresses; the caller has seen to it that ``keep`` is that memory.
+
+        An operand of no elements may begin anywhere.
+        """
+        if self.choice.isa is None:
+            by_numpy.execute(self.problem, *self._arrays(operands, out))
+            return
+        call = self._found() or self._executable()
+        if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
+            call = _executable(self.choice.isa, self.problem, self.lies, 1)  # the same bits, and nothing is shared
+        call.at(operands, out, keep)
+
+    def on(self, operands: Sequence[Array], out: Array) -> None:
+        """Compute from arrays that lie so."""
+        if self.choice.isa is None:
+            by_numpy.execute(self.problem, operands, out)
+        else:
+            self([address_of(array) for array in operands], address_of(out), (operands, out))
+
+    def held(self) -> Ready:
+        """Make ready what there is to make ready, and keep it."""
+        if self.choice.isa is not None:
+            self._held = self._executable()
+        return self
+
+    def _executable(self) -> Executable:
+        assert self.choice.isa is not None, "NumPy's engine has none"
+        call = _executable(self.choice.isa, self.problem, self.lies, self.threads)
+        self._found = ref(call)
+        return call
+
+    def _arrays(self, operands: Sequence[int], out: int) -> tuple[list[Array], Array]:
+        problem = self.problem
+        dtype, shapes = problem.operand_format.dtype, canonical_shapes(problem)
+        *given, to = self.lies
+        arrays = [array_at(*each, dtype) for each in zip(operands, shapes, given, strict=False)]
+        return arrays, array_at(out, shapes[-1], to, problem.output_format.dtype)
 
 
-def _with_help(isa: Isa, problem: Problem, lies: Lies, call: Executable, operands: Sequence[Array], out: Array) -> None:
-    if not helped(call.plan.threads, call.plan.time_ms):
-        call = _executable(isa, problem, lies, 1)  # the same bits, and nothing is shared
-    call.execute(operands, out)
+def _nothing() -> None:
+    return None
+
+
+def ready(problem: Problem, lies: Lies, threads: int | None = None) -> Ready:
+    """Return the call of a problem on memory of these strides, those of the operands and last of the output."""
+    return _ready(problem, lies, count(threads), cap())
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _ready(problem: Problem, lies: Lies, threads: int, cap: str) -> Ready:
+    return Ready(choose(problem), problem, lies, threads)
 
 
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:
@@ -170,7 +220,7 @@ def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, thread
     choice = choose(problem)
     if choice.isa is None:
         return by_numpy.memory_bytes(problem)
-    lies = [*[array.strides for array in operands], out.strides]
+    lies = (*[array.strides for array in operands], out.strides)
     return _executable(choice.isa, problem, lies, count(threads)).memory_bytes
 
 

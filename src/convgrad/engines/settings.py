@@ -61,7 +61,12 @@ def _by_environment(name: bytes) -> int | None:
 
 def max_isa() -> str | None:
     """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
-    cap = environment(b"CONVGRAD_MAX_ISA").strip().lower()
-    if cap and cap not in CAPS:
-        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {cap!r}")
-    return cap or None
+    name = cap().strip().lower()
+    if name and name not in CAPS:
+        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {name!r}")
+    return name or None
+
+
+def cap() -> str:
+    """Return CONVGRAD_MAX_ISA as it is written: what is remembered of calls holds while nobody writes another."""
+    return environment(b"CONVGRAD_MAX_ISA")

@@ -62,7 +62,8 @@ class Compiled:
             self.kernel(operands if as_given else tuple(taken.values()), result)
         else:
             views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
-            engines.ready(self.choice, problem, views, view, self.threads)(views, view)
+            lies_so = (*[array.strides for array in views], view.strides)
+            engines.Ready(self.choice, problem, lies_so, self.threads).on(views, view)
         return result if result is out or (plain and out is None) else handed_over(result, first, out)
 
     def _taken(self, name: str, shape: tuple[int, ...], value: object) -> Array:
@@ -108,7 +109,8 @@ def compile(
         warnings.warn(problem.note, UserWarning, stacklevel=2)
     taken, out = prepared.taken.values(), room(problem, None, {})
     choice, used = engines.choose(problem), count(threads)
-    ready = engines.ready(choice, problem, views, prepared.canonical_output(out), used)
+    lies = (*[view.strides for view in views], prepared.canonical_output(out).strides)
+    ready = engines.Ready(choice, problem, lies, used).held()
     alike = choice.isa is not None and all(array.dtype.isnative for array in taken)
     return Compiled(
         op=prepared.op,
@@ -118,5 +120,5 @@ def compile(
         choice=choice,
         threads=used,
         lies=[*(array.strides for array in taken), out.strides] if alike else [],
-        kernel=ready,
+        kernel=ready.on,
     )

@@ -35,13 +35,13 @@ def answer(pointer: Any) -> int | None:
 def _compute(frame: Any) -> None:
     text, operands, results = frame.attributes.each[0].contents, frame.operands, frame.results
     what = site(ctypes.string_at(text.begin, text.size))
-    if (operands.size, results.size) != (len(what.operands), 1):
+    if (operands.size, results.size) != (len(what.problem.operands), 1):
         raise ValueError(
-            f"{what.problem.operator} has {len(what.operands)} operands and a result; got a program with"
+            f"{what.problem.operator} has {len(what.problem.operands)} operands and a result; got a program with"
             f" {operands.size} and {results.size}"
         )
     each = operands.each
-    given = [each[n].contents.data for n in range(len(what.operands))]
+    given = [each[n].contents.data for n in range(len(what.problem.operands))]
     what.compute(given, results.each[0].contents.data)
 
 

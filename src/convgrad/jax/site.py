@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import repeat
 from math import prod
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from convgrad.engines import execute
+from convgrad.engines import ready
 from convgrad.formats import FORMATS
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem, canonical_shape, posed
 
-Array = NDArray[Any]
 REMEMBERED = 4096  # sites whose text is not read again
 
 
@@ -70,25 +66,9 @@ def operand_shapes(problem: Problem) -> list[tuple[int, ...]]:
     ]
 
 
-@dataclass(frozen=True)
-class Memory:
-    """What memory of XLA holds: row-major in the caller's layout, seen in canonical order."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    strides: tuple[int, ...]
-    words: type[ctypes.Array[ctypes.c_char]]
-
-    def at(self, address: int | None) -> Array:
-        """Return the array that lies at an address, which is none where it has no elements."""
-        buffer: Any = self.words.from_address(address) if address else b""
-        return np.ndarray(self.shape, self.dtype, buffer, 0, self.strides)
-
-
-def _memory(shape: tuple[int, ...], dtype: np.dtype[Any], order: tuple[int, ...]) -> Memory:
-    dense = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    canonical, strides = (tuple(each[axis] for axis in order) for each in (shape, dense))
-    return Memory(canonical, dtype, strides, ctypes.c_char * (prod(shape) * dtype.itemsize))
+def _strides(shape: tuple[int, ...], item: int, order: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides, in canonical order, of memory that is row-major in the caller's layout."""
+    return tuple(item * prod(shape[axis + 1 :]) for axis in order)
 
 
 @dataclass(frozen=True)
@@ -97,23 +77,23 @@ class Site:
 
     problem: Problem
     threads: int | None
-    operands: tuple[Memory, ...]
-    result: Memory
+    lies: tuple[tuple[int, ...], ...]
 
     def compute(self, operands: Sequence[int | None], result: int | None) -> None:
         """Compute a problem from operands that lie at these addresses into a result at that one.
 
-        XLA has made the memory of these shapes, and none of it overlaps: there is nothing left to check.
+        XLA has made the memory of these shapes, and none of it overlaps: there is nothing left to check. It holds it
+        till the call is over, whatever happens to that.
         """
-        given = [memory.at(address) for memory, address in zip(self.operands, operands, strict=True)]
-        execute(self.problem, given, self.result.at(result), self.threads)
+        call = ready(self.problem, self.lies, self.threads)
+        call([address or 0 for address in operands], result or 0, None)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def site(text: bytes) -> Site:
     """Return the site that a text says."""
     problem, threads = read(text)
-    shapes, dtype = operand_shapes(problem), problem.operand_format.dtype
-    operands = tuple(_memory(s, dtype, order) for s, order in zip(shapes, problem.operand_orders, strict=True))
-    result = _memory(problem.output_shape, problem.output_format.dtype, problem.output_order)
-    return Site(problem, threads, operands, result)
+    shapes, item = operand_shapes(problem), problem.operand_format.dtype.itemsize
+    operands = (_strides(*each) for each in zip(shapes, repeat(item), problem.operand_orders, strict=False))
+    result = _strides(problem.output_shape, problem.output_format.dtype.itemsize, problem.output_order)
+    return Site(problem, threads, (*operands, result))

@@ -74,6 +74,13 @@ def canonical_shape(geometry: Conv | Channels, tensor: Tensor) -> Shape:
     return {"src": geometry.src_shape, "dst": geometry.dst_shape, "weights": geometry.weights_shape}[tensor]
 
 
+def canonical_shapes(problem: Problem) -> tuple[Shape, ...]:
+    """Return the canonical shapes of a problem's operands, and last of its output."""
+    geometry, output = problem.geometry, canonical_shape(problem.geometry, problem.output)
+    operands = (output[1:2] if tensor == "bias" else canonical_shape(geometry, tensor) for tensor in problem.operands)
+    return (*operands, output)
+
+
 def problem_of(
     op: Operator,
     shapes: Sequence[Shape],

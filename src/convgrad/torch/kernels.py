@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-import ml_dtypes
 import torch
 
 from convgrad import engines
-from convgrad.engines.settings import asked_of_us, count
+from convgrad.engines.settings import asked_of_us, cap, count
 from convgrad.formats import BF16, F16, F32, F64, Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
 from convgrad.spec.geometry import effective_kernel, transposed_extent
@@ -21,9 +20,12 @@ from convgrad.spec.rules import refuse
 Tensor = Any  # torch.Tensor, which type checkers see only where PyTorch is
 Ints = tuple[int, ...]
 Kind = tuple[Any, Ints]  # of a tensor: type and shape
+Lying = tuple[Any, Ints, Ints]  # type, shape, and strides in elements
 
 FORMATS: dict[Any, Format] = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64}
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank: memory whose channels are neighbours
+_CPU = torch.device("cpu")
+_LOW = 1 << 32  # of memory that was given back nothing but the offset of a view is left as its address
 _LAYOUTS = {"data_format": "NCX"}
 _WEIGHTS = {False: "OIX", True: "IOX"}  # of a layer, and of a transposed one: the same memory
 
@@ -40,9 +42,9 @@ def forward(
     channels_last: bool,
 ) -> Tensor:
     """Return dst; a pad at the end may be negative, in derivatives of transposes: so many positions are not met."""
+    layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
-    problem = dst_problem(kinds(given), strides, pads_begin, pads_end, dilations, groups)
-    return solved(problem, given, channels_last)
+    return _known(dst_problem, layer, channels_last, *_lying(given))(given)
 
 
 def data_gradient(
@@ -57,9 +59,9 @@ def data_gradient(
     channels_last: bool,
 ) -> Tensor:
     """Return diff_src, of these spatial extents; what a transposed layer is, to which a bias may be added."""
+    layer = extents, strides, pads_begin, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    problem = src_problem(kinds(given), extents, strides, pads_begin, dilations, groups)
-    return solved(problem, given, channels_last)
+    return _known(src_problem, layer, channels_last, *_lying(given))(given)
 
 
 def weight_gradient(
@@ -73,14 +75,14 @@ def weight_gradient(
     channels_last: bool,
 ) -> Tensor:
     """Return diff_weights, of these spatial extents."""
-    given = (diff_dst, src)
-    problem = weights_problem(kinds(given), kernel, strides, pads_begin, dilations, groups)
-    return solved(problem, given, channels_last)
+    layer, given = (kernel, strides, pads_begin, dilations, groups), (diff_dst, src)
+    return _known(weights_problem, layer, channels_last, *_lying(given))(given)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
     """Return diff_bias."""
-    return solved(bias_problem(kinds((diff_dst,))), (diff_dst,), False)
+    given = (diff_dst,)
+    return _known(bias_problem, (), False, *_lying(given))(given)
 
 
 def gradients(
@@ -95,20 +97,89 @@ def gradients(
     dilations: Ints,
     groups: int,
     channels_last: bool,
-) -> list[Tensor | None]:
-    """Return the gradients of a forward that are wanted, of src, weights and bias: in one call, which reads v once."""
-    dtype, (kind,), layer = v.dtype, kinds((v,)), (strides, pads_begin, dilations, groups)
-    view, threads = _VIEWS.get(dtype, _as_array), _threads()
-    diff_dst, made = view(v), [None, None, None]
-    if wanted[0]:
-        problem = src_problem((kind, *kinds((weights,))), extents, *layer)
-        made[0] = _computed(problem, dtype, [diff_dst, view(weights)], channels_last, threads)
-    if wanted[1]:
-        problem = weights_problem((kind, *kinds((src,))), kernel, *layer)
-        made[1] = _computed(problem, dtype, [diff_dst, view(src)], channels_last, threads)
-    if wanted[2]:
-        made[2] = _computed(bias_problem((kind,)), dtype, [diff_dst], False, threads)
-    return made
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of a forward that are wanted, of src, weights and bias: known as one call."""
+    layer = extents, kernel, strides, pads_begin, dilations, groups
+    of_src, of_weights, of_bias = _known_gradients(wanted[:3], layer, channels_last, *_lying((v, src, weights)))
+    return (
+        None if of_src is None else of_src((v, weights)),
+        None if of_weights is None else of_weights((v, src)),
+        None if of_bias is None else of_bias((v,)),
+    )
+
+
+# -- calls ---------------------------------------------------------------------------------------------------------
+
+
+class _Call:
+    """A problem on tensors of one type that lie in one way: what is left to do is to compute."""
+
+    __slots__ = ("compute", "dtype", "lies", "shape")
+
+    def __init__(self, problem: Problem, given: tuple[Lying, ...], channels_last: bool, threads: int) -> None:
+        memory = LAST[len(problem.output_shape)] if channels_last else torch.contiguous_format
+        like = torch.empty(problem.output_shape, dtype=given[0][0], device="meta", memory_format=memory)
+        self.shape, self.dtype, self.lies = problem.output_shape, like.dtype, like.stride()
+        item, elements = like.element_size(), (*[strides for _, _, strides in given], self.lies)
+        lies = tuple([tuple([item * stride for stride in strides]) for strides in elements])
+        self.compute = engines.ready(problem, lies, threads)
+
+    def __call__(self, given: tuple[Tensor, ...]) -> Tensor:
+        """Return the result in memory of PyTorch's, from memory of PyTorch's."""
+        out = torch.empty_strided(self.shape, self.lies, dtype=self.dtype, device=_CPU)
+        operands = [tensor.data_ptr() for tensor in given]
+        if min(operands) < _LOW:
+            _see_memory(given)
+        self.compute(operands, out.data_ptr(), given)
+        return out
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _known(
+    pose: Callable[..., Problem],
+    layer: tuple[Any, ...],
+    channels_last: bool,
+    given: tuple[Lying, ...],
+    threads: int,
+    cap: str,
+) -> _Call:
+    problem = pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer)
+    return _Call(problem, given, channels_last, threads)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _known_gradients(
+    wanted: tuple[bool, ...],
+    layer: tuple[Any, ...],
+    channels_last: bool,
+    given: tuple[Lying, ...],
+    threads: int,
+    cap: str,
+) -> tuple[_Call | None, ...]:
+    (v, src, weights), (extents, kernel, *rest) = given, layer
+    each = (
+        (src_problem, (extents, *rest), channels_last, (v, weights)),
+        (weights_problem, (kernel, *rest), channels_last, (v, src)),
+        (bias_problem, (), False, (v,)),
+    )
+    return tuple([_known(*call, threads, cap) if asked else None for asked, call in zip(wanted, each, strict=True)])
+
+
+def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]:
+    """Return what decides how a call is computed: types, shapes, strides; threads, and the instruction set's cap."""
+    lying = tuple([None if one is None else (one.dtype, one.shape, one.stride()) for one in given])
+    return lying, _threads(), cap()
+
+
+def _see_memory(given: tuple[Tensor, ...]) -> None:
+    """Refuse tensors whose memory was given back."""
+    for tensor in given:
+        if tensor.numel() and not tensor.untyped_storage().data_ptr():  # D1
+            refuse(
+                "D1",
+                "convgrad.torch",
+                f"all tensors must lie in memory; got one of {tuple(tensor.shape)} that has none",
+            )
 
 
 # -- problems ------------------------------------------------------------------------------------------------------
@@ -218,38 +289,12 @@ def kinds(given: tuple[Tensor, ...]) -> tuple[Kind, ...]:
     return tuple([(tensor.dtype, tensor.shape) for tensor in given])
 
 
-def solved(problem: Problem, given: tuple[Tensor, ...], channels_last: bool) -> Tensor:
-    """Return the result of a problem on tensors in its layouts, in memory of PyTorch's."""
-    view = _VIEWS.get(given[0].dtype, _as_array)
-    return _computed(problem, given[0].dtype, [view(tensor) for tensor in given], channels_last, _threads())
-
-
-def _computed(problem: Problem, dtype: Any, operands: list[Any], channels_last: bool, threads: int) -> Tensor:
-    shape = problem.output_shape
-    memory = LAST[len(shape)] if channels_last else torch.contiguous_format
-    out = torch.empty(shape, dtype=dtype, device="cpu", memory_format=memory)
-    engines.execute(problem, operands, _VIEWS.get(dtype, _as_array)(out), threads)
-    return out
-
-
 def _threads() -> int:
     """Return how many threads are asked of convgrad, or how many PyTorch would take, but no more than we would."""
     if asked := asked_of_us():
         return asked
     theirs: int = torch.get_num_threads()
     return 1 if theirs == 1 else min(theirs, count(None))
-
-
-def _as_array(tensor: Tensor) -> Any:
-    return tensor.numpy(force=True)  # no copy on the CPU, unless its sign is pending
-
-
-def _as_bf16(tensor: Tensor) -> Any:
-    """Return the array of a tensor's memory; PyTorch has no name of NumPy's for this type."""
-    return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-
-
-_VIEWS = {torch.bfloat16: _as_bf16}
 
 
 def lies_last(tensor: Tensor) -> bool:

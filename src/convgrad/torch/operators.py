@@ -149,17 +149,15 @@ def _everywhere(channels: Tensor, shape: Sequence[int]) -> Tensor:
     return channels.reshape(-1, *[1] * (len(shape) - 2)).expand(shape)
 
 
-def _keys(tensor: Tensor) -> Any:
-    """Return what PyTorch's dispatcher would look at: the device, and all that is more than memory there."""
-    return torch._C._dispatch_keys(tensor).raw_repr()
+_keys = torch._C._dispatch_keys  # what PyTorch's dispatcher would look at: the device, and what is more than memory
 
 
 def _of_memory() -> frozenset[Any]:
     """Return the keys of tensors that are nothing but memory of the CPU, without and with a history."""
     with torch.inference_mode():
-        alone = _keys(torch.empty(0, device="cpu"))
+        alone = _keys(torch.empty(0, device="cpu")).raw_repr()
     with torch.inference_mode(False):
-        return frozenset((alone, _keys(torch.empty(0, device="cpu"))))
+        return frozenset((alone, _keys(torch.empty(0, device="cpu")).raw_repr()))
 
 
 _OF_MEMORY = _of_memory()
@@ -172,7 +170,7 @@ def _straight(*tensors: Tensor | None) -> bool:
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
-        if tensor is not None and (tensor.__class__ not in _CLASSES or _keys(tensor) not in _OF_MEMORY):
+        if tensor is not None and (tensor.__class__ not in _CLASSES or _keys(tensor).raw_repr() not in _OF_MEMORY):
             return False
     return True
 
@@ -187,7 +185,7 @@ def call(name: str, *args: Any) -> Tensor:
         if torch.is_grad_enabled():
             for tensor in given:
                 if tensor is not None and tensor.requires_grad:
-                    return role.apply(*args)
+                    return _APPLIED[name](*args)
         return getattr(kernels, name)(*args)
     if torch._C._are_functorch_transforms_active() and not torch._C._len_torch_dispatch_stack():
         return _uncompiled(_TRANSFORMED[name].apply, *args)
@@ -259,5 +257,7 @@ _library = torch.library.Library("convgrad", "DEF")
 # The engines read any strides, so nothing that is compiled around an operator need copy to change them.
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _ROLES: dict[str, type[_Role]] = {r.name: r for r in (Forward, DataGradient, WeightGradient, BiasGradient)}
+# Function.apply without what it does for tensors that functorch wraps, of which there are none where it is called.
+_APPLIED: dict[str, Any] = {name: super(torch.autograd.Function, role).apply for name, role in _ROLES.items()}
 _TRANSFORMED = {name: _transformed(role) for name, role in _ROLES.items()}
 _OPS = {name: _register(role) for name, role in _ROLES.items()}

@@ -16,6 +16,7 @@ from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.starting import forked_with
+from convgrad.engines.team import work
 from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen
@@ -28,8 +29,8 @@ CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
 Lies = Sequence[tuple[int, ...]]  # the strides of operands, and last of the output
-_CALL = Struct(f"{len(CALL)}q")
-_FLAG_BYTES = 8 * len(FLAGS)
+_FLAGS, _OPERANDS = Struct(f"{len(FLAGS)}q"), Struct(f"{len(CALL) - len(FLAGS)}q")
+_FLAG_BYTES, _LOWERED = _FLAGS.size, (0,) * len(FLAGS)
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,12 @@ class Executable:
     schedule: Schedule
     kernel: jit.Kernel
     arguments: Words
-    ones: Array  # what stands in the place of an operand that is one everywhere
+    ones: Array  # what stands in the place of an operand that is one everywhere,
+    one: int  # and where that is
     sides: tuple[int, int]  # which operands rows and lanes are: one behind all of them is ``ones``,
     bias: int | None  # and which the bias is, if any
+    alone: bool  # whether the caller's thread computes it, which no other looks at
+    free: list[tuple[Words, int]]  # arguments, and their addresses, of such calls that are over
 
     @property
     def memory_bytes(self) -> int:
@@ -50,8 +54,32 @@ class Executable:
         tables = self.schedule
         return self.plan.threads * tables.scratch_bytes + tables.kept_bytes + tables.table_bytes
 
-    def bound(self, operands: Sequence[Array], out: Array, kept: Array | None) -> Words:
-        """Return the driver's arguments for these arrays; the last of them is the flag that stops it.
+    def execute(self, operands: Sequence[Array], out: Array) -> None:
+        """Compute into ``out``, canonical, from canonical operands."""
+        self.at([address_of(array) for array in operands], address_of(out), (operands, out))
+
+    def at(self, operands: Sequence[int], out: int, keep: object) -> None:
+        """Compute from canonical operands that begin at these addresses; ``keep`` is what they are addresses in.
+
+        The caller holds that till the call is over: all the same ``keep`` lives as long as any thread may look at it.
+        """
+        schedule, kept = self.schedule, None
+        if schedule.kept_bytes:
+            kept = scratch.shared.take(schedule.kept_bytes // 8)
+            kept[: schedule.counters] = 0
+        arguments, address = bound = self.bound(operands, out, kept)
+        if self.alone:
+            work(self.kernel, address, schedule.scratch_bytes)
+            _FLAGS.pack_into(arguments, sizeof(arguments) - _FLAG_BYTES, *_LOWERED)
+            self.free.append(bound)  # whoever is interrupted before takes them along
+        else:
+            kernel, held = self.kernel, (self, keep, kept)
+            pool.run(kernel, arguments, schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, held)
+        if kept is not None:
+            scratch.shared.give_back(kept)
+
+    def bound(self, operands: Sequence[int], out: int, kept: Array | None) -> tuple[Words, int]:
+        """Return the driver's arguments for what begins at these addresses, and theirs; the last of them are its flags.
 
         ``kept`` is what all threads share, where tasks share parts of the weights: ``schedule.kept_bytes``.
         """
@@ -60,32 +88,20 @@ class Executable:
         if kept is not None:  # what not all calls have: what threads share, or a bias
             last = address_of(kept)
         elif self.bias is not None:
-            last = address_of(operands[self.bias])
-        arguments = type(self.arguments).from_buffer_copy(self.arguments)
-        counter = addressof(arguments) + sizeof(arguments) - _FLAG_BYTES
-        given = (*operands, self.ones)
-        _CALL.pack_into(
-            arguments,
-            0,
-            *range(counter, counter + _FLAG_BYTES, 8),
-            address_of(given[rows]) + rows_at,
-            address_of(given[lanes]) + lanes_at,
-            address_of(out),
-            last,
-        )
-        return arguments
+            last = operands[self.bias]
+        try:
+            bound = self.free.pop()
+        except IndexError:  # the first call, or others are at work
+            bound = self._own()
+        given = (*operands, self.one)
+        _OPERANDS.pack_into(bound[0], _FLAG_BYTES, given[rows] + rows_at, given[lanes] + lanes_at, out, last)
+        return bound
 
-    def execute(self, operands: Sequence[Array], out: Array) -> None:
-        """Compute into ``out``, canonical, from canonical operands."""
-        kept = None
-        if self.schedule.kept_bytes:
-            kept = scratch.shared.take(self.schedule.kept_bytes // 8)
-            kept[: self.schedule.counters] = 0
-        arguments = self.bound(operands, out, kept)
-        keep = (self, operands, out, kept)
-        pool.run(self.kernel, arguments, self.schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, keep)
-        if kept is not None:
-            scratch.shared.give_back(kept)
+    def _own(self) -> tuple[Words, int]:
+        arguments = type(self.arguments).from_buffer_copy(self.arguments)
+        flags = addressof(arguments) + sizeof(arguments) - _FLAG_BYTES
+        _FLAGS.pack_into(arguments, 0, *range(flags, flags + _FLAG_BYTES, 8))
+        return arguments, addressof(arguments)
 
 
 def executable(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Executable:
@@ -134,4 +150,5 @@ def _tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     rows, lanes = (tensors.index(role.operands[tensor]) for tensor in chosen.operands)
     bias = tensors.index("bias") if "bias" in problem.operands else None
     ones = np.ones(1, problem.operand_format.dtype)
-    return Executable(chosen, made, kernel, arguments, ones, (rows, lanes), bias)
+    alone = chosen.threads == 1 and chosen.time_ms < pool.LONG_MS
+    return Executable(chosen, made, kernel, arguments, ones, address_of(ones), (rows, lanes), bias, alone, [])
