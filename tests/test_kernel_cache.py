@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from children import Array, Layer, in_child, new_layers
+from convgrad import engines
 from convgrad.engines.llvm import execute, jit
 
 CALLERS = 32
@@ -41,6 +42,7 @@ def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def forget() -> None:
         monkeypatch.setattr(jit._linker, "kernels", OrderedDict())
         monkeypatch.setattr(execute, "_kept", OrderedDict())
+        engines._ready.cache_clear()  # as the patches keep what was there, calls would still find it
 
     forget()
     return forget

@@ -61,7 +61,7 @@ def _no_memory(name: str, given: Mapping[str, Any]) -> None:
         if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
             continue
         refusal = TORCH.refusal(tensor, TORCH.refused_there)
-        if refusal and refusal.rule == "D1":
+        if refusal and refusal.rule == "D1":  # D1
             refuse("D1", name, refusal.words.format(name=what, got=tensor))
 
 
@@ -71,4 +71,6 @@ def _types(name: str, given: Mapping[str, Any]) -> None:
         if tensor.dtype not in FORMATS:  # T1
             refuse("T1", name, f"{what} must be a tensor of {', '.join(map(str, FORMATS))}; got {tensor.dtype}")
     got = ", ".join(f"{what} {tensor.dtype}" for what, tensor in given.items())
-    refuse("T2", name, f"all tensors must have one type; got {got}")
+    refuse(  # T2
+        "T2", name, f"all tensors must have one type; got {got}"
+    )
