@@ -1,4 +1,4 @@
-"""Models that processes share: one whose convolutions are ours trains as before, in what PyTorch wraps it in for that."""
+"""Models that processes share: one whose convolutions are ours trains as before, wrapped as PyTorch wraps it."""
 
 from __future__ import annotations
 
