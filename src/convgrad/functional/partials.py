@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays, engines, libraries
 from convgrad.formats import F32, F64
-from convgrad.functional.call import REMEMBERED, check_options, prepare
+from convgrad.functional.call import check_options, prepare
 from convgrad.functional.sums import Sum, add, added
 from convgrad.plan.roles import why_no_kernel
 from convgrad.spec.check import as_integer
@@ -19,7 +18,7 @@ from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.operators import OPERATORS, find
 from convgrad.spec.pieces import Nodes, climb, leaf_images, nodes_of
-from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.problem import Problem, canonical_shape, of_images
 from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
@@ -166,12 +165,12 @@ def partials(
         array = arrays.empty(problem.output_shape, F32.dtype)
         out = array.transpose(problem.output_order)
         engines.execute(
-            _of_images(problem, here.stop - here.start), [operand[here] for operand in operands], out, threads
+            of_images(problem, here.stop - here.start), [operand[here] for operand in operands], out, threads
         )
         sums.append(array)
     return Partials(
         operator,
-        _of_images(problem, 0).geometry,
+        of_images(problem, 0).geometry,
         problem.layouts[-1],
         problem.operand_format.name,
         begin,
@@ -179,12 +178,6 @@ def partials(
         tuple(sums),
         None if type(inputs[0]) is np.ndarray else libraries.like(inputs[0])(np.empty(0, np.float32)),
     )
-
-
-@lru_cache(maxsize=REMEMBERED)
-def _of_images(problem: Problem, images: int) -> Problem:
-    """Return the problem of some images of its batch."""
-    return replace(problem, geometry=replace(problem.geometry, batch=images))
 
 
 def why_no_order(problem: Problem) -> str:

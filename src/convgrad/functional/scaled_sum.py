@@ -20,7 +20,7 @@ from convgrad.functional.types import Array
 from convgrad.spec import samples
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.pieces import leaf_images
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
 CHUNK_BYTES = 16 << 20  # of scaled operands at a time, where 16 leaves of the sum's tree take no more
@@ -37,9 +37,7 @@ def _scales(operator: str, scale: object, problem: Problem) -> Array:
 
 def _add(problem: Problem, scaled: Sequence[Array], out: Array, threads: int | None) -> None:
     """Compute the weighted sum of some images into ``out``, or add it there where the problem accumulates."""
-    images, one = len(scaled[0]), problem
-    if images != problem.geometry.batch:
-        one = replace(problem, geometry=replace(problem.geometry, batch=images))
+    one = of_images(problem, len(scaled[0]))
     views = canonical(one, dict(zip(one.operands, scaled, strict=True)))
     engines.execute(one, views, out.view(np.ndarray).transpose(one.output_order), threads)
 
@@ -93,10 +91,8 @@ def weighted_sum(
     """Return the sum over n of scale[n] * gradient of sample n, of a call's operands, attributes and options."""
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
-    factors, result = (
-        _scales(operator, scale, prepared.problem),
-        room(prepared.problem, out, prepared.taken, aligned=True),
-    )
+    factors = _scales(operator, scale, prepared.problem)
+    result = room(prepared.problem, out, prepared.taken, aligned=True)
     problem, given = samples.weighted(prepared.problem), tuple(prepared.taken.values())
     chunks = _chunks(problem, given)
     scaled = _scaled(problem, given, factors, chunks, threads)

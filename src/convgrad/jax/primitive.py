@@ -20,7 +20,7 @@ from convgrad.formats import F32, F64, Format
 from convgrad.jax.handler import TARGET
 from convgrad.jax.site import operand_shapes, written
 from convgrad.spec.derivatives import COTANGENT, ZEROS, Derivative, derivative
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.rules import refuse
 
 Traced = Any  # an array of JAX, or what stands for one while a function is traced
@@ -180,7 +180,7 @@ def _batched(
         data = mapped.index(True)
         size, images, *extents = given[data].shape
         given[data] = given[data].reshape(size * images, *extents)
-        many = replace(problem, geometry=replace(problem.geometry, batch=size * images))
+        many = of_images(problem, size * images)
         return solve(many, given, threads).reshape(size, *problem.output_shape), 0
 
     def one(each: Sequence[Traced]) -> Traced:

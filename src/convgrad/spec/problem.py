@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -117,6 +117,17 @@ def problem_of(
 def only(problem: Problem) -> Problem:
     """Return the one problem that stands for all that equal it: to compare two takes as long as a small kernel."""
     return problem
+
+
+@lru_cache(maxsize=REMEMBERED)
+def of_images(problem: Problem, images: int) -> Problem:
+    """Return the same problem of so many images.
+
+    >>> from convgrad.notation import problem
+    >>> of_images(problem("BWD_W f32 NXC mb64ic4ih8oc6oh8kh3ph1"), 3).geometry.batch
+    3
+    """
+    return only(replace(problem, geometry=replace(problem.geometry, batch=images)))
 
 
 def check_output_format(operator: str, operand_format: Format, output_format: Format) -> None:

@@ -33,7 +33,7 @@ from convgrad.formats import F64
 from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import FAN_IN, height_of, tree_height
-from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.problem import Problem, canonical_shape, of_images
 
 CHAINS = 32  # of squares: element e goes to chain e mod 32
 LARGE = 1 << 18  # elements: a gradient of more has its squares added in parts,
@@ -54,8 +54,7 @@ def of_one(problem: Problem) -> Problem:
     (1, (3, 3, 4, 6), 'f32')
     """
     return replace(
-        problem,
-        geometry=replace(problem.geometry, batch=1),
+        of_images(problem, 1),
         layouts=(*problem.layouts[:-1], WRITTEN[problem.solves_for]),
         output_format=problem.operand_format.accumulator,
         accumulate=False,
