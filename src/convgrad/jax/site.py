@@ -15,7 +15,7 @@ from convgrad.formats import FORMATS
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import find
-from convgrad.spec.problem import Problem, canonical_shape, posed
+from convgrad.spec.problem import Problem, canonical_shapes, posed
 
 REMEMBERED = 4096  # sites whose text is not read again
 
@@ -59,11 +59,8 @@ def read(text: bytes) -> tuple[Problem, int | None]:
 
 def operand_shapes(problem: Problem) -> list[tuple[int, ...]]:
     """Return the shapes of a problem's operands, in their layouts."""
-    channels = canonical_shape(problem.geometry, problem.output)[1:2]
-    return [
-        channels if tensor == "bias" else from_canonical(canonical_shape(problem.geometry, tensor), layout)
-        for tensor, layout in zip(problem.operands, problem.layouts, strict=False)
-    ]
+    shapes = canonical_shapes(problem)[:-1]
+    return [from_canonical(shape, layout) for shape, layout in zip(shapes, problem.layouts, strict=False)]
 
 
 def _strides(shape: tuple[int, ...], item: int, order: tuple[int, ...]) -> tuple[int, ...]:
