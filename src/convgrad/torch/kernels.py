@@ -192,9 +192,8 @@ def dst_problem(
     """Return the problem of ``forward`` for tensors of these kinds, or raise as Convolution does."""
     if not pads_end or min(pads_end) >= 0:
         return _problem("Convolution", given, strides, pads_begin, pads_end, dilations, groups)
-    rest = {"output_padding": [max(0, -end) for end in pads_end]}
-    pads_end = tuple(max(0, end) for end in pads_end)
-    return _problem("ConvTransposeBackwardData", given, strides, pads_begin, pads_end, dilations, groups, rest)
+    ends, rest = _behind([-end for end in pads_end])
+    return _problem("ConvTransposeBackwardData", given, strides, pads_begin, ends, dilations, groups, rest)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -203,10 +202,8 @@ def src_problem(
 ) -> Problem:
     """Return the problem of ``data_gradient``, or raise as ConvTranspose does."""
     (_, small), (_, weights) = given[:2]
-    rests = rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations)
-    pads_end = tuple(max(0, -rest) for rest in rests)
-    rest = {"output_padding": [max(0, rest) for rest in rests]}
-    return _problem("ConvTranspose", given, strides, pads_begin, pads_end, dilations, groups, rest)
+    ends, rest = _behind(rests_of(extents, small[2:], weights[2:], strides, pads_begin, dilations))
+    return _problem("ConvTranspose", given, strides, pads_begin, ends, dilations, groups, rest)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -215,12 +212,10 @@ def weights_problem(
 ) -> Problem:
     """Return the problem of ``weight_gradient``, or raise as ConvTransposeBackwardWeights does."""
     (_, small), (_, large) = given
-    rests = rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations)
-    pads_end = tuple(max(0, -rest) for rest in rests)
-    rest = {"output_padding": [max(0, rest) for rest in rests]}
+    ends, rest = _behind(rests_of(large[2:], small[2:], kernel, strides, pads_begin, dilations))
     shape = (*small[1:2], *(channels // groups for channels in large[1:2]), *kernel)
     name = "ConvTransposeBackwardWeights"
-    return _problem(name, given, strides, pads_begin, pads_end, dilations, groups, rest, (shape,))
+    return _problem(name, given, strides, pads_begin, ends, dilations, groups, rest, (shape,))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -243,6 +238,11 @@ def rests_of(
         extent - transposed_extent(positions, effective_kernel(taps, dilation), stride, begin)
         for extent, positions, taps, stride, begin, dilation in axes
     )
+
+
+def _behind(rests: Sequence[int]) -> tuple[Ints, dict[str, Any]]:
+    """Return what lies behind the last position met as attributes: a pad at the end, or an output_padding."""
+    return tuple(max(0, -rest) for rest in rests), {"output_padding": [max(0, rest) for rest in rests]}
 
 
 def _problem(
