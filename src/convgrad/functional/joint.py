@@ -56,7 +56,6 @@ NONE: tuple[Any, ...] = (None, None, None)
 NOTHING: tuple[str, ...] = ()
 NO_ARRAYS = MappingProxyType[str, Array]({})
 SHAPES = (tuple, list)
-PLAIN = frozenset({np.ndarray, *SHAPES})  # what is as it comes, if it is what it should be
 OPERANDS = ("src", "diff_dst", "weights")
 MEANT: Mapping[int | str, int] = {0: 0, COTANGENT: 1, 1: 2}  # what a layer's derivative speaks of, among OPERANDS
 
@@ -167,28 +166,23 @@ def _prepared(
     function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
 ) -> tuple[Sequence[Any], tuple[Asked, ...]]:
     """Return the operands, each an array or a shape, and what is asked for."""
-    taken: tuple[Any, ...] = operands if PLAIN.issuperset(map(type, operands)) else _all_taken(function, operands)
-    known = _known(function, taken, attributes, wanted)
-    if known is None:
-        taken = _all_taken(function, operands)
-        known = _known(function, taken, attributes, wanted)
-    return taken, _asked(function, taken, attributes, *wanted) if known is None else known
+    given: list[Array] = []
+    key = key_of(operands, attributes, given)
+    if key is not None:
+        try:
+            known = _remembered(function, *key, wanted)
+        except (ConvgradError, TypeError):
+            pass  # refused again below, in the caller's own words; or a dtype that has no hash
+        else:
+            opened = iter(given)
+            return [one if isinstance(one, SHAPES) else next(opened) for one in operands], known
+    taken = _all_taken(function, operands)
+    return taken, _asked(function, taken, attributes, *wanted)
 
 
 def _all_taken(function: str, operands: tuple[object, ...]) -> tuple[Any, ...]:
     """Return the operands through the door."""
     return tuple(_taken(function, name, value) for name, value in zip(OPERANDS, operands, strict=True))
-
-
-def _known(
-    function: str, operands: tuple[object, ...], attributes: Mapping[str, Any], wanted: Plain
-) -> tuple[Asked, ...] | None:
-    """Return what is remembered of calls of a kind; None where it cannot be, or is to be refused in words."""
-    key = key_of(operands, attributes, [])
-    try:
-        return None if key is None else _remembered(function, *key, wanted)
-    except (ConvgradError, TypeError):
-        return None
 
 
 @lru_cache(maxsize=REMEMBERED)
