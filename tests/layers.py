@@ -27,6 +27,8 @@ ORDERS = {
         "__init__",  # the public names: for adapters and the command line only
         "torch",
         "jax",
+        "scale",
+        "dask",
         "cli",
         "__main__",
     ),
@@ -51,6 +53,8 @@ ORDERS = {
         "work",
         "order",
         "pieces",
+        "slabs",
+        "boxes",
         "bound",
         "samples",
         "ordered",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.operators import OPERATORS, find
 from convgrad.spec.pieces import Nodes, climb, leaf_images, nodes_of
-from convgrad.spec.problem import Problem, canonical_shape, of_images
+from convgrad.spec.problem import Problem, canonical_shape, of_images, only
 from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
@@ -155,28 +156,45 @@ def partials(
     if missing := why_no_order(problem):  # P2
         order = "sums in pieces must have an order, which the NumPy engine has not, that computes them"
         refuse("P2", operator, f"{order}; got {missing}")
-    begin = _checked_first(problem, first)
-    images = problem.geometry.batch
-    each = leaf_images(problem.geometry)
-    sums = []
-    for nodes in nodes_of(begin // each, -(-(begin + images) // each)):
+    sample = None if type(inputs[0]) is np.ndarray else libraries.like(inputs[0])(np.empty(0, np.float32))
+    return partials_of(problem, operands, _checked_first(problem, first), threads, sample)
+
+
+def partials_of(
+    problem: Problem, operands: Sequence[Array], first: int, threads: int | None = None, sample: Any = None
+) -> Partials:
+    """Return the unfinished sums of a problem's images, the first of which is image ``first`` of its batch.
+
+    The operands are canonical; ``first`` is where a leaf begins, and the engine has an order of sums.
+    """
+    images, each, sums = problem.geometry.batch, leaf_images(problem.geometry), []
+    for nodes in nodes_of(first // each, -(-(first + images) // each)):
         leaves = nodes.leaves
-        here = slice(leaves.start * each - begin, min(leaves.stop * each - begin, images))
-        array = arrays.empty(problem.output_shape, F32.dtype)
-        out = array.transpose(problem.output_order)
-        engines.execute(
-            of_images(problem, here.stop - here.start), [operand[here] for operand in operands], out, threads
-        )
-        sums.append(array)
+        here = slice(leaves.start * each - first, min(leaves.stop * each - first, images))
+        some = of_images(problem, here.stop - here.start)
+        sums.append(sum_of(some, [operand[here] for operand in operands], threads))
+    return as_partials(problem, first, images, tuple(sums), sample)
+
+
+def sum_of(problem: Problem, operands: Sequence[Array], threads: int | None) -> Array:
+    """Return what a call on canonical operands computes, in f32, as the output lies."""
+    array = arrays.empty(problem.output_shape, F32.dtype)
+    unrounded = only(replace(problem, output_format=F32, accumulate=False))
+    engines.execute(unrounded, operands, array.transpose(problem.output_order), threads)
+    return array
+
+
+def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: Any = None) -> Partials:
+    """Return sums of some images of a problem's batch as the value that says so."""
     return Partials(
-        operator,
+        problem.operator,
         of_images(problem, 0).geometry,
         problem.layouts[-1],
         problem.operand_format.name,
-        begin,
+        first,
         images,
-        tuple(sums),
-        None if type(inputs[0]) is np.ndarray else libraries.like(inputs[0])(np.empty(0, np.float32)),
+        sums,
+        sample,
     )
 
 

@@ -1,0 +1,1 @@
+"""Larger than memory: operators on arrays that slice, computed piece by piece to the bits of one call."""

@@ -1,0 +1,107 @@
+"""How an image's sum is cut into boxes of positions: the blocks of its tree, and which nodes a call on a box computes.
+
+A weight or bias gradient sums over an image's positions as a tree of **blocks** (``spec/order.py``). A run of
+neighbouring blocks knows the sums that a run of a batch's leaves knows (``spec/pieces.py``), a block being level 0. A
+call on a box of positions computes a node where the node's positions are a box: rows of the first axis, or some of one
+row, and so on inward. Another node is the sum of nodes below, which ``pieces.climb`` adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from convgrad.spec.order import BLOCK, FAN_IN, over_positions
+from convgrad.spec.pieces import Nodes, nodes_of
+from convgrad.spec.slabs import Box
+
+
+def row_step(extents: Sequence[int]) -> int | None:
+    """Return at which multiples of rows of the first axis an image's sum may be cut; None where it may not.
+
+    An image of one block has no cuts, and none whose blocks have lines of several rows, but not whole rows.
+
+    >>> row_step((56, 56)), row_step((224, 224)), row_step((5000,)), row_step((7, 7))
+    (4, 1, 256, None)
+    >>> row_step((9, 6, 64)), row_step((9, 6, 128)), row_step((9, 2, 30))
+    (None, 1, 4)
+    """
+    order = over_positions(1, extents)
+    if order.lines == 1 and order.length <= BLOCK:
+        return None
+    if len(extents) == 1:
+        return BLOCK
+    rows = order.lines_a_block
+    for extent in reversed(extents[1:-1]):
+        if extent % rows == 0:
+            return 1
+        if rows % extent:
+            return None
+        rows //= extent
+    return rows
+
+
+def blocks_of(extents: Sequence[int], rows: range) -> range:
+    """Return the blocks of some rows of the first axis, which begin and end where ``row_step`` says, or at the end.
+
+    >>> blocks_of((56, 56), range(8, 56)), blocks_of((600,), range(256, 600)), blocks_of((4, 300), range(1, 3))
+    (range(2, 14), range(1, 3), range(2, 6))
+    """
+    row = prod(extents[1:])
+    return range(_block_at(extents, rows.start * row), _block_at(extents, rows.stop * row))
+
+
+def boxes(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Box]]:
+    """Return nodes that are boxes, from left to right, whose sums make all that a run of blocks knows.
+
+    >>> boxes((56, 56), range(2, 14))[0]
+    (Nodes(level=0, first=2, number=1), (range(8, 12), range(0, 56)))
+    >>> [(tuple(nodes), box[0]) for nodes, box in boxes((128, 300), range(0, 256))]  # two blocks a row
+    [((2, 0, 1), range(0, 128))]
+    """
+    return [found for nodes in nodes_of(blocks.start, blocks.stop) for found in _as_boxes(extents, nodes)]
+
+
+def _as_boxes(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Box]]:
+    """Yield nodes that are boxes, as many neighbours from a first child on as are one, and make some nodes up."""
+    level, first, number = nodes
+    for some in range(number, 0, -1):
+        here = Nodes(level, first, some)
+        if box := _box(extents, here.leaves):
+            yield here, box
+            break
+    else:
+        if not level:
+            raise ValueError(f"block {first} of an image of {tuple(extents)} positions is no box")
+        some = 1
+        yield from _as_boxes(extents, Nodes(level - 1, first * FAN_IN, FAN_IN))
+    for node in range(first + some, first + number):
+        yield from _as_boxes(extents, Nodes(level, node, 1))
+
+
+def _box(extents: Sequence[int], blocks: range) -> Box | None:
+    """Return the positions of some blocks if they are a box."""
+    begin, end = _position_at(extents, blocks.start), _position_at(extents, blocks.stop)
+    box: list[range] = []
+    for axis, extent in enumerate(extents):
+        inner = prod(extents[axis + 1 :])
+        first, last = begin // inner % extent, (end - 1) // inner % extent
+        box.append(range(first, last + 1))
+        if first != last:
+            whole = not begin % inner and not end % inner
+            return (*box, *map(range, extents[axis + 1 :])) if whole else None
+    return tuple(box)
+
+
+def _position_at(extents: Sequence[int], block: int) -> int:
+    """Return the first position of a block, or of what is behind the last, all counted row-major."""
+    order = over_positions(1, extents)
+    line, part = divmod(block, order.blocks_a_line)
+    return min(line * order.lines_a_block * order.length + part * BLOCK, prod(extents))
+
+
+def _block_at(extents: Sequence[int], position: int) -> int:
+    """Return the block that begins at a position, or the number of blocks where all positions are before it."""
+    order = over_positions(1, extents)
+    line, within = divmod(position, order.length)
+    return -(-line // order.lines_a_block) * order.blocks_a_line + -(-within // BLOCK)

@@ -1,0 +1,120 @@
+"""A slab of a problem: some images and a box of their positions, as a problem of its own, and what it reads and writes.
+
+Positions are those of the tensor that is **swept**: that of dst where a weight or bias gradient sums over it or a
+forward writes it, that of src where a data gradient writes it. A slab reads of the other tensor what its positions
+meet: the rows between two slabs that both meet are the **halo**.
+
+A forward and a data gradient have the same bits slab by slab, whatever the box, as an output's sum is over taps and
+channels. Of a weight or bias gradient see ``spec/boxes.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from convgrad.spec.geometry import Axis, Channels, Conv
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.operators import Tensor
+from convgrad.spec.problem import Problem, canonical_shapes, only
+
+Region = tuple[slice, ...]  # of an array as the caller has it
+Box = tuple[range, ...]  # of positions, one range of step 1 an axis
+
+REMEMBERED = 4096
+
+
+@dataclass(frozen=True)
+class Slab:
+    """Images and a box of positions: its problem, the region of each operand that it reads, and that of the output.
+
+    A weight or bias gradient writes all of its output: it is a sum, of which this is a part.
+    """
+
+    images: range
+    box: Box
+    problem: Problem
+    reads: tuple[Region, ...]
+    writes: Region
+
+
+def swept(problem: Problem) -> Tensor:
+    """Return the tensor over whose positions a problem goes: the data that is summed over, or written."""
+    return "src" if problem.solves_for in ("src", "bias_add") else "dst"
+
+
+def positions(problem: Problem) -> tuple[int, ...]:
+    """Return the extents of the swept tensor.
+
+    >>> from convgrad.notation import problem
+    >>> positions(problem("BWD_D f32 NXC mb1ic1iw9oc1ow4kw3sw2"))
+    (9,)
+    """
+    geometry = problem.geometry
+    if isinstance(geometry, Channels):
+        return geometry.extents
+    return tuple(axis.src if swept(problem) == "src" else axis.dst for axis in geometry.axes)
+
+
+def whole(problem: Problem) -> Box:
+    """Return the box of all positions."""
+    return tuple(range(extent) for extent in positions(problem))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def slab_of(problem: Problem, images: range, box: Box) -> Slab:
+    """Return the slab of some images, at least one, and a box of positions, at least one on each axis.
+
+    >>> from convgrad.notation import problem
+    >>> one = slab_of(problem("BWD_W f32 NXC mb8ic4iw300oc6ow300kw3pw1"), range(2, 4), (range(256, 300),))
+    >>> one.reads[0]
+    (slice(2, 4, None), slice(255, 300, None), slice(0, 4, None))
+    >>> one.problem.geometry.axes
+    (Axis(src=45, dst=44, kernel=3, stride=1, dilation=1, pad_begin=0, pad_end=1),)
+    """
+    geometry = problem.geometry
+    if isinstance(geometry, Channels):
+        part: Conv | Channels = replace(geometry, batch=len(images), extents=tuple(map(len, box)))
+        met: dict[Tensor, Box] = {"src": box, "dst": box}
+    else:
+        cut = _over_src if swept(problem) == "src" else _over_dst
+        axes, src, dst = zip(*map(cut, geometry.axes, box), strict=True)
+        part, met = replace(geometry, batch=len(images), axes=axes), {"src": src, "dst": dst}
+
+    def region(tensor: Tensor, shape: Sequence[int], layout: str) -> Region:
+        ranges = [range(extent) for extent in shape]
+        if tensor in met:
+            ranges = [images, ranges[1], *met[tensor]]
+        canonical = from_canonical(range(len(ranges)), layout) if len(ranges) > 1 else (0,)
+        return tuple(slice(ranges[axis].start, ranges[axis].stop) for axis in canonical)
+
+    tensors = (*problem.operands, problem.output)
+    *reads, writes = map(region, tensors, canonical_shapes(problem), problem.layouts)
+    return Slab(images, box, only(replace(problem, geometry=part)), tuple(reads), writes)
+
+
+def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
+    """Return the axis of some positions of dst, the positions of src that they meet, at least one, and those of dst."""
+    first = positions.start * axis.stride - axis.pad_begin
+    end = (positions.stop - 1) * axis.stride - axis.pad_begin + axis.effective_kernel
+    src = range(max(first, 0), min(end, axis.src))
+    if not src:  # padding alone: a position of src before all that are met
+        part = replace(axis, src=min(1, axis.src), dst=len(positions))
+        return replace(part, pad_begin=part.span, pad_end=0), range(part.src), positions
+    pads = {"pad_begin": src.start - first, "pad_end": end - src.stop}
+    return replace(axis, src=len(src), dst=len(positions), **pads), src, positions
+
+
+def _over_src(axis: Axis, positions: range) -> tuple[Axis, range, range]:
+    """Return the axis of some positions of src, these, and the positions of dst that they meet, at least one.
+
+    Where some meet none, as between the taps of a stride, one is read that has no tap there, so that pads are none
+    less than 0.
+    """
+    first, last = positions.start + axis.pad_begin, positions[-1] + axis.pad_begin
+    begin = min(-((axis.effective_kernel - 1 - first) // axis.stride), first // axis.stride, axis.dst - 1)
+    begin = max(begin, 0)
+    dst = range(begin, max(min(last // axis.stride + 1, axis.dst), begin + min(1, axis.dst)))
+    part = replace(axis, src=len(positions), dst=len(dst), pad_begin=first - dst.start * axis.stride)
+    return replace(part, pad_end=max(0, part.span - part.pad_begin - part.src)), positions, dst
