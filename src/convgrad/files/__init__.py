@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
@@ -68,6 +69,26 @@ def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:
     with _members(path) as members:
         name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
         return _arrays(path, {name: members[name]}, memory_bytes)[name]
+
+
+def mapped(place: str) -> Array:
+    """Return the array at a place as a map of its file, of which nothing is read but the header.
+
+    One that does not lie in its file as it does in memory is refused, as it would have to be read whole.
+    """
+    path, key = split_place(place)
+    _check_key(place, path, key)
+    with _members(path) as members:
+        name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
+        member = members[name]
+        if member.lies is None:
+            raise FileError(
+                f"{place}: must lie in its file as it does in memory, to be read in pieces; {member.why_not}"
+            )
+        lies = member.lies()
+        if prod(lies.shape) == 0:
+            return np.empty(lies.shape, lies.dtype)
+        return np.memmap(path, lies.dtype, "r", lies.first_byte, lies.shape, lies.order)
 
 
 def read_all(path: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> dict[str, Array]:

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import FileError
-from convgrad.files.member import BF16, Member, Members
+from convgrad.files.member import BF16, Lies, Member, Members
 
 Array = NDArray[Any]
 
 METADATA = "__metadata__"  # a key of the header that is no tensor's
+MAPPED = {"F32": np.dtype("<f4"), "BF16": BF16, "F16": np.dtype("<f2"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 _LENGTH_BYTES = 8  # what the file begins with: the length of its header
 
 
@@ -42,12 +43,20 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             array: Array = np.fromfile(file, np.uint16, prod(shape)).view(BF16).reshape(shape)
             return array
 
+        def lies(key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Lies:
+            begin, entries = header()
+            return Lies(dtype, shape, begin + entries[key]["data_offsets"][0])
+
         found = {}
         for key in tensors.keys():  # noqa: SIM118 - no mapping
             described = tensors.get_slice(key)
             dtype = described.get_dtype()
             read = partial(bf16 if dtype == "BF16" else tensors.get_tensor, key)
-            found[key] = Member(_size_bytes(dtype, described.get_shape()), read)
+            size, shape = _size_bytes(dtype, described.get_shape()), tuple(described.get_shape())
+            if dtype in MAPPED:
+                found[key] = Member(size, read, partial(lies, key, MAPPED[dtype], shape))
+            else:
+                found[key] = Member(size, read, why_not=f"it holds {dtype}, and not {', '.join(MAPPED)}")
         yield found
 
 
