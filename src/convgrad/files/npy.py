@@ -54,6 +54,14 @@ def lies(file: IO[bytes], size: int, name: str) -> Lies:
     return Lies(dtype, tuple(shape), head.tell(), "F" if fortran else "C")
 
 
+def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return what comes before the numbers of an array that lies densely."""
+    head = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    return head.getvalue()
+
+
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     """Write the one array."""
     (only,) = arrays.values()

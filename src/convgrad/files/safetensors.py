@@ -81,6 +81,15 @@ def _size_bytes(dtype: str, shape: list[int]) -> int:
     return prod(shape) * (int(bits[0]) if bits else 8) // 8
 
 
+def header(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return what comes before the numbers of the one array of a file, which then begin at a multiple of 8 bytes."""
+    name = next(name for name, mapped in MAPPED.items() if mapped == dtype)
+    described = {"dtype": name, "shape": list(shape), "data_offsets": [0, prod(shape) * dtype.itemsize]}
+    text = json.dumps({key: described}, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     """Write arrays by key."""
     package()
