@@ -27,7 +27,7 @@ from convgrad.spec.slabs import positions, slab_of
 
 Array = NDArray[Any]
 
-EVERY_S = 30.0  # what a process that is killed may have done in vain
+EVERY_S = 10.0  # what a process that is killed may have done in vain
 LINE = b"convgrad checkpoint 1\n"  # to be changed with the order of sums, too: those of two orders cannot be joined
 SAMPLES = 8  # at how many of its images out is looked at, about
 
