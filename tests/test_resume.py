@@ -165,8 +165,10 @@ def test_cut_otherwise_each_time_nothing_is_done_again(
     done = call.kept()
     for times, threads, isa in ((2, 2, host_isas()[-1]), (1, 1, host_isas()[0]), (1000, 2, host_isas()[-1])):
         monkeypatch.setenv("CONVGRAD_MAX_ISA", isa.name)
-        count, _ = call.run(None if times == 1000 else 1, memory=times * call.memory_bytes, threads=threads)
+        count, now = call.run(None if times == 1000 else 1, memory=times * call.memory_bytes, threads=threads)
         assert not (count * done).any()
+        assert now is not None
+        assert 0 <= now.resumed < now.done <= now.pieces
         done = call.kept() if call.path.exists() else done | (count > 0)
         if done.all():
             break

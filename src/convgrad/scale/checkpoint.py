@@ -123,7 +123,10 @@ class Checkpoint:
         shape = self.problem.output_shape
         if numbers.size != (of_sums + of_started) * prod(shape):
             raise self._refusal(f"has {numbers.size} numbers, not those of {of_sums} + {of_started} sums of {shape}")
-        arrays = tuple(numbers.astype(np.float32, copy=False).reshape(of_sums + of_started, *shape))
+        each = numbers.reshape(of_sums + of_started, *shape)
+        arrays = tuple(
+            np.array(one, np.float32) for one in each
+        )  # of their own, as each is given up when it is added to
         sums = as_partials(self.problem, 0, images, arrays[:of_sums]) if of_sums else None
         image = of_images(self.problem, 1)
         started = Rows(image, images, range(rows), arrays[of_sums:]) if of_started else None
