@@ -21,6 +21,7 @@ from convgrad.scale import checkpoint, durable
 from convgrad.scale.checkpoint import LINE
 from convgrad.spec.slabs import Slab
 from helpers import assert_same_bits
+from resume_campaign import Tally, run_calls
 
 Array = np.ndarray
 F32 = np.float32
@@ -202,6 +203,17 @@ def test_a_process_that_is_killed_loses_what_was_not_saved(
     killed(call, 3)
     assert np.array_equal(call.kept(), call.finished(2))
     assert np.array_equal(call.run()[0], ~call.finished(2))
+
+
+@pytest.mark.long
+def test_a_hundred_random_calls_left_again_and_again() -> None:
+    tally = Tally()
+    for chunk in range(2000, 2004):
+        run_calls(chunk, 25, tally)
+    assert tally.calls == 100
+    assert tally.left > 50
+    assert tally.by_rows > 5
+    assert not tally.wrong
 
 
 def test_an_old_value_is_added_once(tmp_path: Path) -> None:

@@ -108,6 +108,20 @@ def test_interrupted_without_a_checkpoint_nothing_is_left(
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("shape", [["--attr", "output_shape=20,20"], ["extents.npy"]])
+def test_spatial_extents_alone_are_a_shape_as_of_any_run(
+    shape: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save("extents.npy", np.array([20, 20]))
+    np.save("data.npy", np.ones((9, 20, 20, 5), F32))
+    command = ["run", "ConvolutionBackpropData-1", "data.npy", "others.npz:weights", *shape, *SAME]
+    assert main([*command, "-o", "whole.npy"]) == 0
+    assert main([*command, "-o", "pieces.npy", "--memory", "20kB"]) == 0
+    (number,) = re.findall(r"^  pieces +(\d+);", capsys.readouterr().out, re.MULTILINE)
+    assert int(number) > 1
+    assert files.read("pieces.npy").tobytes() == files.read("whole.npy").tobytes()
+
+
 REFUSED: dict[str, tuple[list[str], int, str]] = {
     "what is made up": (["BWD_W f32 NXC mb2ic4ih8oc6oh8kh3ph1"], 2, "--memory goes with files to read"),
     "a check": ([*RUNS["weights"], "--check", "oracle"], 2, "--check does not go with --memory: it reads all operands"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import in_pieces, report
-from convgrad.functional.call import check_options, prepare
+from convgrad.functional.call import Prepared, check_options, prepare
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.source import stand_in
 from convgrad.spec.problem import Problem
@@ -61,14 +61,14 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
         started = time.perf_counter()
         result: Array = scale.run(
             options.operator,
-            *operands,
+            *_full(prepared, operands),
             memory=options.memory,
             dtype=options.dtype,
             out=out,
             threads=options.threads,
             checkpoint=options.checkpoint,
             progress=tell,
-            **attributes,
+            **_in_full(prepared, attributes),
         )
         time_ms = 1e3 * (time.perf_counter() - started)
     if options.output and out is None:
@@ -86,6 +86,18 @@ def _operand(place: str) -> object:
     """Return the map of an operand's file; the extents of one that is a shape."""
     array = files.mapped(place)
     return array.tolist() if array.dtype.kind in "iu" else array
+
+
+def _full(prepared: Prepared, operands: Sequence[object]) -> list[object]:
+    """Return operands whose shape is full, where the command line takes that of spatial extents alone."""
+    shape = list(prepared.problem.output_shape)
+    return [shape if port.is_shape else one for port, one in zip(prepared.op.operands, operands, strict=False)]
+
+
+def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes whose shape is full, in the same way."""
+    shapes = {"output_shape": list(prepared.problem.output_shape)} if prepared.op.spatial_shape else {}
+    return {name: shapes.get(name, value) for name, value in attributes.items()}
 
 
 @contextmanager
