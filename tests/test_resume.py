@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,6 +110,7 @@ class Call:
         assert count is not None
         return count, told[-1] if told else None
 
+    @cached_property
     def cut(self) -> list[Slab]:
         options = {"memory": self.memory_bytes, "threads": 1, "out": None if self.out is None else Counted(self.out)}
         return list(scale.plan(self.operator, *self.sources(), **options, **self.attributes).slabs())
@@ -116,7 +118,7 @@ class Call:
     def finished(self, pieces: int) -> Array:
         """Return which elements of what is swept the first pieces have."""
         done = np.zeros(self.expected.shape if self.swept is None else self.arrays[self.swept].shape, bool)
-        for slab in self.cut()[:pieces]:
+        for slab in self.cut[:pieces]:
             done[slab.writes if self.swept is None else slab.reads[self.swept]] = True
         return done
 
@@ -131,7 +133,7 @@ class Call:
 @pytest.mark.parametrize("name", LAYERS)
 def test_left_after_any_piece_it_does_the_others(name: str, tmp_path: Path) -> None:
     call = Call(name, tmp_path)
-    pieces = len(call.cut())
+    pieces = len(call.cut)
     assert 4 <= pieces <= 20
     for after in range(1, pieces + 1):
         call.run(after)
