@@ -295,6 +295,13 @@ ORDERS = {
         "products",
         "planes",
     ),
+    "scale": (
+        "remaining",
+        "durable",
+        "identity",
+        "checkpoint",
+        "progress",
+    ),
     "jax": (
         "frame",
         "site",

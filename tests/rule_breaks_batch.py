@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 import convgrad
+from convgrad.notation import problem
+from convgrad.scale.checkpoint import checkpoint_of
+from convgrad.scale.progress import told
 from rule_breaks import BIAS, CONV, F32, WEIGHTS, Row, W, X, Y
 
 pieces = (lambda *given, **rest: convgrad.partials(BIAS, *given, **rest), BIAS)
@@ -16,6 +19,14 @@ nothing_joined = (lambda *given: convgrad.join(given), "join")
 weighted = (lambda *given, **rest: convgrad.weighted_weights_sum(*given, W, **rest), WEIGHTS)
 norms = (lambda *given, **rest: convgrad.per_sample_weights_norm2(*given, W, **rest), WEIGHTS)
 clipped = (lambda *given, **rest: convgrad.clipped_weights_sum(*given, W, **rest), WEIGHTS)
+SOME = np.zeros(1)
+told_of = (lambda progress: told(CONV, progress).__enter__(), CONV)
+kept = (
+    lambda path="place", out=SOME, accumulate=False: checkpoint_of(
+        replace(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw1"), accumulate=accumulate), path, [], out
+    ),
+    CONV,
+)
 
 
 def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> convgrad.Partials:
@@ -63,4 +74,9 @@ ROWS = [
     Row("S2", clipped, [X, Y], {"max_norm": -(10**400)}, ("got -1000",)),
     Row("S2", clipped, [X, Y], {"max_norm": True}, ("got True",)),
     Row("S2", clipped, [X, Y], {"max_norm": "1"}, ("got '1'",)),
+    # K1, K2
+    Row("K1", kept, [], {"path": 3}, ("checkpoint must be the path of a file; got 3",)),
+    Row("K1", kept, [], {"out": None}, ("must come with out, as what is finished lies there", "got no out")),
+    Row("K1", kept, [], {"accumulate": True}, ("must come with an out that is not added to", "got accumulate=True")),
+    Row("K2", told_of, ["yes"], {}, ("progress must be True or a callable", "got 'yes'")),
 ]  # fmt: skip
