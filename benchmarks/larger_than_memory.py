@@ -65,7 +65,7 @@ def runs(size: int, threads: Sequence[int], memories: Sequence[str]) -> Iterator
         yield Run(name, size, "whole", threads=most)
     half = replace(first, problem=volume, size=size // 2)
     yield from (replace(half, how="read"), half, replace(half, cold=False), replace(half, how="whole", cold=False))
-    stored = Run(images, size // 8, threads=most)
+    stored = Run(images, size // 8, memory="50MB", threads=most)
     yield from (stored, replace(stored, stored="zarr"), replace(stored, how="whole"))
 
 
@@ -82,12 +82,13 @@ def measured(run: Run, folder: Path, limit: int, shown: bool) -> dict[str, Any]:
     told = seen.told
     return {
         "problem": run.problem, "GB": f"{problem.nbytes / GB:.3g}", "how": run.how, "stored": run.stored,
-        "cached_GB": f"{cached / GB:.3g}", "memory": run.memory if run.how == "in pieces" else "",
+        "cached_GB": f"{cached / GB:.3g}" if run.stored == "npy" else "", "memory": run.memory if run.how == "in pieces" else "",
         "threads": run.threads, "seconds": f"{told['seconds']:.3g}", "pieces": told.get("pieces", ""),
         "MB/s": f"{told['read_bytes'] / told['seconds'] / MB:.0f}",
-        "read_again_MB": f"{(told['read_bytes'] - problem.nbytes) / MB:.0f}",
+        "read_again_MB": f"{told.get('again_bytes', 0) / MB:.0f}",
         "waiting_s": _short(told.get("waiting_s")), "computing_s": _short(told.get("computing_s")),
         "on_disk_s": _short(told.get("on_disk_s")),
+        "planned_MB": f"{told['planned_bytes'] / MB:.0f}" if "planned_bytes" in told else "",
         **{f"{kind}_MB": f"{peak / MB:.0f}" for kind, peak in seen.peaks.items()},
         **{f"{kind}_before_MB": f"{told['before'][kind] / MB:.0f}" for kind in seen.peaks},
         "samples": seen.samples, "sha256": told.get("sha256", "")[:16], "processor": cpu_model(),

@@ -29,7 +29,7 @@ def in_pieces(job: dict[str, Any]) -> dict[str, Any]:
     options = problem.attributes | {"memory": job["memory"], "threads": job["threads"]}
     target = folder / "result.npy"
     out = problem.out and np.lib.format.open_memmap(target, "w+", np.float32, problem.out)
-    told: list[Any] = []
+    plan, told = scale.plan(problem.operator, *operands, out=out, **options), []
 
     def progress(now: Any) -> None:
         told.append(now)
@@ -51,6 +51,7 @@ def in_pieces(job: dict[str, Any]) -> dict[str, Any]:
     return {
         "seconds": seconds, "on_disk_s": on_disk_s, "sha256": digest, "before": before,
         "pieces": last.pieces, "waiting_s": last.waiting_s, "read_bytes": last.read_bytes,
+        "again_bytes": plan.twice_bytes, "planned_bytes": plan.peak_bytes,
     }  # fmt: skip
 
 

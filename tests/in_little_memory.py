@@ -1,0 +1,131 @@
+"""Calls in pieces on mapped files, in a process that may take no more than they are told; run as a program.
+
+``python in_little_memory.py FOLDER`` prints what they computed, and whether there was room to load an operand whole.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from convgrad.scale.prefetch import STACK_BYTES
+from numpy.typing import NDArray
+
+from convgrad import scale
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from watched import held
+
+Array = NDArray[Any]
+
+MEMORY = 6_000_000
+PIECES = 1000
+TINY = (16, 20, 8)  # an image of the calls that are many
+
+
+@dataclass(frozen=True)
+class InFiles:
+    """A call, the extents of its operands, the first so many of which are files; a result of these extents is one."""
+
+    operator: str
+    shapes: tuple[tuple[int, ...], ...]
+    files: int
+    attributes: Mapping[str, Any]
+    out: tuple[int, ...] | None = None
+
+    def paths(self, folder: Path) -> list[Path]:
+        """Return where the operands that are files lie; problems share them."""
+        return [folder / f"{'x'.join(map(str, shape))}-{at}.npy" for at, shape in enumerate(self.shapes[: self.files])]
+
+    def operands(self, folder: Path, images: int | None = None) -> list[Array]:
+        """Return maps of files, or of their first images, and small operands."""
+        maps = [np.load(path, mmap_mode="r")[:images] for path in self.paths(folder)]
+        return maps + [integers(shape) for shape in self.shapes[self.files :]]
+
+
+def integers(shape: tuple[int, ...]) -> Array:
+    """Return small integers, whose sums are exact."""
+    size = int(np.prod(shape))
+    return np.resize((np.arange(4093) * 7 % 11 - 5).astype(np.float32), size).reshape(shape)
+
+
+def layer(axes: int) -> dict[str, Any]:
+    """Return a layer's attributes."""
+    return {"strides": [1] * axes, "dilations": [1] * axes, "auto_pad": "same_upper"}
+
+
+IMAGES, VOLUME = (320, 28, 28, 16), (1, 1000, 16, 16, 16)
+CASES = {
+    "images": InFiles("ConvolutionBackwardWeights", (IMAGES, IMAGES), 2, {**layer(2), "weights_shape": [3, 3, 16, 16]}),
+    "rows": InFiles(
+        "ConvolutionBackwardWeights", (VOLUME, VOLUME), 2, {**layer(3), "weights_shape": [3, 3, 3, 16, 16]}
+    ),
+    "forward": InFiles("Convolution", (IMAGES, (3, 3, 16, 16)), 1, layer(2), IMAGES),
+    "data gradient": InFiles("ConvolutionBackwardData", (VOLUME, (3, 3, 3, 16, 16)), 1, layer(3), VOLUME),
+}
+
+
+def hashed(array: Array) -> str:
+    """Return what tells arrays apart."""
+    return sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def compute(case: InFiles, folder: Path, images: int | None = None, memory: int = MEMORY) -> Array:
+    """Compute a case in pieces, or that of its first images."""
+    out: Any = None
+    if case.out:
+        shape = (case.out[0] if images is None else images, *case.out[1:])
+        out = np.lib.format.open_memmap(folder / "out.npy", "w+", np.float32, shape)
+    result: Array = scale.run(case.operator, *case.operands(folder, images), memory=memory, out=out, **case.attributes)
+    return result
+
+
+def is_refused(case: InFiles, folder: Path) -> bool:
+    """Tell whether there is no room to load an operand whole."""
+    try:
+        np.array(case.operands(folder)[0])
+    except MemoryError:
+        return True
+    return False
+
+
+def grown() -> int:
+    """Return by how many bytes of its own the process is larger after a call of many pieces than after another."""
+    src = integers((PIECES, *TINY))
+    seen = []
+    for _ in range(3):
+        scale.run("BiasAddBackward", Sliced(src), memory=4 * src[0].nbytes)
+        seen.append(held()["RssAnon"])
+    return seen[2] - seen[1]
+
+
+class Sliced:
+    """What only slices, so that each piece is an array of its own."""
+
+    def __init__(self, array: Array) -> None:
+        self.shape, self.dtype, self._array = array.shape, array.dtype, array
+
+    def __getitem__(self, region: Any) -> Array:
+        return self._array[region].copy()
+
+
+def main(folder: Path) -> None:
+    for case in CASES.values():
+        compute(case, folder, min(2, case.shapes[0][0]))  # kernels are compiled, threads are there
+    found: dict[str, Any] = {"grown": grown()}
+    most = held()["VmData"] + MEMORY + STACK_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    found["refused"] = {name: is_refused(case, folder) for name, case in CASES.items()}
+    found["hashes"] = {name: hashed(compute(case, folder)) for name, case in CASES.items()}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
