@@ -82,7 +82,8 @@ def measured(run: Run, folder: Path, limit: int, shown: bool) -> dict[str, Any]:
     told = seen.told
     return {
         "problem": run.problem, "GB": f"{problem.nbytes / GB:.3g}", "how": run.how, "stored": run.stored,
-        "cached_GB": f"{cached / GB:.3g}" if run.stored == "npy" else "", "memory": run.memory if run.how == "in pieces" else "",
+        "cached_GB": f"{cached / GB:.3g}" if run.stored == "npy" else "",
+        "memory": run.memory if run.how == "in pieces" else "",
         "threads": run.threads, "seconds": f"{told['seconds']:.3g}", "pieces": told.get("pieces", ""),
         "MB/s": f"{told['read_bytes'] / told['seconds'] / MB:.0f}",
         "read_again_MB": f"{told.get('again_bytes', 0) / MB:.0f}",

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from convgrad.scale.prefetch import STACK_BYTES
 from numpy.typing import NDArray
 
 from convgrad import scale
+from convgrad.scale.prefetch import STACK_BYTES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from watched import held
@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 MEMORY = 6_000_000
 PIECES = 1000
-TINY = (16, 20, 8)  # an image of the calls that are many
+MANY = (500, 16, 20, 8)  # of which an image is two pieces
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,13 @@ def is_refused(case: InFiles, folder: Path) -> bool:
 
 def grown() -> int:
     """Return by how many bytes of its own the process is larger after a call of many pieces than after another."""
-    src = integers((PIECES, *TINY))
-    seen = []
+    src = integers(MANY)
+    seen: list[int] = []
+    told: list[scale.Progress] = []
     for _ in range(3):
-        scale.run("BiasAddBackward", Sliced(src), memory=4 * src[0].nbytes)
+        scale.run("BiasAddBackward", Sliced(src), memory=5 * src[0].nbytes, progress=told.append)
+        assert told.pop().pieces >= PIECES
+        told.clear()
         seen.append(held()["RssAnon"])
     return seen[2] - seen[1]
 
