@@ -3,8 +3,8 @@
 python examples/larger_than_memory.py --images 48 --memory 1MB
 
 Operands lie in files and are mapped, not loaded. Piece by piece they are read, by a thread of their own, and summed;
-what is summed is kept in a small file from which an interrupted call goes on. A ConvTranspose layer, or a result that
-is larger than memory (``out=`` a map), is asked for in the same way.
+what is summed is kept in a small file from which an interrupted call goes on. Any other operator is asked for in the
+same way, with ``out``, a map, where its result is larger than memory.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def interrupts_after(share: float) -> Callable[[scale.Progress], None]:
     """Return who is told of progress, and loses patience."""
 
     def progress(now: scale.Progress) -> None:
-        print(f"  {now}")
         if now.done >= share * now.pieces:
+            print(now)
             raise KeyboardInterrupt
 
     return progress
