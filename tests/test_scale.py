@@ -15,24 +15,10 @@ import convgrad
 from convgrad import scale
 from convgrad.functional.call import prepare
 from helpers import assert_same_bits
+from scale_sources import Slices
 
 Array = np.ndarray
 F32, BF16 = np.float32, ml_dtypes.bfloat16
-
-
-class Slices:
-    """What has a shape, a type and slices, and no more; it counts what it was asked for."""
-
-    def __init__(self, array: Array, chunks: Any = None) -> None:
-        self.array, self.shape, self.dtype, self.chunks, self.asked_bytes = array, array.shape, array.dtype, chunks, 0
-
-    def __getitem__(self, region: Any) -> Array:
-        assert all(type(one) is slice and one.step is None for one in region)
-        self.asked_bytes += self.array[region].nbytes
-        return self.array[region].copy()
-
-    def __setitem__(self, region: Any, given: Array) -> None:
-        self.array[region] = given
 
 
 SAME = {"auto_pad": "same_upper"}

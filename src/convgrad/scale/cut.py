@@ -14,7 +14,7 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Slab, positions, slab_of, whole
 
-GOOD_BYTES = 64 << 20  # of a piece's operands: reading the next hides behind computing it
+GOOD_BYTES = 32 << 20  # of a piece's operands: reading the next hides behind computing it
 MOST_BYTES = 128 << 20  # of a piece that is larger than that, so that it may be a node of the tree
 
 
