@@ -5,7 +5,8 @@ python benchmarks/larger_than_memory.py -o larger_than_memory.csv
 Files are made in a folder of their own, which is removed at the end. Each call is a process of its own, under an
 RLIMIT_DATA of --limit, and told how much of it its arrays may take. Its pages are sampled every 10 ms: RssAnon are its
 own, RssFile are pages of the files, which the kernel may take back at any time. Beside it stand the time to read the
-files alone, and the plain call on arrays loaded whole, without a limit, whose SHA-256 must be the same.
+files alone, by plain reads (read) and by the call's own reader (reader), and the plain call on arrays loaded whole,
+without a limit, whose SHA-256 must be the same.
 
 A call is cold where the kernel was told to forget the files before, warm where it had read them: ``cached_GB`` is what
 ``fincore`` says of them. Where this is a guest, its host may still have what the guest forgot.
@@ -19,7 +20,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,11 @@ CALL = Path(__file__).with_name("one_call.py")
 GB, MB = 1e9, 1e6
 TIMEOUT_S = 300
 MEMORIES = ("100MB", "200MB", "500MB")
+SHOWN = {
+    "problem": 19, "GB": 6, "how": 9, "stored": 6, "cached_GB": 9, "memory": 6, "threads": 7, "seconds": 7, "MB/s": 6,
+    "waiting_s": 9, "pieces": 6, "read_again_MB": 13, "planned_MB": 10, "RssAnon_before_MB": 17, "RssAnon_MB": 10,
+    "VmData_MB": 9, "sha256": 16,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ def runs(size: int, threads: Sequence[int], memories: Sequence[str]) -> Iterator
     images, volume, *written = PROBLEMS
     most = max(threads)
     first = Run(images, size, threads=most, cold=True)
-    yield from (replace(first, how="read"), first, replace(first, how="read", cold=False))
+    yield from (replace(first, how="read"), replace(first, how="reader"), first)
+    yield from (replace(first, how="read", cold=False), replace(first, how="reader", cold=False))
     for number in threads:
         for memory in memories:
             yield Run(images, size, memory=memory, threads=number)
@@ -65,8 +72,9 @@ def runs(size: int, threads: Sequence[int], memories: Sequence[str]) -> Iterator
         yield Run(name, size, "whole", threads=most)
     half = replace(first, problem=volume, size=size // 2)
     yield from (replace(half, how="read"), half, replace(half, cold=False), replace(half, how="whole", cold=False))
-    stored = Run(images, size // 8, memory="50MB", threads=most)
-    yield from (stored, replace(stored, stored="zarr"), replace(stored, how="whole"))
+    small = Run(images, size // 8, memory="50MB", threads=most)
+    stored = replace(small, stored="zarr")
+    yield from (small, stored, replace(stored, how="reader"), replace(small, how="whole"))
 
 
 def measured(run: Run, folder: Path, limit: int, shown: bool) -> dict[str, Any]:
@@ -117,6 +125,13 @@ def disagree(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [f"{problem} of {size} GB" for (problem, size), found in hashes.items() if len(found) > 1]
 
 
+def line(row: Mapping[str, str]) -> str:
+    """Return a row, or its heads, as a line of a table."""
+    return " ".join(
+        f"{row[name]:<{width}}" if name == "problem" else f"{row[name]:>{width}}" for name, width in SHOWN.items()
+    )
+
+
 def main() -> None:
     """Print the figures; write them as CSV where asked; fail where a hash differs."""
     parser = argparse.ArgumentParser(description="Measure calls on files that are larger than memory.")
@@ -131,13 +146,14 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal; the files are removed"))
     print(cpu_model())
+    print(line({name: name for name in SHOWN}))
     rows: list[dict[str, Any]] = []
     begin, limit = time.monotonic(), int(options.limit * GB)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for run in runs(int(options.size * GB), options.threads, options.memory):
             make(run, Path(folder))
             rows.append(measured(run, Path(folder), limit, shown=run.cold and sys.stderr is not None))
-            print(" ".join(f"{name}={value}" for name, value in rows[-1].items() if value != ""), flush=True)
+            print(line({name: str(value) for name, value in rows[-1].items()}), flush=True)
             if options.output:
                 write_rows(options.output, rows)
     print(f"{len(rows)} calls, {time.monotonic() - begin:.0f} s")

@@ -73,6 +73,25 @@ def whole(job: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def reader(job: dict[str, Any]) -> dict[str, Any]:
+    """Read all pieces of a call as it does, and compute nothing."""
+    from convgrad.scale.call import called  # noqa: PLC0415
+    from convgrad.scale.checkpoint import State  # noqa: PLC0415
+    from convgrad.scale.prefetch import Waited  # noqa: PLC0415
+
+    problem = on_disk.PROBLEMS[job["problem"]](job["size"])
+    operands = on_disk.opened(problem, Path(job["folder"]), job["stored"]).values()
+    before, number = watched.held(), 0
+    call = called(
+        problem.operator, tuple(operands), problem.attributes, job["memory"], None, None, False, job["threads"], True
+    )
+    begin = time.perf_counter()
+    with call.pieces(State(), Waited()) as slots:
+        for slot in slots:
+            number += slot.read_bytes
+    return {"seconds": time.perf_counter() - begin, "read_bytes": number, "before": before}
+
+
 def read(job: dict[str, Any]) -> dict[str, Any]:
     """Read the files from end to end, into one buffer."""
     problem = on_disk.PROBLEMS[job["problem"]](job["size"])
@@ -93,7 +112,7 @@ def hashed(result: Any) -> str:
     return digest.hexdigest()
 
 
-HOW = {"in pieces": in_pieces, "whole": whole, "read": read}
+HOW = {"in pieces": in_pieces, "whole": whole, "read": read, "reader": reader}
 
 if __name__ == "__main__":
     asked = json.loads(sys.argv[1])
