@@ -16,6 +16,7 @@ from convgrad import scale
 from convgrad.functional.call import prepare
 from helpers import assert_same_bits
 from scale_sources import Slices
+from tiers import tiers
 
 Array = np.ndarray
 F32, BF16 = np.float32, ml_dtypes.bfloat16
@@ -90,8 +91,7 @@ SOURCES: dict[str, Callable[[Path, Array], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("source", SOURCES)
+@tiers("name, source", [*LAYERS], [*SOURCES], every=5)
 def test_pieces_have_the_bits_of_one_call(name: str, source: str, tmp_path: Path) -> None:
     """From the least memory there may be to ample, into anything, added to or not."""
     op, _, _, attributes = LAYERS[name]

@@ -147,7 +147,7 @@ def test_a_result_that_was_left_goes_on_by_any_cut(smaller_first: bool, tmp_path
     options: dict[str, Any] = {"checkpoint": tmp_path / "place", "auto_pad": "same_upper", "out": out}
     options |= {"threads": 1}
     found = memories(FORWARD, Slices(src), weights, auto_pad="same_upper", out=out)
-    first, then = [found[Cut(1, 6)], found[Cut(2)]][:: 1 if smaller_first else -1]
+    first, then = [found[Cut(1, 8)], found[Cut(2)]][:: 1 if smaller_first else -1]
     with pytest.raises(Stop):
         scale.run(FORWARD, Slices(src), weights, memory=first, progress=leave_after(2), **options)
     again = Slices(src)

@@ -89,7 +89,9 @@ def plan_of(
         if _total(takes) <= memory_bytes:
             operands = zip(sources, problem.operands, strict=True)
             said = tuple(_words_of(source, tensor in ONCE) for source, tensor in operands)
-            return Plan(problem, cut, why, said, memory_bytes, takes, *_reads(problem, cut, sources))
+            whole = "it is one piece" if cut.pieces(problem) == 1 else why
+            of_size = whole + "; there are better sizes, which memory has no room for" * bool(seen)
+            return Plan(problem, cut, of_size, said, memory_bytes, takes, *_reads(problem, cut, sources))
         seen.append((cut, why, takes))
     cut, _, takes = min(seen, key=lambda way: _total(way[2]))
     held = ", ".join(f"{what} {words(size)}" for what, size in takes if size)
