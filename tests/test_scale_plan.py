@@ -132,3 +132,11 @@ def test_what_is_alive_is_what_the_plan_says(tmp_path: Path) -> None:
         most, plan = peak(memory, 64)
         assert most <= plan.peak_bytes + words[0]
         assert plan.peak_bytes <= bytes_of(memory, WEIGHTS)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_image_that_is_no_good_piece_is_cut_in_rows_also_where_memory_would_hold_it(more: int) -> None:
+    plane = (128, 128, 16)
+    volume = zeros((1, cuts.MOST_BYTES // (2 * 4 * math.prod(plane)) + more, *plane))
+    plan = scale.plan(WEIGHTS, volume, volume, weights_shape=(3, 3, 3, 16, 16), memory="1GB", **SAME)
+    assert (plan.pieces > 1) == bool(more), "else all is read first, and only then computed"

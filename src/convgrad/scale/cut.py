@@ -69,10 +69,12 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
     """
     sums, batch = problem.solves_for in SUMMED, problem.geometry.batch
     leaf = leaf_images(problem.geometry) if sums else 1
-    for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
-        yield Cut(size), why
     height, step = positions(problem)[0], row_step(positions(problem)) if sums else 1
-    if step is not None and leaf == 1:
+    in_rows = step is not None and leaf == 1
+    if image_bytes <= MOST_BYTES or not in_rows:  # nothing hides the reading of one large piece
+        for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
+            yield Cut(size), why
+    if in_rows and step:
         for size, why in _sizes(height, step, row_chunk, -(-image_bytes // max(1, height)), sums, "rows"):
             yield Cut(1, size), why
 
