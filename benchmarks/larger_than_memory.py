@@ -39,7 +39,7 @@ MEMORIES = ("100MB", "200MB", "500MB")
 SHOWN = {
     "problem": 19, "GB": 6, "how": 9, "stored": 6, "cached_GB": 9, "memory": 6, "threads": 7, "seconds": 7, "MB/s": 6,
     "waiting_s": 9, "pieces": 6, "read_again_MB": 13, "planned_MB": 10, "RssAnon_before_MB": 17, "RssAnon_MB": 10,
-    "VmData_MB": 9, "sha256": 16,
+    "VmData_MB": 9, "RssFile_MB": 10, "sha256": 16,
 }  # fmt: skip
 
 

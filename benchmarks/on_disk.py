@@ -118,13 +118,13 @@ def make_files(problem: OnDisk, folder: Path) -> None:
 
 
 def make_stores(problem: OnDisk, folder: Path) -> None:
-    """Write the operands that are files as zarr stores whose chunks end where no piece does."""
+    """Write the operands that are files as zarr stores, where they are not there; chunks end where no piece does."""
     import zarr  # noqa: PLC0415 - a guest
 
     for name, operand in opened(problem, folder).items():
-        if name in problem.files:
+        path = path_of(folder, name, operand.shape).with_suffix(".zarr")
+        if name in problem.files and not path.exists():
             chunks = chunks_of(name, operand.shape)
-            path = path_of(folder, name, operand.shape).with_suffix(".zarr")
             store = zarr.create_array(path, shape=operand.shape, chunks=chunks, dtype=operand.dtype)
             for at in range(0, operand.shape[0], chunks[0]):
                 store[at : at + chunks[0]] = operand[at : at + chunks[0]]
