@@ -80,6 +80,21 @@ print(len(own))
     assert seen.peaks["RssAnon"] <= seen.peaks["VmData"]
 
 
+def test_each_call_in_pieces_is_measured_beside_its_control(monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import larger_than_memory as program  # noqa: PLC0415 - a program beside the package
+
+    measured = list(program.runs(8 * 10**9, [2, 1], program.MEMORIES))
+    pieces, controls = (
+        {(run.problem, run.size) for run in measured if run.how == how} for how in ("in pieces", "whole")
+    )
+    assert pieces == controls
+    assert {name for name, _ in pieces} == set(program.PROBLEMS)
+    rows = [{"problem": "one", "GB": "8", "sha256": text} for text in ("a", "", "a")]
+    assert not program.disagree(rows)
+    assert program.disagree([*rows, rows[0] | {"sha256": "b"}]) == ["one of 8 GB"]
+
+
 @pytest.mark.long
 def test_the_benchmark_ends_with_one_hash_a_problem(tmp_path: Path) -> None:
     table = tmp_path / "rows.csv"
