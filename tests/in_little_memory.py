@@ -67,8 +67,7 @@ CASES = {
     "rows": InFiles(
         "ConvolutionBackwardWeights", (VOLUME, VOLUME), 2, {**layer(3), "weights_shape": [3, 3, 3, 16, 16]}
     ),
-    "forward": InFiles("Convolution", (IMAGES, (3, 3, 16, 16)), 1, layer(2), IMAGES),
-    "data gradient": InFiles("ConvolutionBackwardData", (VOLUME, (3, 3, 3, 16, 16)), 1, layer(3), VOLUME),
+    "forward": InFiles("Convolution", (VOLUME, (3, 3, 3, 16, 16)), 1, layer(3), VOLUME),
 }
 
 
