@@ -34,7 +34,9 @@ def memories(
 ) -> dict[Cut, int]:
     """Return the cuts that there are of a call by one thread, each with the least memory that has it."""
     call = called(operator, inputs, attributes, "1TB", dtype, out, accumulate, 1, to_run=False)
-    needed = {sum(size for _, size in takes) for _, _, takes in ways(call.problem, call.sources, call.target, 1)}
+    needed = {
+        max(1, sum(size for _, size in takes)) for _, _, takes in ways(call.problem, call.sources, call.target, 1)
+    }
     found: dict[Cut, int] = {}
     for memory in sorted(needed):
         options = {"dtype": dtype, "out": out, "accumulate": accumulate} | attributes

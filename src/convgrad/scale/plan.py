@@ -114,16 +114,17 @@ def _words_of(source: Source, once: bool) -> str:
 
 def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) -> tuple[int, int]:
     """Return the images and the rows of chunks: of several arrays those that suit all, of what a piece writes, too."""
-    lie = [(s.chunks, t) for s, t in zip(sources, problem.operands, strict=True) if t not in ONCE]
+    tensors = (*problem.operands, problem.output)
+    chunks = [source.chunks for source in sources]
     if target is not None and problem.solves_for not in SUMMED:
-        lie.append((chunks_of(target.out), problem.output))
+        chunks.append(chunks_of(target.out))
     images = rows = 1
-    for (chunks, tensor), layout in zip(lie, (problem.layouts[0], *problem.layouts[-1:]), strict=False):
-        if chunks:
-            order = axis_order(layout, len(chunks))
-            images = lcm(images, chunks[order[0]])
+    for each, tensor, layout in zip(chunks, tensors, problem.layouts, strict=False):
+        if each and tensor not in ONCE:
+            order = axis_order(layout, len(each))
+            images = lcm(images, each[order[0]])
             if len(order) > 2 and (tensor == swept(problem) or isinstance(problem.geometry, Channels)):
-                rows = lcm(rows, chunks[order[2]])
+                rows = lcm(rows, each[order[2]])
     return min(images, max(1, problem.geometry.batch)), rows
 
 
