@@ -135,3 +135,11 @@ def test_the_gradient_penalty_falls_by_derivatives_that_differences_confirm(seed
     assert run.returncode == 0, run.stderr
     penalties = [float(number) for number in re.findall(r"penalty ([\d.]+)$", run.stdout, re.MULTILINE)]
     assert penalties[-1] < penalties[0] / 1000
+
+
+def test_a_gradient_of_files_is_interrupted_and_resumed_to_the_same_bits():
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "larger_than_memory.py"), "--images", "24"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    left, pieces = re.search(r"^resumed: (\d+) of (\d+) pieces were not done again$", run.stdout, re.MULTILINE).groups()
+    assert int(left) == int(pieces) // 2 > 0

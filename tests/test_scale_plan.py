@@ -88,12 +88,11 @@ def test_pieces_are_nodes_of_the_tree_where_memory_allows(monkeypatch: pytest.Mo
     assert [cut.images for cut in found] == [5, 10, 20, 40, 80]
 
 
-def test_images_that_are_large_are_cut_into_rows_though_memory_has_room() -> None:
-    """But not those that lie in one chunk: each piece would read all of it."""
+def test_images_that_lie_in_one_chunk_are_not_cut_into_rows() -> None:
+    """Each piece would read all of it."""
     shapes = [(2, 400, 400, 30), (2, 400, 400, 50)]
     options: dict[str, Any] = {"weights_shape": (1, 1, 30, 50), "memory": "1GB"}
-    plan = scale.plan(WEIGHTS, *map(zeros, shapes), **options)
-    assert plan.cut.rows == 256
+    assert scale.plan(WEIGHTS, *map(zeros, shapes), **options).cut.rows == 256
     sources = [zeros(shape, (1, *shape[1:])) for shape in shapes]
     assert scale.plan(WEIGHTS, *sources, **options).cut.rows == 400
 
@@ -132,3 +131,11 @@ def test_what_is_alive_is_what_the_plan_says(tmp_path: Path) -> None:
         most, plan = peak(memory, 64)
         assert most <= plan.peak_bytes + words[0]
         assert plan.peak_bytes <= bytes_of(memory, WEIGHTS)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_image_that_is_no_good_piece_is_cut_in_rows_also_where_memory_would_hold_it(more: int) -> None:
+    plane = (128, 128, 16)
+    volume = zeros((1, cuts.MOST_BYTES // (2 * 4 * math.prod(plane)) + more, *plane))
+    plan = scale.plan(WEIGHTS, volume, volume, weights_shape=(3, 3, 3, 16, 16), memory="1GB", **SAME)
+    assert (plan.pieces > 1) == bool(more), "else all is read first, and only then computed"

@@ -75,7 +75,7 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
     leaf = leaf_images(problem.geometry) if sums else 1
     rows, step = height(problem), row_step(positions(problem)) if sums else 1
     by_rows = step if leaf == 1 and positions(problem) else None
-    if by_rows is None or image_bytes <= MOST_BYTES:
+    if by_rows is None or image_bytes <= MOST_BYTES:  # nothing hides the reading of one large piece
         for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
             yield Cut(size), why
     if by_rows is not None:
