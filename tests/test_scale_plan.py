@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from convgrad import scale
+from convgrad import InvalidAttributeError, scale
 from convgrad.scale import cut as cuts
 from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan
+from helpers import within
 from scale_sources import Slices, memories
 
 Array = np.ndarray
@@ -95,6 +96,13 @@ def test_images_that_lie_in_one_chunk_are_not_cut_into_rows() -> None:
     assert scale.plan(WEIGHTS, *map(zeros, shapes), **options).cut.rows == 256
     sources = [zeros(shape, (1, *shape[1:])) for shape in shapes]
     assert scale.plan(WEIGHTS, *sources, **options).cut.rows == 400
+
+
+def test_the_least_of_a_very_long_image_is_known_at_once() -> None:
+    source, weights = zeros((1, 10**9, 4)), np.ones((3, 4, 4), np.float32)
+    out = np.broadcast_to(np.float32(0), (1, 10**9, 4))
+    with within(5.0), pytest.raises(InvalidAttributeError, match="a piece of 1 row of an image, which takes"):
+        scale.plan(FORWARD, source, weights, memory=1, out=Slices(out), **SAME)
 
 
 def test_a_plan_says_what_run_does() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm
+from typing import overload
 
 from convgrad.functional.partials import SUMMED
 from convgrad.functional.rows import slab_of_rows
@@ -24,21 +25,42 @@ def height(problem: Problem) -> int:
 
 
 @dataclass(frozen=True)
+class Runs(Sequence[range]):
+    """An extent in runs of equal size, of which the last may be smaller; there may be as many as positions."""
+
+    extent: int
+    size: int
+
+    def __len__(self) -> int:
+        return len(range(0, self.extent, self.size))
+
+    @overload
+    def __getitem__(self, at: int) -> range: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[range]: ...
+
+    def __getitem__(self, at: int | slice) -> range | list[range]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(len(self))[at]]
+        begin = range(0, self.extent, self.size)[at]
+        return range(begin, min(begin + self.size, self.extent))
+
+
+@dataclass(frozen=True)
 class Cut:
     """Pieces of so many images, or of so many rows of one image: the last of a batch or of an image may have fewer."""
 
     images: int
     rows: int | None = None
 
-    def batches(self, problem: Problem) -> list[range]:
+    def batches(self, problem: Problem) -> Runs:
         """Return the images of pieces, from first to last."""
-        batch = problem.geometry.batch
-        return [range(at, min(at + self.images, batch)) for at in range(0, batch, self.images)]
+        return Runs(problem.geometry.batch, self.images)
 
-    def bands(self, problem: Problem) -> list[range]:
+    def bands(self, problem: Problem) -> Runs:
         """Return the rows that an image is cut into, from first to last."""
-        rows = self.rows or height(problem)
-        return [range(at, min(at + rows, height(problem))) for at in range(0, height(problem), rows)]
+        return Runs(height(problem), self.rows or max(1, height(problem)))
 
     def slab(self, problem: Problem, images: range, rows: range) -> Slab:
         """Return the piece of some images and rows."""

@@ -138,8 +138,9 @@ def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Seque
     """Return the bytes of each operand that a piece takes at most, of those that are read so."""
     if not cut.pieces(problem):
         return [0] * len(sources)
-    first = cut.batches(problem)[0]
-    slabs = [cut.slab(problem, first, rows) for rows in cut.bands(problem)]
+    first, bands = cut.batches(problem)[0], cut.bands(problem)
+    middle = max(0, (len(bands) - LOOKED_AT) // 2)  # at the ends less is read, and between by the stride's phases
+    slabs = [cut.slab(problem, first, rows) for rows in (bands[0], *bands[middle : middle + LOOKED_AT], bands[-1])]
     return [
         max(source.bytes_of(slab.reads[at]) for slab in slabs) if source.how in how and tensor not in ONCE else 0
         for at, (source, tensor) in enumerate(zip(sources, problem.operands, strict=True))

@@ -113,7 +113,7 @@ def _nobody() -> AbstractContextManager[Keep]:
 def _all(call: Call, done: State, keep: Keep, tell: Told) -> State:
     """Return what is done once all pieces are, of which some were before."""
     begin, waited = time.perf_counter(), Waited()
-    left = sum(1 for _ in call.left(done))
+    left = call.plan.pieces if done == State() else sum(1 for _ in call.left(done))
     resumed = max(0, call.plan.pieces - left)  # of a piece that another cut began there may be two that are left
     now = Progress(resumed, resumed + left, done.images, 0, 0.0, 0.0, resumed=resumed)
     if resumed and not left:
