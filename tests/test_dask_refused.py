@@ -65,6 +65,9 @@ REFUSED: dict[str, tuple[str, Callable[[], Any], str]] = {
     "a shape of a block": ("D7", lambda: scattered.bias_add_backward(X.map_blocks(
         lambda block: block[:, :2], dtype=F32, chunks=X.chunks, meta=X._meta)).compute(),
         "BiasAddBackward: a block of diff_dst must be 2x4x9x4, as its array's chunks say; got 2x2x9x4"),
+    "a shape of a block that is cut": ("D7", lambda: scattered.convolution(X.map_blocks(
+        lambda block: np.repeat(block, 2, axis=1), dtype=F32, chunks=X.chunks, meta=X._meta), W).compute(),
+        "Convolution: a block of src must be"),
     "a type of a block": ("T6", lambda: scattered.convolution(X.map_blocks(
         lambda block: block.astype("f2"), dtype=F32, meta=X._meta), W).compute(),
         "Convolution: a block of src must be f32, as its array's dtype says; got f16"),
