@@ -14,7 +14,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from convgrad.dask.blocks import Blocks, Chunks
 from convgrad.dask.chunks import Piece, summed, written
-from convgrad.dask.fused import Within, are_blocks, on_blocks
+from convgrad.dask.fused import OnCuts, are_blocks, on_blocks
 from convgrad.dask.tasks import Cut, Join, Sum, SumRows, Write, add_parts, add_rows, whole_images
 from convgrad.functional.partials import SUMMED
 from convgrad.spec.layouts import from_canonical
@@ -37,8 +37,9 @@ class Layer:
         self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
         self.name = f"{self.label}-{self.token}"
         self.tasks: dict[Key, Any] = {}
+        # Of tasks on whole blocks: where there are any, ``tasks`` read these alone
+        self.layers: dict[str, Blockwise] = {}
         self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
-        self.layers: dict[str, Blockwise] = {}  # of tasks on whole blocks, which ``tasks`` read
         self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
 
     def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], keys: Sequence[Key]) -> Key:
@@ -68,14 +69,16 @@ class Layer:
 
     def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Key:
         """Return the key of a block, or of what is read of it."""
-        array = self.operands[tensor]
-        key = (array.name, *block)
+        key = (self.operands[tensor].name, *block)
         if is_whole:
             return key
-        shape = tuple(axis[n] for axis, n in zip(array.chunks, block, strict=True))
         ends = (end for one in within for end in (one.start, one.stop))
-        cut = Cut(self.problem, self._names[tensor], shape, within)
-        return self.put(f"read-{tensor}", (*block, *ends), cut, [key])
+        return self.put(f"read-{tensor}", (*block, *ends), self._cut(tensor, block, within), [key])
+
+    def _cut(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...]) -> Cut:
+        chunks = self.operands[tensor].chunks
+        shape = tuple(axis[n] for axis, n in zip(chunks, block, strict=True))
+        return Cut(self.problem, self._names[tensor], shape, within)
 
     def put_on_blocks(self, kind: str, rank: int, task: type[Write | Sum], images: Sequence[range]) -> list[Key]:
         """Enter a layer of tasks on images that are whole blocks of the operands; ``kind`` is empty for the result."""
@@ -83,10 +86,11 @@ class Layer:
         everything, tasks = whole(self.problem), []
         for some in images:
             regions = slab_of(self.problem, some, everything).reads
-            reads = [self._blocks[t].read(region) for t, region in zip(self.problem.operands, regions, strict=True)]
-            slab = task(self.problem, some, everything, tuple(read.extents for read in reads), self.threads)
-            parts = [part for read in reads for part in read.parts]
-            tasks.append(Within(slab, tuple(None if part.is_whole else part.within for part in parts)))
+            reads = {t: self._blocks[t].read(one) for t, one in zip(self.problem.operands, regions, strict=True)}
+            slab = task(self.problem, some, everything, tuple(read.extents for read in reads.values()), self.threads)
+            parts = [(t, *part) for t, read in reads.items() for part in read.parts]
+            cuts = tuple(None if is_whole else self._cut(t, block, within) for t, block, within, is_whole in parts)
+            tasks.append(slab if not any(cuts) else OnCuts(slab, cuts))
         self.layers[name] = on_blocks(name, rank, tasks, self.operands)
         return [(name, n, *[0] * (rank - 1)) for n in range(len(images))]
 
