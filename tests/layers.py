@@ -324,6 +324,18 @@ ORDERS = {
         "run",
         "lax",
     ),
+    "dask": (
+        "blocks",
+        "chunks",
+        "tasks",
+        "fused",
+        "graph",
+        "call",
+        "convolution",
+        "transposed",
+        "bias",
+        "run",
+    ),
     "graph": (
         "limits",
         "model",

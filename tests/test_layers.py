@@ -115,7 +115,7 @@ def test_import_is_light() -> None:
     assert not {"convgrad.scale", "convgrad.dask"} & set(loaded)
 
 
-@pytest.mark.parametrize("name", ["graph", "jax", "scale", "torch", "verify"])
+@pytest.mark.parametrize("name", ["dask", "graph", "jax", "scale", "torch", "verify"])
 def test_what_is_not_imported_says_how(name: str) -> None:
     with pytest.raises(AttributeError, match=f"has no attribute '{name}' until .*: import convgrad.{name}$"):
         convgrad.__getattr__(name)
@@ -128,7 +128,7 @@ def test_files_stay_small() -> None:
     assert {path: lines for path, lines in sizes.items() if lines > 400} == {}
 
 
-@pytest.mark.parametrize("package", ["spec", "engines", "libraries", "functional", "torch", "jax"])
+@pytest.mark.parametrize("package", ["spec", "engines", "libraries", "functional", "torch", "jax", "dask"])
 def test_every_module_has_a_place_in_the_architecture(package: str) -> None:
     page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\w+\.py", page))
