@@ -295,6 +295,7 @@ ORDERS = {
         "products",
         "planes",
     ),
+    "scale": ("costs",),
     "jax": (
         "frame",
         "site",

@@ -1,0 +1,360 @@
+"""What a problem cut over many workers costs, on paper: bytes read and moved, the depth of its join, time by roofline.
+
+A batch is cut into **pieces** of as many leaves each. Workers take neighbouring pieces, as many each. Of a weight or
+bias gradient the sums that a piece knows (``spec/pieces.py``) are joined in a tree: 16 neighbours are added where the
+leftmost lies, so the sums of the others move there, and on to the level above. Forwards and data gradients are written
+where they are computed; they may be cut along their first axis too, and read the rows between two pieces twice.
+
+Every time here is a sum or a maximum of bytes and multiply-adds over rates: ``docs/scale.md`` derives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import NamedTuple
+
+from convgrad.formats import F32
+from convgrad.plan.machine import Machine
+from convgrad.spec.order import FAN_IN
+from convgrad.spec.pieces import leaf_images, nodes_of
+from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.slabs import Region, positions, slab_of, whole
+from convgrad.spec.work import needed_flops
+
+SUMMED = ("weights", "bias")  # what is solved for by a sum over the batch
+TIMES = (1, 2, 4, 8)  # as many neighbours make a piece: 16 is a multiple of each
+MOST_PIECES = 16  # of a worker, where its memory holds so large ones
+PIECES_HELD = 4  # by a worker at a time: one is computed, one read, and as much again for copies
+
+
+@dataclass(frozen=True)
+class Network:
+    """What lies between workers: the time until a first byte comes, the bytes that a worker takes in a second.
+
+    ``task_s`` is what the one scheduler of all workers takes for a task: tasks begin one after another.
+    """
+
+    latency_s: float
+    bytes_per_s: float
+    task_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What each worker does in a second: multiply-adds, bytes read, bytes of sums added; what its memory holds.
+
+    ``store_bytes_per_s`` is what all of them together read in a second.
+
+    >>> from convgrad.plan.machine import ISAS
+    >>> Worker.of(Machine(ISAS["avx512"]), cores=2, read_bytes_per_s=1e9).multiply_adds_per_s
+    128000000000.0
+    """
+
+    multiply_adds_per_s: float
+    read_bytes_per_s: float
+    add_bytes_per_s: float = 20e9
+    store_bytes_per_s: float = inf
+    memory_bytes: float = inf
+
+    @classmethod
+    def of(cls, machine: Machine, cores: int, **others: float) -> Worker:
+        """Return some cores of a machine, and what is said of the rest."""
+        return cls(cores * machine.fma_per_ns * 1e9, add_bytes_per_s=machine.bytes_per_ns * 1e9, **others)
+
+    def reads(self, workers: int) -> float:
+        """Return the bytes that each of so many reads in a second."""
+        return min(self.read_bytes_per_s, self.store_bytes_per_s / workers)
+
+
+class Piece(NamedTuple):
+    """Some leaves of a batch, or some rows of each of them, and what they take."""
+
+    leaves: range
+    read_bytes: int
+    multiply_adds: int
+
+
+class Join(NamedTuple):
+    """Neighbours that are added, by their places in the level below; the worker who does it, and what moves there."""
+
+    leaves: range
+    parts: range
+    worker: int
+    arrays: int  # that are added
+    moved: int  # of them, from other workers
+
+
+@dataclass(frozen=True)
+class Costs:
+    """A cut on paper; as a text, a table."""
+
+    problem: Problem
+    workers: int
+    pieces: tuple[Piece, ...]
+    levels: tuple[tuple[Join, ...], ...]
+    array_bytes: int  # of a sum
+    read_bytes: int
+    halo_bytes: int  # of them, read by two
+    compute_s: float  # and to add, of the busiest worker, as all below
+    read_s: float
+    schedule_s: float
+    join_s: float
+    first_s: float  # of a piece, while nothing else is read or computed
+    most_work_s: float
+
+    @property
+    def arrays(self) -> int:
+        """The sums that all pieces know."""
+        return sum(map(known, (piece.leaves for piece in self.pieces))) if self.levels else 0
+
+    @property
+    def moved_bytes(self) -> tuple[int, ...]:
+        """The bytes of sums that move, by level of the join."""
+        return tuple(self.array_bytes * sum(join.moved for join in level) for level in self.levels)
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The times none of which a schedule can be shorter than."""
+        names = ("compute", "read", "schedule", "join")
+        return dict(zip(names, (self.compute_s, self.read_s, self.schedule_s, self.join_s), strict=True))
+
+    @property
+    def binds(self) -> str:
+        """Which of the bounds is the longest."""
+        return max(self.bounds, key=self.bounds.__getitem__)
+
+    @property
+    def time_s(self) -> float:
+        """What to expect: pieces are read while others are computed, all but the first, and joined at the end."""
+        return max(self.compute_s, self.read_s, self.schedule_s) + self.first_s + self.join_s
+
+    @property
+    def most_s(self) -> float:
+        """What no schedule exceeds: nothing is done while anything else is."""
+        return self.most_work_s + self.schedule_s + self.join_s
+
+    def __str__(self) -> str:
+        largest = max(piece.read_bytes for piece in self.pieces)
+        rows = [
+            ("workers", str(self.workers)),
+            ("pieces", f"{len(self.pieces)} of {len(self.pieces[0].leaves)} leaves, {size(largest)} at most"),
+            ("read", f"{size(self.read_bytes)}, of which again {size(self.halo_bytes)}"),
+        ]
+        if self.levels:
+            each = ", ".join(map(size, self.moved_bytes))
+            rows += [
+                ("sums", f"{self.arrays} of {size(self.array_bytes)}"),
+                ("join", f"{len(self.levels)} deep, moves {each}"),
+            ]
+        times = ", ".join(f"{name} {seconds(value)}" for name, value in self.bounds.items())
+        rows += [
+            ("bounds", times),
+            ("time", f"{seconds(self.time_s)}, at most {seconds(self.most_s)}: {self.binds} binds"),
+        ]
+        return "\n".join(f"{name:8} {text}" for name, text in rows)
+
+
+def known(leaves: range) -> int:
+    """Return how many sums are known of some leaves.
+
+    >>> known(range(256, 512)), known(range(250, 500)), known(range(0, 300))
+    (1, 8, 3)
+    """
+    return len(nodes_of(leaves.start, leaves.stop))
+
+
+def leaves_of(problem: Problem) -> int:
+    """Return how many leaves a batch has; where nothing is summed over it, an image is one."""
+    return -(-problem.geometry.batch // images_a_leaf(problem))
+
+
+def images_a_leaf(problem: Problem) -> int:
+    """Return the images of the smallest piece."""
+    return leaf_images(problem.geometry) if problem.solves_for in SUMMED else 1
+
+
+def sizes(problem: Problem, workers: int, piece_bytes: float = inf) -> list[int]:
+    """Return the leaves that a piece may have, so that all pieces begin with a node, and workers have few each.
+
+    Pieces of 16^j leaves know one sum, those of two, four or eight times as many as many sums.
+
+    >>> from convgrad.notation import problem
+    >>> sizes(problem("BWD_W f32 NXC mb1000000ic64ih56oc64oh56kh3ph1"), 1000, 1e9)  # of 1.6 MB an image
+    [64, 128, 256, 512]
+    """
+    leaves, leaf_bytes = leaves_of(problem), images_a_leaf(problem) * _an_image(problem, None)[0][0]
+    found, each = [1], 1
+    while each < leaves:
+        found += [times * each for times in TIMES if times * each < leaves]
+        each *= FAN_IN
+    fit = [one for one in [*found[1:], leaves] if one * leaf_bytes <= piece_bytes] or [1]
+    return [one for one in fit if leaves <= one * MOST_PIECES * workers] or [fit[-1]]
+
+
+def cut(problem: Problem, piece_leaves: int, rows: int | None = None) -> tuple[Piece, ...]:
+    """Return the pieces of a problem, each of so many leaves, and of so many rows of the first axis where asked for.
+
+    Weights and biases that are read are not counted here.
+
+    >>> from convgrad.notation import problem
+    >>> [piece.read_bytes for piece in cut(problem("FWD_D f32 NXC mb2ic1iw9oc1ow9kw3pw1"), 1, rows=6)]
+    [28, 16, 28, 16]
+    """
+    if rows and problem.solves_for in SUMMED:
+        raise ValueError(f"pieces of a sum over the batch are whole images here; got rows={rows}")
+    each, batch, one, found = images_a_leaf(problem), problem.geometry.batch, _an_image(problem, rows), []
+    for first in range(0, leaves_of(problem), piece_leaves):
+        leaves = range(first, min(first + piece_leaves, leaves_of(problem)))
+        images = min(leaves.stop * each, batch) - leaves.start * each
+        found += [Piece(leaves, images * read, images * terms) for read, terms in one]
+    return tuple(found)
+
+
+def _an_image(problem: Problem, rows: int | None) -> list[tuple[int, int]]:
+    """Return the bytes read and the multiply-adds of an image, or of each so many rows of it."""
+    height, found = positions(problem)[0], []
+    for first in range(0, height, rows or height):
+        box = (range(first, min(first + (rows or height), height)), *whole(problem)[1:])
+        slab = slab_of(problem, range(1), box)
+        data = [r for r, tensor in zip(slab.reads, problem.operands, strict=True) if tensor not in ("weights", "bias")]
+        found.append((_bytes(data, problem), needed_flops(slab.problem.geometry) // 2))
+    return found
+
+
+def _bytes(regions: Sequence[Region], problem: Problem) -> int:
+    elements = sum(prod(one.stop - one.start for one in region) for region in regions)
+    return elements * int(problem.operand_format.dtype.itemsize)
+
+
+def owner(piece: int, pieces: int, workers: int) -> int:
+    """Return the worker of a piece: each has neighbouring ones, as many as the others, or one more.
+
+    >>> [owner(piece, 5, 2) for piece in range(5)]
+    [0, 0, 0, 1, 1]
+    """
+    return piece * workers // pieces
+
+
+def tree(pieces: Sequence[Piece], workers: int, fan_in: int = FAN_IN) -> tuple[tuple[Join, ...], ...]:
+    """Return the levels of a join, from the pieces up: some neighbours are added where the leftmost of them lies.
+
+    >>> [[join.moved for join in level] for level in tree([Piece(range(n, n + 1), 1, 1) for n in range(18)], 18)]
+    [[15, 1], [1]]
+    """
+    below = [(piece.leaves, owner(n, len(pieces), workers)) for n, piece in enumerate(pieces)]
+    levels: list[tuple[Join, ...]] = []
+    while len(below) > 1 or not levels:
+        level = []
+        for first in range(0, len(below), fan_in):
+            parts = range(first, min(first + fan_in, len(below)))
+            arrays = [known(below[n][0]) for n in parts]
+            worker = below[first][1]
+            moved = sum(number for n, number in zip(parts, arrays, strict=True) if below[n][1] != worker)
+            leaves = range(below[first][0].start, below[parts[-1]][0].stop)
+            level.append(Join(leaves, parts, worker, sum(arrays), moved))
+        levels.append(tuple(level))
+        below = [(join.leaves, join.worker) for join in level]
+    return tuple(levels)
+
+
+def costs(
+    problem: Problem,
+    workers: int,
+    network: Network,
+    worker: Worker,
+    piece_leaves: int | None = None,
+    rows: int | None = None,
+) -> Costs:
+    """Return what a problem costs over so many workers, in pieces of so many leaves, or of the best number there is.
+
+    >>> from convgrad.notation import problem
+    >>> layer = problem("BWD_W f32 NXC mb4096ic64ih56oc64oh56kh3ph1")
+    >>> print(costs(layer, 16, Network(1e-4, 1e9), Worker(1e11, 1e9)))
+    workers  16
+    pieces   256 of 16 leaves, 25.7 MB at most
+    read     6.58 GB, of which again 0 B
+    sums     256 of 147 kB
+    join     2 deep, moves 0 B, 2.21 MB
+    bounds   compute 289 ms, read 411 ms, schedule 0 s, join 2.55 ms
+    time     432 ms, at most 703 ms: read binds
+    """
+    if not problem.geometry.batch:
+        raise ValueError("a problem of no images has no pieces")
+    if piece_leaves is None:
+        some = sizes(problem, workers, worker.memory_bytes / PIECES_HELD)
+        return min((costs(problem, workers, network, worker, each, rows) for each in some), key=lambda one: one.time_s)
+    pieces = cut(problem, piece_leaves, rows)
+    summed = problem.solves_for in SUMMED
+    levels = tree(pieces, workers) if summed else ()
+    array_bytes = prod(canonical_shape(problem.geometry, problem.output)) * F32.dtype.itemsize if summed else 0
+    reads, multiplies, adds = ([0.0] * workers for _ in range(3))
+    weights = [prod(canonical_shape(problem.geometry, t)) for t in problem.operands if t in ("weights", "bias")]
+    shared = sum(weights) * problem.operand_format.dtype.itemsize  # read by every worker who has a piece
+    owners = [owner(n, len(pieces), workers) for n in range(len(pieces))]
+    for piece, mine in zip(pieces, owners, strict=True):
+        reads[mine] += piece.read_bytes
+        multiplies[mine] += piece.multiply_adds
+    for mine in set(owners):
+        reads[mine] += shared
+    for join in (join for level in levels for join in level):
+        adds[join.worker] += join.arrays * array_bytes / worker.add_bytes_per_s
+    compute = [number / worker.multiply_adds_per_s for number in multiplies]
+    read = [number / worker.reads(workers) for number in reads]
+    tasks = len(pieces) + sum(map(len, levels))
+    once = sum(piece.read_bytes for piece in cut(problem, leaves_of(problem))) if rows else 0
+    data = sum(piece.read_bytes for piece in pieces)
+    return Costs(
+        problem,
+        workers,
+        pieces,
+        levels,
+        array_bytes,
+        data + shared * len(set(owners)),
+        data - once if rows else 0,
+        max(map(sum, zip(compute, adds, strict=True))),
+        max(read),
+        tasks * network.task_s,
+        longest(levels, array_bytes, network, worker),
+        min(pieces[0].read_bytes / worker.reads(workers), pieces[0].multiply_adds / worker.multiply_adds_per_s),
+        max(map(sum, zip(compute, read, adds, strict=True))),
+    )
+
+
+def longest(levels: Iterable[Sequence[Join]], array_bytes: int, network: Network, worker: Worker) -> float:
+    """Return the seconds of the longest way through a join: one latency a level, what moves, what is added."""
+    before: list[float] = []
+    for level in levels:
+        here = []
+        for join in level:
+            moves = network.latency_s + join.moved * array_bytes / network.bytes_per_s if join.moved else 0.0
+            began = max((before[n] for n in join.parts), default=0.0) if before else 0.0
+            here.append(began + moves + join.arrays * array_bytes / worker.add_bytes_per_s)
+        before = here
+    return max(before, default=0.0)
+
+
+def size(number: float) -> str:
+    """Return bytes as people read them.
+
+    >>> size(147456), size(0), size(2.5e12)
+    ('147 kB', '0 B', '2.5 TB')
+    """
+    return _scaled(number, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")
+
+
+def seconds(number: float) -> str:
+    """Return a time as people read it.
+
+    >>> seconds(0.00267), seconds(4000)
+    ('2.67 ms', '1.11 h')
+    """
+    return _scaled(number, (("h", 3600), ("min", 60), ("s", 1), ("ms", 1e-3), ("us", 1e-6)), "s")
+
+
+def _scaled(number: float, units: Iterable[tuple[str, float]], least: str) -> str:
+    for unit, one in units:
+        if number >= one:
+            return f"{number / one:.3g} {unit}"
+    return f"{number:.3g} {least}"
