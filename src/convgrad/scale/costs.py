@@ -224,8 +224,8 @@ def _an_image(problem: Problem, rows: int | None) -> list[tuple[int, int]]:
 
 
 def _bytes(regions: Sequence[Region], problem: Problem) -> int:
-    elements = sum(prod(one.stop - one.start for one in region) for region in regions)
-    return elements * int(problem.operand_format.dtype.itemsize)
+    elements: int = sum(prod(one.stop - one.start for one in region) for region in regions)
+    return elements * problem.operand_format.dtype.itemsize
 
 
 def owner(piece: int, pieces: int, workers: int) -> int:
