@@ -18,7 +18,8 @@ from functools import cache
 from hashlib import blake2b
 from heapq import heappop, heappush
 
-from convgrad.scale.costs import Costs, Network, Worker, owner
+from convgrad.scale.costs import Costs, Network, Worker
+from convgrad.scale.shares import owner
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.pieces import Nodes, climb, nodes_of, total
 

@@ -21,7 +21,8 @@ from simulated import QUIET, Noise, Outcome, Simulation, specified
 
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.scale.costs import Costs, Network, Worker, costs, leaves_of
+from convgrad.scale.costs import Costs, Network, Worker, costs
+from convgrad.scale.shares import leaves_of
 
 LAYERS = {
     "resnet50:5_3x3": "BWD_W f32 NXC mb1000000ic512ih7oc512oh7kh3ph1",

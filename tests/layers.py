@@ -295,7 +295,10 @@ ORDERS = {
         "products",
         "planes",
     ),
-    "scale": ("costs",),
+    "scale": (
+        "shares",
+        "costs",
+    ),
     "jax": (
         "frame",
         "site",

@@ -12,7 +12,8 @@ import pytest
 
 from convgrad import partials
 from convgrad.notation import problem
-from convgrad.scale.costs import Costs, Network, Worker, costs, cut, known, leaves_of, owner, sizes, tree
+from convgrad.scale.costs import Costs, Network, Worker, costs
+from convgrad.scale.shares import cut, known, leaves_of, owner, sizes, tree
 from convgrad.spec.order import FAN_IN, tree_height
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
