@@ -7,6 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 import convgrad
+from convgrad import scale
+from convgrad.notation import problem
+from convgrad.scale.checkpoint import checkpoint_of
+from convgrad.scale.progress import told
 from rule_breaks import BIAS, CONV, F32, WEIGHTS, Row, W, X, Y
 
 pieces = (lambda *given, **rest: convgrad.partials(BIAS, *given, **rest), BIAS)
@@ -16,6 +20,26 @@ nothing_joined = (lambda *given: convgrad.join(given), "join")
 weighted = (lambda *given, **rest: convgrad.weighted_weights_sum(*given, W, **rest), WEIGHTS)
 norms = (lambda *given, **rest: convgrad.per_sample_weights_norm2(*given, W, **rest), WEIGHTS)
 clipped = (lambda *given, **rest: convgrad.clipped_weights_sum(*given, W, **rest), WEIGHTS)
+larger = (lambda *given, **rest: scale.run(BIAS, *given, **rest), BIAS)
+larger_forward = (lambda *given, **rest: scale.run(CONV, *given, **rest), CONV)
+SOME = np.zeros(1)
+told_of = (lambda progress: told(CONV, progress).__enter__(), CONV)
+kept = (
+    lambda path="place", out=SOME, accumulate=False: checkpoint_of(
+        replace(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw1"), accumulate=accumulate), path, [], out
+    ),
+    CONV,
+)
+
+
+class Only:
+    """What slices, and takes nothing."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+
+    def __getitem__(self, region: object) -> object:
+        raise NotImplementedError
 
 
 def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> convgrad.Partials:
@@ -63,4 +87,19 @@ ROWS = [
     Row("S2", clipped, [X, Y], {"max_norm": -(10**400)}, ("got -1000",)),
     Row("S2", clipped, [X, Y], {"max_norm": True}, ("got True",)),
     Row("S2", clipped, [X, Y], {"max_norm": "1"}, ("got '1'",)),
+    # M1, M2, and what is as of other calls
+    Row("M1", larger, [Y], {"memory": "much"}, ('such as "1GB" or "512MiB"; got \'much\'',)),
+    Row("M1", larger, [Y], {"memory": 0}, ("must be a positive number of bytes", "got 0")),
+    Row("M1", larger, [Y], {"memory": True}, ("got True",)),
+    Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 64 B, the result 16 B; got 1 [M2]")),
+    Row("P2", larger, [np.ones(Y)], {}, ("the NumPy engine has not", "kernels keep their sums in f32; got f64")),
+    Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("pieces have the bits of the whole where",)),
+    Row("T5", larger, [Y], {"out": Only((1,), "f2")}, ("out must be of f32, the output's type; got float16",)),
+    Row("D2", larger, [Y], {"out": Only((2,), "f4")}, ("the output's shape (1,); got (2,)",)),
+    Row("D3", larger, [Y], {"out": Only((1,), "f4")}, ("must take out[region] = array; got Only",)),
+    # K1, K2
+    Row("K1", kept, [], {"path": 3}, ("checkpoint must be the path of a file; got 3",)),
+    Row("K1", kept, [], {"out": None}, ("must come with out, as what is finished lies there", "got no out")),
+    Row("K1", kept, [], {"accumulate": True}, ("must come with an out that is not added to", "got accumulate=True")),
+    Row("K2", told_of, ["yes"], {}, ("progress must be True or a callable", "got 'yes'")),
 ]  # fmt: skip

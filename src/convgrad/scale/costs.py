@@ -12,10 +12,12 @@ from math import inf, prod
 from convgrad.formats import F32
 from convgrad.functional.partials import SUMMED
 from convgrad.plan.machine import Machine
+from convgrad.scale.memory import words
 from convgrad.scale.shares import Join, Piece, cut, known, leaves_of, owner, sizes, tree
 from convgrad.spec.problem import Problem, canonical_shape
 
 PIECES_HELD = 4  # by a worker at a time: one is computed, one read, and as much again for copies
+UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,13 @@ class Costs:
         largest = max(piece.read_bytes for piece in self.pieces)
         rows = [
             ("workers", str(self.workers)),
-            ("pieces", f"{len(self.pieces)} of {len(self.pieces[0].leaves)} leaves, {size(largest)} at most"),
-            ("read", f"{size(self.read_bytes)}, of which again {size(self.halo_bytes)}"),
+            ("pieces", f"{len(self.pieces)} of {len(self.pieces[0].leaves)} leaves, {words(largest)} at most"),
+            ("read", f"{words(self.read_bytes)}, of which again {words(self.halo_bytes)}"),
         ]
         if self.levels:
-            each = ", ".join(map(size, self.moved_bytes))
+            each = ", ".join(map(words, self.moved_bytes))
             rows += [
-                ("sums", f"{self.arrays} of {size(self.array_bytes)}"),
+                ("sums", f"{self.arrays} of {words(self.array_bytes)}"),
                 ("join", f"{len(self.levels)} deep, moves {each}"),
             ]
         times = ", ".join(f"{name} {seconds(value)}" for name, value in self.bounds.items())
@@ -206,26 +208,11 @@ def longest(levels: Iterable[Sequence[Join]], array_bytes: int, network: Network
     return max(before, default=0.0)
 
 
-def size(number: float) -> str:
-    """Return bytes as people read them.
-
-    >>> size(147456), size(0), size(2.5e12)
-    ('147 kB', '0 B', '2.5 TB')
-    """
-    return _scaled(number, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)), "B")
-
-
 def seconds(number: float) -> str:
     """Return a time as people read it.
 
     >>> seconds(0.00267), seconds(4000)
     ('2.67 ms', '1.11 h')
     """
-    return _scaled(number, (("h", 3600), ("min", 60), ("s", 1), ("ms", 1e-3), ("us", 1e-6)), "s")
-
-
-def _scaled(number: float, units: Iterable[tuple[str, float]], least: str) -> str:
-    for unit, one in units:
-        if number >= one:
-            return f"{number / one:.3g} {unit}"
-    return f"{number:.3g} {least}"
+    unit, one = next((unit for unit in UNITS if number >= unit[1]), ("s", 1))
+    return f"{number / one:.3g} {unit}"

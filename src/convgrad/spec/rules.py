@@ -76,6 +76,12 @@ _ROWS = (
     # S: samples of a batch
     ("S1", InvalidShapeError, "scale has one value per image"),
     ("S2", InvalidAttributeError, "max_norm is a positive number"),
+    # M: memory of a call in pieces
+    ("M1", InvalidAttributeError, "memory is a positive number of bytes, or a text of one"),
+    ("M2", InvalidAttributeError, "memory holds the smallest piece that a call can be cut into"),
+    # K: what is kept of a call in pieces, and told of it
+    ("K1", InvalidAttributeError, "a checkpoint is a path; where a call writes piece by piece, with out, not added to"),
+    ("K2", InvalidAttributeError, "progress is True, or a callable that takes how far a call is"),
 )  # fmt: skip
 
 RULES = {row[0]: Rule(*row) for row in _ROWS}

@@ -1,0 +1,152 @@
+"""A call in pieces: checked as every call is, cut, and what is done with a piece that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import engines
+from convgrad.functional.call import check_options, prepare
+from convgrad.functional.join import join
+from convgrad.functional.partials import SUMMED, as_partials, partials_of, why_no_order
+from convgrad.functional.rows import rows_of
+from convgrad.scale.checkpoint import State, state_of
+from convgrad.scale.memory import bytes_of
+from convgrad.scale.plan import ONCE, Plan, buffers, plan_of, room_bytes
+from convgrad.scale.prefetch import Slot, Waited, ahead
+from convgrad.scale.remaining import remaining
+from convgrad.scale.source import Source, source_of, stand_in
+from convgrad.scale.target import Target, target_of
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+from convgrad.spec.slabs import Slab, positions
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call that was checked and cut: where its operands are read, where its result goes, if that is known."""
+
+    sources: tuple[Source, ...]
+    target: Target | None
+    plan: Plan
+    threads: int | None
+
+    @property
+    def problem(self) -> Problem:
+        """The problem of the whole."""
+        return self.plan.problem
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether pieces are parts of a sum, which is written at the end, and not of the result."""
+        return self.problem.solves_for in SUMMED
+
+    def _kept(self) -> list[Array | None]:
+        """Return the operands that every piece reads whole."""
+        whole = tuple(zip(self.sources, self.problem.operands, strict=True))
+        return [source.read_whole() if tensor in ONCE else None for source, tensor in whole]
+
+    @contextmanager
+    def pieces(self, done: State, waited: Waited) -> Iterator[Iterator[Slot]]:
+        """Read what is not done, piece by piece, in order."""
+        kept = self._kept()
+        sources = tuple(s if k is None else s.of(k) for s, k in zip(self.sources, kept, strict=True))
+        number = buffers(self.problem, self.plan.cut, self.sources)
+        slots = [Slot(room_bytes(self.problem, self.plan.cut, sources, ("copied",))) for _ in range(number)]
+        with ahead(sources, self.left(done), slots, waited) as in_order:
+            yield in_order
+
+    def left(self, done: State) -> Iterator[Slab]:
+        """Yield the pieces that are not done, in order."""
+        return remaining(self.problem, self.plan.slabs(), done.images, done.rows)
+
+    def step(self, slot: Slot, done: State) -> State:
+        """Compute a piece, and return what is done then."""
+        return self.add(slot, done) if self.is_sum else self.write(slot, done)
+
+    def add(self, slot: Slot, done: State) -> State:
+        """Return what is done of a sum once a piece is added to it."""
+        problem, slab = self.problem, slot.slab
+        if _has_all_rows(problem, slab):
+            images = partials_of(slab.problem, _canonical(slab, slot.given), slab.images.start, self.threads)
+            part = as_partials(problem, images.first, images.images, images.sums)
+        else:
+            rows = rows_of(slab, problem, slot.given, self.threads)
+            rows = rows if done.started is None else done.started + rows
+            if not rows.is_whole:
+                return state_of(done.sums, rows)
+            part = rows.partials()
+        return state_of(part if done.sums is None else done.sums + part, None)
+
+    def write(self, slot: Slot, done: State) -> State:
+        """Compute what a piece writes, and return what is done then."""
+        slab, target = slot.slab, self.target
+        assert target is not None, "a call that is run has somewhere to write"
+        room = target.room(slab.writes)
+        out = room.transpose(self.problem.output_order)
+        engines.execute(slab.problem, _canonical(slab, slot.given), out, self.threads)
+        target.write(slab.writes, room)
+        rows = slab.box[0].stop
+        if rows == positions(self.problem)[0]:
+            return State(slab.images.stop)
+        return State(slab.images.start, rows)
+
+    def finish(self, done: State) -> None:
+        """Write the sum of all pieces; what is no sum was written by each."""
+        if not self.is_sum:
+            return
+        problem, target = self.problem, self.target
+        assert target is not None, "a call that is run has somewhere to write"
+        region = tuple(slice(0, extent) for extent in problem.output_shape)
+        room = target.room(region)
+        sums = done.sums or as_partials(problem, 0, 0, ())
+        join([sums], dtype=problem.output_format.name, out=room, accumulate=problem.accumulate)
+        target.write(region, room)
+
+
+def _has_all_rows(problem: Problem, slab: Slab) -> bool:
+    return len(slab.box[0]) == positions(problem)[0]
+
+
+def _canonical(slab: Slab, given: list[Array]) -> list[Array]:
+    return [array.transpose(order) for array, order in zip(given, slab.problem.operand_orders, strict=True)]
+
+
+def called(
+    operator: str,
+    inputs: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    memory: object,
+    dtype: object,
+    out: object,
+    accumulate: bool,
+    threads: int | None,
+    to_run: bool,
+) -> Call:
+    """Check a call as every call is checked, on arrays that stand in for its operands, and cut it.
+
+    A call that is not ``to_run`` has no result yet, where it has no ``out``.
+    """
+    check_options(operator, out, accumulate, threads)
+    prepared = prepare(operator, tuple(map(stand_in, inputs)), attributes, dtype, accumulate, lenient=True)
+    problem, taken = prepared.problem, prepared.taken
+    if missing := why_no_order(problem):  # P2
+        order = "pieces have the bits of the whole where sums have an order, which the NumPy engine has not"
+        refuse("P2", problem.operator, f"{order}; got {missing}")
+    given = {port.name: value for port, value in zip(prepared.op.operands, inputs, strict=False)}
+    sources = tuple(
+        source_of(problem.operator, name, given[name], stands, problem.operand_format) for name, stands in taken.items()
+    )
+    lie = {source.name: source.given for source in sources if isinstance(source.given, np.ndarray)}
+    target = None if out is None else target_of(problem, out, lie)
+    plan = plan_of(problem, sources, target, bytes_of(memory, problem.operator), threads)
+    if target is None and to_run:
+        target = target_of(problem, None, lie)
+    return Call(sources, target, plan, threads)

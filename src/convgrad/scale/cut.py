@@ -1,0 +1,97 @@
+"""Ways to cut a problem into slabs: by images, or, where an image is too large, by rows; the better ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import lcm
+
+from convgrad.functional.partials import SUMMED
+from convgrad.functional.rows import slab_of_rows
+from convgrad.spec.boxes import row_step
+from convgrad.spec.order import FAN_IN
+from convgrad.spec.pieces import leaf_images
+from convgrad.spec.problem import Problem
+from convgrad.spec.slabs import Slab, positions, slab_of, whole
+
+GOOD_BYTES = 64 << 20  # of a piece's operands: reading the next hides behind computing it
+MOST_BYTES = 128 << 20  # of a piece that is larger than that, so that it may be a node of the tree
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Pieces of so many images, or of so many rows of one image: the last of a batch or of an image may have fewer."""
+
+    images: int
+    rows: int | None = None
+
+    def batches(self, problem: Problem) -> list[range]:
+        """Return the images of pieces, from first to last."""
+        batch = problem.geometry.batch
+        return [range(at, min(at + self.images, batch)) for at in range(0, batch, self.images)]
+
+    def bands(self, problem: Problem) -> list[range]:
+        """Return the rows that an image is cut into, from first to last."""
+        height = positions(problem)[0]
+        rows = self.rows or height
+        return [range(at, min(at + rows, height)) for at in range(0, height, rows)]
+
+    def slab(self, problem: Problem, images: range, rows: range) -> Slab:
+        """Return the piece of some images and rows."""
+        if self.rows is not None:
+            return slab_of_rows(problem, images.start, rows)
+        return slab_of(problem, images, whole(problem))
+
+    def slabs(self, problem: Problem) -> Iterator[Slab]:
+        """Yield the pieces in order."""
+        if self.pieces(problem):
+            bands = self.bands(problem)
+            for images in self.batches(problem):
+                for rows in bands:
+                    yield self.slab(problem, images, rows)
+
+    def pieces(self, problem: Problem) -> int:
+        """Return how many pieces there are: none where there are no images or no positions."""
+        if 0 in positions(problem):
+            return 0
+        return len(self.batches(problem)) * len(self.bands(problem))
+
+    def __str__(self) -> str:
+        if self.rows is None:
+            return f"{self.images} image{'s' * (self.images != 1)}"
+        return f"{self.rows} row{'s' * (self.rows != 1)} of an image"
+
+
+def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -> Iterator[tuple[Cut, str]]:
+    """Yield ways to cut, the better ones first, the smallest last, each with why it is of that size.
+
+    Images and rows have so many bytes of operands; chunks are those that operands lie in, of 1 where there are none.
+    """
+    sums, batch = problem.solves_for in SUMMED, problem.geometry.batch
+    leaf = leaf_images(problem.geometry) if sums else 1
+    for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
+        yield Cut(size), why
+    height, step = positions(problem)[0], row_step(positions(problem)) if sums else 1
+    if step is not None and leaf == 1:
+        for size, why in _sizes(height, step, row_chunk, -(-image_bytes // max(1, height)), sums, "rows"):
+            yield Cut(1, size), why
+
+
+def _sizes(extent: int, least: int, chunk: int, each_bytes: int, sums: bool, things: str) -> Iterator[tuple[int, str]]:
+    """Yield sizes of pieces of an extent: multiples of what is best to be one of first, of each a good size first."""
+    nodes = [least]
+    while sums and nodes[-1] < extent:
+        nodes.append(nodes[-1] * FAN_IN)
+    best_first = [(lcm(node, chunk), node, chunk) for node in reversed(nodes) if chunk > 1]
+    best_first += [(node, node, 1) for node in reversed(nodes)]
+    for size, node, chunks in best_first:
+        if node == least or min(size, extent) * each_bytes <= MOST_BYTES:
+            number = max(1, min(GOOD_BYTES // max(1, each_bytes), extent) // size)
+            while number:
+                yield max(1, min(number * size, extent)), _why(node, chunks, sums, things)
+                number //= 2
+
+
+def _why(node: int, chunk: int, sums: bool, things: str) -> str:
+    words = [f"{node} {things} are a node of the tree"] * sums + [f"chunks have {chunk} {things}"] * (chunk > 1)
+    return " and ".join(words) or f"{things} are by themselves"

@@ -1,0 +1,64 @@
+"""What tells one call in pieces from another: its problem and the files its arrays lie in, as words by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from convgrad import __version__
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem
+
+Words = Mapping[str, str]
+
+
+def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Words:
+    """Return the words of a call: they differ where its result does, or may.
+
+    Of a map of a file they have its name, size and time of change, of ``out`` the name alone, as it is written to; of
+    other arrays shapes and types, as to look into them is to read them. Nothing of how it is cut, or by how many
+    threads or which kernels it is computed: the bits are the same.
+    """
+    names = [port.name for port in find(problem.operator).operands if not port.is_shape]
+    return {
+        "convgrad": __version__,
+        "operator": problem.operator,
+        **{field.name: str(getattr(problem.geometry, field.name)) for field in fields(problem.geometry)},
+        "layouts": ", ".join(problem.layouts),
+        "types": f"{problem.operand_format} to {problem.output_format}",
+        "accumulate": str(problem.accumulate),
+        **{name: _lies(array, read=True) for name, array in zip(names, inputs, strict=False)},
+        "out": _lies(out, read=False),
+    }
+
+
+def _lies(array: Any, read: bool) -> str:
+    """Return where an array lies, and of one that is read what tells that it is as it was."""
+    top = array
+    while isinstance(array, np.ndarray) and not (isinstance(array, np.memmap) and array.filename):
+        array = array.base
+    if not isinstance(array, np.memmap):
+        return "nothing" if top is None else "in memory" if isinstance(top, np.ndarray) else type(top).__name__
+    name = os.path.realpath(str(array.filename))
+    if not read:
+        return name
+    status = os.stat(name)
+    offset = array.offset + top.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+    return f"{name} of {status.st_size} bytes, changed at {status.st_mtime_ns} ns, from byte {offset} by {top.strides}"
+
+
+def difference(one: Words, other: Words) -> str:
+    """Return the first name under which two calls differ, and how; nothing where they are the same.
+
+    >>> difference({"strides": "1", "pads": "0"}, {"strides": "1", "pads": "2"})
+    'pads was 0 and is 2'
+    """
+    for name in dict.fromkeys((*one, *other)):
+        was, now = one.get(name, "absent"), other.get(name, "absent")
+        if was != now:
+            return f"{name} was {was} and is {now}"
+    return ""

@@ -1,0 +1,45 @@
+"""Texts of bytes: what a caller may say of memory, and how a number of bytes is said."""
+
+from __future__ import annotations
+
+import re
+
+from convgrad.spec.check import as_integer
+from convgrad.spec.rules import refuse
+
+DEFAULT = "1GiB"  # fixed: how a call is cut is no matter of the machine
+UNITS = {"": 1} | {
+    prefix + middle: base**power for power, prefix in enumerate("KMGT", 1) for middle, base in (("", 1000), ("i", 1024))
+}
+_TEXT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([KMGT]I?)?B?\s*", re.IGNORECASE | re.ASCII)
+
+
+def bytes_of(memory: object, operator: str) -> int:
+    """Return the bytes that a number or a text says, by rule M1; None is ``DEFAULT``.
+
+    >>> bytes_of("1GB", "run"), bytes_of("1.5 MiB", "run"), bytes_of(None, "run") == 1 << 30
+    (1000000000, 1572864, True)
+    """
+    given = DEFAULT if memory is None else memory
+    if isinstance(given, str):
+        said = _TEXT.fullmatch(given)
+        unit = ((said[2] or "").upper()).replace("I", "i") if said else ""
+        number = int(float(said[1]) * UNITS[unit]) if said else None
+    else:
+        number = as_integer(given)
+    if number is None or number <= 0:  # M1
+        must = 'memory must be a positive number of bytes, or a text such as "1GB" or "512MiB"'
+        refuse("M1", operator, f"{must}; got {memory!r}")
+    return number
+
+
+def words(number: int) -> str:
+    """Return a number of bytes as a text of three digits, in powers of 1000.
+
+    >>> words(512), words(67_108_864), words(8_000_000_000)
+    ('512 B', '67.1 MB', '8 GB')
+    """
+    for prefix, unit in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 1000)):
+        if number >= unit:
+            return f"{number / unit:.3g} {prefix}B"
+    return f"{number} B"

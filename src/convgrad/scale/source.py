@@ -1,0 +1,166 @@
+"""An operand that is read region by region: what slices, and what it must give."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays, libraries
+from convgrad.errors import FileError
+from convgrad.formats import Format
+from convgrad.spec.layouts import shape_words
+from convgrad.spec.slabs import Region
+
+Array = NDArray[Any]
+How = Literal["in place", "copied", "sliced"]
+
+STEP_BYTES = 4 << 20  # copied at a time: a reader that is told to stop does so after one
+
+
+class Stopped(Exception):
+    """A reader was told to stop."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """An operand: what slices, how it is read, and the chunks that it lies in, if they are equal.
+
+    Arrays in memory are computed where they lie (``in place``); those of files, or of foreign byte order, are copied
+    into memory that is used again (``copied``); of all others a slice is an array of its own (``sliced``).
+    """
+
+    operator: str
+    name: str
+    given: Any
+    shape: tuple[int, ...]
+    format: Format
+    how: How
+    chunks: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole."""
+        return prod(self.shape) * self.format.dtype.itemsize
+
+    def bytes_of(self, region: Region) -> int:
+        """Return the bytes of a region."""
+        return prod(len(range(one.start, one.stop)) for one in region) * self.format.dtype.itemsize
+
+    def taken_bytes(self, region: Region) -> int:
+        """Return what a region that was read takes."""
+        return 0 if self.how == "in place" else self.bytes_of(region)
+
+    def of(self, given: Array) -> Source:
+        """Return the same operand where it was read whole."""
+        return replace(self, given=given, how="in place", chunks=())
+
+    def read_whole(self) -> Array:
+        """Return all of it, in memory."""
+        room = arrays.aligned((self.nbytes,), np.dtype(np.uint8)) if self.how == "copied" else None
+        return self.read(tuple(slice(0, extent) for extent in self.shape), room, lambda: False)
+
+    def read(self, region: Region, room: Array | None, stopped: Callable[[], bool]) -> Array:
+        """Return a region, in ``room`` (flat bytes) if it is copied; whatever goes wrong names operand and region."""
+        if self.how == "in place":
+            view: Array = self.given[region]
+            return view
+        shape = tuple(one.stop - one.start for one in region)
+        try:
+            if self.how == "copied":
+                assert room is not None, "what is copied has memory"
+                into: Array = np.ndarray(shape, self.format.dtype, room)
+                _copy(self.given[region], into, stopped)
+                return into
+            got = np.asarray(self.given[region])
+        except (Stopped, MemoryError):
+            raise
+        except Exception as error:
+            raise FileError(f"{self._reading(region)} failed: {type(error).__name__}: {error}") from error
+        if got.shape != shape or got.dtype.newbyteorder("=") != self.format.dtype:
+            must = f"{self.format} {shape_words(shape)}"
+            raise FileError(f"{self._reading(region)} must give {must}; got {got.dtype} {shape_words(got.shape)}")
+        return arrays.native(got, self.format)
+
+    def _reading(self, region: Region) -> str:
+        where = ", ".join(f"{one.start}:{one.stop}" for one in region)
+        return f"{self.operator}: reading {self.name}[{where}]"
+
+
+def is_sliced(value: Any) -> bool:
+    """Tell whether a value is no array in memory, but slices like one."""
+    if value is None or isinstance(value, np.ndarray | np.generic | list | tuple) or libraries.library_of(value):
+        return False
+    return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__"))
+
+
+def stand_in(value: Any) -> Any:
+    """Return what checks see of an operand: an array of its type and shape that takes no memory."""
+    if not is_sliced(value) and not isinstance(value, np.ndarray):
+        return value
+    if type(value) is np.ndarray or is_sliced(value) or isinstance(value, np.memmap):
+        dtype = np.dtype(value.dtype)
+        return np.broadcast_to(np.empty((), dtype if dtype.isnative else dtype.newbyteorder("=")), tuple(value.shape))
+    return value
+
+
+def source_of(operator: str, name: str, value: Any, stands: Array, fmt: Format) -> Source:
+    """Return the source of an operand that ``stands`` stood in for in the checks."""
+    if is_sliced(value):
+        return Source(operator, name, value, stands.shape, fmt, "sliced", chunks_of(value))
+    array, _ = arrays.take(value, operator, name)
+    how: How = "copied" if is_mapped(array) or not array.dtype.isnative else "in place"
+    return Source(operator, name, array, array.shape, fmt, how, ())
+
+
+def is_mapped(array: Any) -> bool:
+    """Tell whether an array's memory is a file's."""
+    while array is not None:
+        if isinstance(array, np.memmap | mmap.mmap):
+            return True
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+    return False
+
+
+def chunks_of(value: Any) -> tuple[int, ...]:
+    """Return the extents of the chunks that a value says it lies in, one an axis; none where they are not equal.
+
+    >>> from types import SimpleNamespace
+    >>> chunks_of(SimpleNamespace(shape=(7, 5), chunks=((3, 3, 1), (5,)))), chunks_of(SimpleNamespace(chunks=None))
+    ((3, 5), ())
+    """
+    chunks = getattr(value, "chunks", None)
+    if not isinstance(chunks, Sequence) or not chunks or len(chunks) != len(value.shape):
+        return ()
+    each = [_chunk(one) for one in chunks]
+    return tuple(each) if all(each) else ()
+
+
+def _chunk(extents: Any) -> int:
+    """Return the extent of an axis's chunks, of which the last may be smaller; 0 where they differ."""
+    if not isinstance(extents, Sequence):
+        return int(extents)
+    ends = [0, *accumulate(extents)]
+    begins_regular = all(begin % max(1, extents[0]) == 0 for begin in ends[:-1])
+    return int(extents[0]) if begins_regular and all(b - a <= extents[0] for a, b in pairwise(ends)) else 0
+
+
+def _copy(given: Array, into: Array, stopped: Callable[[], bool]) -> None:
+    """Copy some lines of the first axis that has several at a time: NumPy lets go of the interpreter meanwhile."""
+    if given.dtype == into.dtype and into.dtype.kind == "V":  # bf16, whose elements NumPy would copy one by one
+        given, into = given.view(np.uint16), into.view(np.uint16)
+    axis = next((axis for axis, extent in enumerate(into.shape) if extent > 1), 0)
+    lead = (slice(None),) * axis
+    lines = into.shape[axis] if into.ndim else 0
+    step = max(1, STEP_BYTES * lines // max(1, into.nbytes))
+    for begin in range(0, lines, step):
+        if stopped():
+            raise Stopped
+        some = (*lead, slice(begin, begin + step))
+        np.copyto(into[some], given[some])

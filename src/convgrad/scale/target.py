@@ -1,0 +1,70 @@
+"""Where a result is written, region by region: an array in memory or in a file, or anything that takes regions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad import arrays, formats, libraries
+from convgrad.scale.source import is_sliced
+from convgrad.spec.problem import Problem
+from convgrad.spec.rules import refuse
+from convgrad.spec.slabs import Region
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What was given as ``out``, if anything, and the array that it is; None where it only takes regions."""
+
+    out: Any
+    array: Array | None
+    accumulate: bool
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether results are computed beside it and handed over."""
+        return self.array is None
+
+    def room(self, region: Region) -> Array:
+        """Return memory for a region of the result, with the old value where that is added to."""
+        if self.array is not None:
+            view: Array = self.array[region]
+            return view
+        if self.accumulate:
+            return np.array(self.out[region], order="C")
+        return arrays.empty(tuple(one.stop - one.start for one in region), np.dtype(self.out.dtype))
+
+    def write(self, region: Region, result: Array) -> None:
+        """Hand over what was computed in a room."""
+        if self.array is None:
+            self.out[region] = result
+
+    def handed_over(self) -> Any:
+        """Return it as the caller has it."""
+        if self.array is not None and self.array is not self.out:
+            libraries.written(self.out)
+        return self.out
+
+
+def target_of(problem: Problem, out: Any, taken: Mapping[str, Array]) -> Target:
+    """Return where a problem's result goes, by rules D2 to D4, T5; ``taken`` are operands that lie in memory."""
+    shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
+    if out is None:
+        made = arrays.empty(shape, fmt.dtype)
+        return Target(made, made, problem.accumulate)
+    if not is_sliced(out):
+        array = arrays.check_out(out, shape, fmt, taken, operator).view(np.ndarray)
+        return Target(out, array, problem.accumulate)
+    if formats.of_dtype(np.dtype(out.dtype)) is not fmt:  # T5
+        refuse("T5", operator, f"out must be of {fmt}, the output's type; got {np.dtype(out.dtype)}")
+    if tuple(out.shape) != shape:  # D2
+        refuse("D2", operator, f"out must have the output's shape {shape}; got {tuple(out.shape)}")
+    if not hasattr(out, "__setitem__"):  # D3
+        refuse("D3", operator, f"out must take out[region] = array; got {type(out).__name__}")
+    return Target(out, None, problem.accumulate)

@@ -1,0 +1,206 @@
+"""A checkpoint: what is saved comes back to the bit, damage and other calls are refused, an exception leaves one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convgrad import FileError, join
+from convgrad.functional.partials import partials_of
+from convgrad.functional.rows import rows_of, slab_of_rows
+from convgrad.notation import problem
+from convgrad.scale import checkpoint
+from convgrad.scale.checkpoint import Checkpoint, State, state_of
+from convgrad.scale.identity import identity_of
+from convgrad.scale.remaining import remaining
+from convgrad.spec.problem import of_images
+from convgrad.spec.slabs import positions, slab_of, whole
+from helpers import assert_same_bits
+
+Array = np.ndarray
+
+SUM = problem("BWD_W f32 NXC mb3ic3ih9iw128oc4oh9ow128kh3ph1kw1")
+WRITTEN = problem("BWD_D f32 NXC mb5ic3ih9iw4oc4oh9ow4kh3ph1kw1")
+
+
+def operands() -> list[Array]:
+    rng = np.random.default_rng(2)
+    return [rng.standard_normal((3, 9, 128, channels)).astype(np.float32) for channels in (3, 4)]
+
+
+def rows_from(begin: int, end: int, image: int, given: list[Array]) -> Any:
+    slab = slab_of_rows(SUM, image, range(begin, end))
+    return rows_of(slab, SUM, [a[region] for a, region in zip(given, slab.reads, strict=True)])
+
+
+def images_of(begin: int, end: int, given: list[Array]) -> Any:
+    some = [np.moveaxis(a[begin:end], -1, 1) for a in given]
+    return partials_of(of_images(SUM, end - begin), some, begin, 1)
+
+
+def a_state(given: list[Array]) -> State:
+    return state_of(images_of(0, 2, given), rows_from(0, 4, 2, given))
+
+
+def checkpoint_at(path: Path, given: list[Array]) -> Checkpoint:
+    return Checkpoint(path, SUM, identity_of(SUM, given))
+
+
+def test_what_was_saved_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    given = operands()
+    kept = checkpoint_at(tmp_path / "sums", given)
+    assert kept.load() is None
+    kept.save(a_state(given))
+    found = checkpoint_at(tmp_path / "sums", given).load()
+    assert found is not None
+    assert str(found) == "2 images and 4 rows of the next"
+    assert found.sums is not None
+    assert found.started is not None
+    last = found.started + rows_from(4, 9, 2, given)
+    expected = join([images_of(0, 3, given)])
+    assert_same_bits(join([found.sums + last.partials()]), expected, "gone on")
+    kept.save(State(3, sums=images_of(0, 3, given)))
+    again = kept.load()
+    assert again is not None
+    assert again.started is None
+    assert_same_bits(join([again.sums]), expected, "images alone")  # type: ignore[list-item]
+    assert [path.name for path in tmp_path.iterdir()] == ["sums"], "no file beside it is left"
+    kept.remove()
+    assert kept.load() is None
+
+
+def test_damage_anywhere_and_any_truncation_is_a_file_error(tmp_path: Path) -> None:
+    given, path = operands(), tmp_path / "sums"
+    kept = checkpoint_at(path, given)
+    kept.save(a_state(given))
+    whole_file = path.read_bytes()
+    for at in {*range(0, len(whole_file), 29), len(whole_file) - 1}:
+        damaged = bytearray(whole_file)
+        damaged[at] ^= 0x10
+        path.write_bytes(damaged)
+        with pytest.raises(FileError, match=r"is damaged|must begin with"):
+            kept.load()
+        path.write_bytes(whole_file[:at])
+        with pytest.raises(FileError, match=r"is damaged|must begin with"):
+            kept.load()
+    path.write_bytes(whole_file + b"\0")
+    with pytest.raises(FileError, match="is damaged"):
+        kept.load()
+
+
+def mapped(path: Path, array: Array) -> Array:
+    np.save(path, array)
+    return np.load(path, mmap_mode="r")
+
+
+def test_another_call_is_refused_with_what_differs(tmp_path: Path) -> None:
+    given = operands()
+    maps = [mapped(tmp_path / f"{n}.npy", a) for n, a in enumerate(given)]
+    path = tmp_path / "sums"
+    checkpoint_at(path, maps).save(a_state(given))
+    assert checkpoint_at(path, maps).load() is not None
+    other = replace(SUM, geometry=replace(SUM.geometry, batch=4))
+    for now, words, differs in (
+        (other, identity_of(other, maps), "batch was 3 and is 4"),
+        (SUM, identity_of(SUM, [np.array(maps[0]), maps[1]]), "src was .*0.npy of .* and is in memory"),
+        (SUM, identity_of(SUM, [maps[0], maps[1][::-1]]), "diff_dst was .*, from byte 128 .* and is .*, from byte "),
+    ):
+        with pytest.raises(FileError, match=f"the checkpoint is of another call: {differs}.*; remove the file"):
+            Checkpoint(path, now, words).load()
+    mapped(tmp_path / "1.npy", given[1])
+    with pytest.raises(FileError, match=r"diff_dst was .*1\.npy of \d+ bytes, changed at .* and is .*1\.npy"):
+        checkpoint_at(path, [maps[0], np.load(tmp_path / "1.npy", mmap_mode="r")]).load()
+
+
+def test_an_out_that_was_made_anew_is_refused(tmp_path: Path) -> None:
+    out = np.arange(5 * 9 * 4 * 3, dtype=np.float32).reshape(5, 9, 4, 3)
+    kept = Checkpoint(tmp_path / "place", WRITTEN, {}, out)
+    kept.save(State(2, 3))
+    assert kept.load() == State(2, 3)
+    for anew in (np.zeros_like(out), np.where(np.arange(5).reshape(5, 1, 1, 1) < 2, out, 0)):
+        with pytest.raises(FileError, match="says that out has 2 images and 3 rows of the next; there are other"):
+            Checkpoint(tmp_path / "place", WRITTEN, {}, anew).load()
+    out[3:] = 0  # not finished, so not looked at
+    assert kept.load() == State(2, 3)
+
+
+def test_a_place_where_no_file_can_be_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="no such directory"):
+        Checkpoint(tmp_path / "none" / "sums", SUM, {}).load()
+
+
+def left(kept: Checkpoint, *states: State, then: Callable[[], None] = lambda: None) -> None:
+    """Leave a call after some states."""
+    with kept.kept() as keep:
+        for state in states:
+            keep(state)
+        then()
+        raise KeyboardInterrupt
+
+
+def test_an_exception_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    kept = Checkpoint(tmp_path / "place", WRITTEN, {})
+    with pytest.raises(KeyboardInterrupt) as caught:
+        left(kept, State(1), State(2))
+    assert caught.value.__notes__ == [f"{tmp_path / 'place'} has what is finished: the same call goes on from there"]
+    assert kept.load() == State(2)
+    with kept.kept() as keep:
+        keep(State(3))
+        assert kept.load() == State(2), "not saved before its time"
+    assert not (tmp_path / "place").exists()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        left(kept)
+    assert not hasattr(caught.value, "__notes__"), "nothing was finished"
+    assert not (tmp_path / "place").exists()
+
+
+def test_what_is_finished_is_saved_every_so_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    kept = Checkpoint(tmp_path / "place", WRITTEN, {})
+    seen = []
+    with kept.kept() as keep:
+        for images in range(1, 6):
+            now[0] += checkpoint.EVERY_S / 2
+            keep(State(images))
+            seen.append(kept.load())
+    assert seen == [None, State(2), State(2), State(4), State(4)]
+
+
+def test_a_checkpoint_that_cannot_be_saved_hides_no_error(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        left(Checkpoint(folder / "place", WRITTEN, {}), State(1), then=folder.rmdir)
+    assert "place could not take what is finished: " in caught.value.__notes__[0]
+
+
+def test_what_remains_of_any_cut_is_what_is_not_finished() -> None:
+    """Of slabs of images, of rows and of boxes, once each, and in order."""
+    height, width = positions(WRITTEN)
+    band = [(range(a, min(a + 4, height)), *whole(WRITTEN)[1:]) for a in range(0, height, 4)]
+    inner = [(rows[0], range(b, b + 2)) for rows in band for b in range(0, width, 2)]
+    images = [range(n, n + 1) for n in range(5)]
+    cuts = {
+        "images": [slab_of(WRITTEN, some, whole(WRITTEN)) for some in (range(2), range(2, 5))],
+        "rows": [slab_of(WRITTEN, n, box) for n in images for box in band],
+        "boxes": [slab_of(WRITTEN, n, box) for n in images for box in inner],
+    }
+    for name, slabs in cuts.items():
+        for finished in range(6):
+            for rows in range(height if finished < 5 else 1):
+                count = np.zeros((5, height, width), int)
+                for slab in remaining(WRITTEN, slabs, finished, rows):
+                    assert slab == slab_of(WRITTEN, slab.images, slab.box)
+                    ranges = (slab.images, *slab.box)
+                    count[tuple(slice(each.start, each.stop) for each in ranges)] += 1
+                done = np.arange(5 * height).reshape(5, height, 1) < finished * height + rows
+                assert np.array_equal(count, np.broadcast_to(~done, count.shape)), (name, finished, rows)
+    assert reduce(add, [len(s.images) for s in remaining(WRITTEN, cuts["images"], 0, 0)]) == 5

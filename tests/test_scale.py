@@ -1,0 +1,131 @@
+"""Calls in pieces have the bits of the plain call: any operator, memory, source, and whatever they are written to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import scale
+from convgrad.functional.call import prepare
+from helpers import assert_same_bits
+
+Array = np.ndarray
+F32, BF16 = np.float32, ml_dtypes.bfloat16
+
+
+class Slices:
+    """What has a shape, a type and slices, and no more; it counts what it was asked for."""
+
+    def __init__(self, array: Array, chunks: Any = None) -> None:
+        self.array, self.shape, self.dtype, self.chunks, self.asked_bytes = array, array.shape, array.dtype, chunks, 0
+
+    def __getitem__(self, region: Any) -> Array:
+        assert all(type(one) is slice and one.step is None for one in region)
+        self.asked_bytes += self.array[region].nbytes
+        return self.array[region].copy()
+
+    def __setitem__(self, region: Any, given: Array) -> None:
+        self.array[region] = given
+
+
+SAME = {"auto_pad": "same_upper"}
+NCX = {"data_format": "NCX", "weights_format": "OIX"}
+
+# name: operator, type, shapes of the operands, attributes
+LAYERS: dict[str, tuple[str, Any, list[tuple[int, ...]], dict[str, Any]]] = {
+    "weights": ("ConvolutionBackwardWeights", F32, [(37, 20, 17, 3), (37, 20, 17, 5)],
+                {"weights_shape": (3, 3, 3, 5)} | SAME),
+    "weights, packs": ("ConvolutionBackwardWeights", BF16, [(93, 7, 7, 4), (93, 4, 4, 6)],
+                       {"weights_shape": (3, 3, 4, 6), "strides": 2} | SAME),
+    "weights, channels first": ("ConvolutionBackwardWeights", np.float16, [(19, 6, 18, 18), (19, 6, 18, 18)],
+                                {"weights_shape": (6, 1, 3, 3), "groups": 6} | SAME | NCX),
+    "weights, remainder": ("ConvolutionBackwardWeights", F32, [(5, 41, 40, 3), (5, 13, 20, 5)],
+                           {"weights_shape": (3, 1, 3, 5), "strides": (3, 2)}),
+    "weights, transposed": ("ConvTransposeBackwardWeights", F32, [(3, 18, 17, 4), (3, 36, 34, 3)],
+                            {"weights_shape": (2, 2, 3, 4), "strides": 2}),
+    "weights, one axis": ("ConvolutionBackwardWeights", F32, [(2, 1500, 3), (2, 1500, 5)],
+                          {"weights_shape": (5, 3, 5)} | SAME),
+    "weights, an older name": ("ConvolutionBackpropFilters-1", F32, [(40, 9, 4), (40, 9, 4)],
+                               {"filter_shape": (1, 4, 4)}),
+    "bias": ("BiasAddBackward", BF16, [(90, 9, 33, 2)], {}),
+    "forward": ("Convolution", F32, [(9, 12, 11, 3), (3, 3, 3, 5), (5,)], SAME),
+    "forward, channels first": ("Convolution", BF16, [(5, 4, 12, 11), (6, 4, 3, 3)], {"strides": 2} | SAME | NCX),
+    "data": ("ConvolutionBackwardData", F32, [(9, 5, 6, 4), (3, 3, 3, 4)], {"strides": 2, "dst_shape": (9, 12, 13, 3)}),
+    "forward, transposed": ("ConvTranspose", np.float16, [(4, 7, 6, 3), (3, 3, 2, 3)], {"strides": 2}),
+    "data, transposed": ("ConvTransposeBackwardData", F32, [(4, 14, 13, 2), (2, 2, 2, 3)], {"strides": 2}),
+    "bias added": ("BiasAdd", F32, [(7, 9, 8, 3), (3,)], {}),
+}  # fmt: skip
+
+
+def operands_of(name: str) -> list[Array]:
+    rng = np.random.default_rng(len(name))
+    _, dtype, shapes, _ = LAYERS[name]
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+def whole(name: str, operands: list[Array], **options: Any) -> Array:
+    op, _, _, attributes = LAYERS[name]
+    return prepare(op, tuple(operands), attributes, None, "out" in options, lenient=True).execute(**options)
+
+
+def least_memory(name: str, operands: list[Any], **options: Any) -> int:
+    """Return the least memory that will do, as the error says."""
+    op, _, _, attributes = LAYERS[name]
+    with pytest.raises(convgrad.InvalidAttributeError, match=r"which takes \d+ bytes: .*; got 1 \[M2\]$") as caught:
+        scale.plan(op, *operands, memory=1, **options, **attributes)
+    return int(str(caught.value).split("which takes ")[1].split(" bytes")[0])
+
+
+def mapped(path: Path, array: Array) -> Array:
+    """Return a map of a file that holds an array."""
+    array.tofile(path)
+    return np.memmap(path, array.dtype, "r+", shape=array.shape)
+
+
+def foreign(array: Array) -> Array:
+    """Return an array in the other byte order, but of bf16, which NumPy knows in one alone."""
+    return array if array.dtype == BF16 else array.astype(array.dtype.newbyteorder(">"))
+
+
+SOURCES: dict[str, Callable[[Path, Array], Any]] = {
+    "in memory": lambda path, array: array,
+    "a map": mapped,
+    "slices": lambda path, array: Slices(array),
+    "chunks": lambda path, array: Slices(array, tuple(min(3, extent) for extent in array.shape)),
+    "backwards": lambda path, array: np.flip(mapped(path, np.flip(array))),
+    "foreign": lambda path, array: mapped(path, foreign(array)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_pieces_have_the_bits_of_one_call(name: str, source: str, tmp_path: Path) -> None:
+    """From the least memory there may be to ample, into anything, added to or not."""
+    op, _, _, attributes = LAYERS[name]
+    operands = operands_of(name)
+    given = [SOURCES[source](tmp_path / str(n), array) for n, array in enumerate(operands)]
+    expected = whole(name, operands)
+    least = least_memory(name, given)
+    pieces = set()
+    for memory, threads in zip((least, 2 * least, 4 * least, None), (1, 2, 1, None), strict=True):
+        got = scale.run(op, *given, memory=memory, threads=threads, **attributes)
+        assert_same_bits(got, expected, (name, memory))
+        pieces.add(scale.plan(op, *given, memory=memory, threads=threads, **attributes).pieces)
+    assert len(pieces) > 1 or source == "in memory"
+    old = np.random.default_rng(3).standard_normal(expected.shape).astype(expected.dtype)
+    added = whole(name, operands, out=old.copy())
+    for out in (old.copy(), mapped(tmp_path / "out", old), Slices(old.copy())):
+        least = least_memory(name, given, out=out, accumulate=True)
+        assert scale.run(op, *given, memory=least, out=out, accumulate=True, **attributes) is out
+        assert_same_bits(np.asarray(getattr(out, "array", out)), added, (name, "added"))
+    out = Slices(np.full_like(expected, np.nan))
+    scale.run(op, *given, memory=least, out=out, **attributes)
+    assert_same_bits(out.array, expected, (name, "out"))
+    assert not [t for t in threading.enumerate() if t.name == "convgrad-reader"]
