@@ -293,8 +293,9 @@ def _tasks(plan: Costs, worker: Worker) -> Iterator[Task]:
         users += [at + n for n, join in enumerate(level) for _ in join.parts]
         at += len(level)
     find_user = dict(enumerate(users))
+    rate = worker.reads(min(plan.workers, len(plan.pieces)))
     for n, piece in enumerate(plan.pieces):
-        read_s = piece.read_bytes / worker.reads(plan.workers)
+        read_s = piece.read_bytes / rate
         yield Task((), find_user.get(n), piece.multiply_adds / worker.multiply_adds_per_s, read_s)
     begin = 0
     at = len(plan.pieces)

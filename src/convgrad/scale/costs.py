@@ -55,7 +55,7 @@ class Worker:
         return cls(cores * machine.fma_per_ns * 1e9, add_bytes_per_s=machine.bytes_per_ns * 1e9, **others)
 
     def reads(self, workers: int) -> float:
-        """Return the bytes that each of so many reads in a second."""
+        """Return the bytes that each of so many who have pieces reads in a second."""
         return min(self.read_bytes_per_s, self.store_bytes_per_s / workers)
 
 
@@ -174,7 +174,8 @@ def costs_of(problem: Problem, pieces: Sequence[Piece], workers: int, network: N
     for join in (join for level in levels for join in level):
         adds[join.worker] += join.arrays * array_bytes / worker.add_bytes_per_s
     compute = [number / worker.multiply_adds_per_s for number in multiplies]
-    read = [number / worker.reads(workers) for number in reads]
+    rate = worker.reads(len(set(owners)))
+    read = [number / rate for number in reads]
     tasks = len(pieces) + sum(map(len, levels))
     (once,) = cut(problem, leaves_of(problem))
     data = sum(piece.read_bytes for piece in pieces)
@@ -190,7 +191,7 @@ def costs_of(problem: Problem, pieces: Sequence[Piece], workers: int, network: N
         max(read),
         tasks * network.task_s,
         longest(levels, array_bytes, network, worker),
-        min(pieces[0].read_bytes / worker.reads(workers), pieces[0].multiply_adds / worker.multiply_adds_per_s),
+        min(pieces[0].read_bytes / rate, pieces[0].multiply_adds / worker.multiply_adds_per_s),
         max(map(sum, zip(compute, read, adds, strict=True))),
     )
 
