@@ -113,7 +113,7 @@ class Costs:
         rows = [
             ("workers", str(self.workers)),
             ("pieces", f"{len(self.pieces)} of {len(self.pieces[0].leaves)} leaves, {words(largest)} at most"),
-            ("read", f"{words(self.read_bytes)}, of which again {words(self.halo_bytes)}"),
+            ("read", f"{words(self.read_bytes)}, of which {words(self.halo_bytes)} again"),
         ]
         if self.levels:
             each = ", ".join(map(words, self.moved_bytes))
@@ -144,7 +144,7 @@ def costs(
     >>> print(costs(layer, 16, Network(1e-4, 1e9), Worker(1e11, 1e9)))
     workers  16
     pieces   256 of 16 leaves, 25.7 MB at most
-    read     6.58 GB, of which again 0 B
+    read     6.58 GB, of which 0 B again
     sums     256 of 147 kB
     join     2 deep, moves 0 B, 2.21 MB
     bounds   compute 289 ms, read 411 ms, schedule 0 s, join 2.55 ms
