@@ -112,9 +112,10 @@ def test_import_is_light() -> None:
     loaded = python("import sys, convgrad; print(' '.join(sys.modules))").split()
     heavy = {"llvmlite", "torch", "jax", "scipy", "sklearn", "matplotlib", "safetensors", "argparse", "hypothesis"}
     assert not heavy & set(loaded)
+    assert not {"convgrad.scale", "convgrad.dask"} & set(loaded)
 
 
-@pytest.mark.parametrize("name", ["graph", "jax", "torch", "verify"])
+@pytest.mark.parametrize("name", ["graph", "jax", "scale", "torch", "verify"])
 def test_what_is_not_imported_says_how(name: str) -> None:
     with pytest.raises(AttributeError, match=f"has no attribute '{name}' until .*: import convgrad.{name}$"):
         convgrad.__getattr__(name)

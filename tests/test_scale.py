@@ -15,24 +15,11 @@ import convgrad
 from convgrad import scale
 from convgrad.functional.call import prepare
 from helpers import assert_same_bits
+from scale_sources import Slices
+from tiers import tiers
 
 Array = np.ndarray
 F32, BF16 = np.float32, ml_dtypes.bfloat16
-
-
-class Slices:
-    """What has a shape, a type and slices, and no more; it counts what it was asked for."""
-
-    def __init__(self, array: Array, chunks: Any = None) -> None:
-        self.array, self.shape, self.dtype, self.chunks, self.asked_bytes = array, array.shape, array.dtype, chunks, 0
-
-    def __getitem__(self, region: Any) -> Array:
-        assert all(type(one) is slice and one.step is None for one in region)
-        self.asked_bytes += self.array[region].nbytes
-        return self.array[region].copy()
-
-    def __setitem__(self, region: Any, given: Array) -> None:
-        self.array[region] = given
 
 
 SAME = {"auto_pad": "same_upper"}
@@ -104,8 +91,7 @@ SOURCES: dict[str, Callable[[Path, Array], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("source", SOURCES)
+@tiers("name, source", [*LAYERS], [*SOURCES], every=5)
 def test_pieces_have_the_bits_of_one_call(name: str, source: str, tmp_path: Path) -> None:
     """From the least memory there may be to ample, into anything, added to or not."""
     op, _, _, attributes = LAYERS[name]

@@ -14,7 +14,7 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Slab, positions, slab_of, whole
 
-GOOD_BYTES = 64 << 20  # of a piece's operands: reading the next hides behind computing it
+GOOD_BYTES = 32 << 20  # of a piece's operands: reading the next hides behind computing it
 MOST_BYTES = 128 << 20  # of a piece that is larger than that, so that it may be a node of the tree
 
 
@@ -86,12 +86,19 @@ def _sizes(extent: int, least: int, chunk: int, each_bytes: int, sums: bool, thi
     best_first += [(node, node, 1) for node in reversed(nodes)]
     for size, node, chunks in best_first:
         if node == least or min(size, extent) * each_bytes <= MOST_BYTES:
-            number = max(1, min(GOOD_BYTES // max(1, each_bytes), extent) // size)
-            while number:
-                yield max(1, min(number * size, extent)), _why(node, chunks, sums, things)
-                number //= 2
+            most = max(1, min(GOOD_BYTES // max(1, each_bytes), extent) // size)
+            powers = (1 << level for level in reversed(range((most - 1).bit_length())))
+            for number in (most, *powers):
+                yield max(1, min(number * size, extent)), _why(node, least, chunks, sums, things)
 
 
-def _why(node: int, chunk: int, sums: bool, things: str) -> str:
-    words = [f"{node} {things} are a node of the tree"] * sums + [f"chunks have {chunk} {things}"] * (chunk > 1)
-    return " and ".join(words) or f"{things} are by themselves"
+def _why(node: int, least: int, chunk: int, sums: bool, things: str) -> str:
+    """Return words on what a piece is a multiple of.
+
+    >>> _why(80, 5, 32, True, "images"), _why(4, 4, 1, True, "rows"), _why(1, 1, 1, False, "images")
+    ('80 images are a node of the tree, 32 a chunk', '4 rows are a block', 'images are by themselves')
+    """
+    named = "a node of the tree" if node > least else "a leaf of the tree" if things == "images" else "a block"
+    words = [f"{node} {things} {'are' if node > 1 else 'is'} {named}"] * sums
+    words += [f"{chunk} a chunk" if sums else f"{chunk} {things} are a chunk"] * (chunk > 1)
+    return ", ".join(words) or f"{things} are by themselves"

@@ -53,7 +53,7 @@ class Plan:
     @property
     def peak_bytes(self) -> int:
         """The bytes of all arrays that the call makes, at most, at any time."""
-        return sum(size for _, size in self.takes)
+        return _total(self.takes)
 
     def slabs(self) -> Iterator[Slab]:
         """Yield the pieces in the order in which they are computed."""
@@ -69,36 +69,38 @@ class Plan:
         return "\n".join([*lines, f"  why: {self.why}"])
 
 
+Way = tuple[Cut, str, tuple[tuple[str, int], ...]]  # a cut, why it is of that size, what it takes
+
+
+def ways(problem: Problem, sources: tuple[Source, ...], target: Target | None, threads: int | None) -> Iterator[Way]:
+    """Yield the ways to cut a call, the better ones first; without a target its result is one of its arrays."""
+    streamed = [source for source, tensor in zip(sources, problem.operands, strict=True) if tensor not in ONCE]
+    image_bytes = sum(source.nbytes for source in streamed) // max(1, problem.geometry.batch)
+    for cut, why in cuts(problem, image_bytes, *_chunks(problem, sources)):
+        yield cut, why, _takes(problem, cut, sources, target, threads)
+
+
 def plan_of(
     problem: Problem, sources: tuple[Source, ...], target: Target | None, memory_bytes: int, threads: int | None
 ) -> Plan:
-    """Return the best cut whose arrays fit in memory, by rule M2; without a target its result is one of them."""
-    streamed = [source for source, tensor in zip(sources, problem.operands, strict=True) if tensor not in ONCE]
-    image_bytes = sum(source.nbytes for source in streamed) // max(1, problem.geometry.batch)
-    least: tuple[int, Cut] | None = None
-    for cut, why in cuts(problem, image_bytes, *_chunks(problem, sources)):
-        takes = _takes(problem, cut, sources, target, threads)
-        needed = sum(size for _, size in takes)
-        if least is None or needed < least[0]:
-            least = needed, cut
-        if needed <= memory_bytes:
-            return Plan(
-                problem,
-                cut,
-                why,
-                tuple(
-                    _words_of(source, tensor in ONCE) for source, tensor in zip(sources, problem.operands, strict=True)
-                ),
-                memory_bytes,
-                takes,
-                *_reads(problem, cut, sources),
-            )
-    assert least is not None, "there is a cut of all images"
-    takes = _takes(problem, least[1], sources, target, threads)
+    """Return the plan of the best way whose arrays fit in memory, by rule M2."""
+    seen: list[Way] = []
+    for cut, why, takes in ways(problem, sources, target, threads):
+        if _total(takes) <= memory_bytes:
+            operands = zip(sources, problem.operands, strict=True)
+            said = tuple(_words_of(source, tensor in ONCE) for source, tensor in operands)
+            whole = "it is one piece" if cut.pieces(problem) == 1 else why
+            of_size = whole + "; there are better sizes, which memory has no room for" * bool(seen)
+            return Plan(problem, cut, of_size, said, memory_bytes, takes, *_reads(problem, cut, sources))
+        seen.append((cut, why, takes))
+    cut, _, takes = min(seen, key=lambda way: _total(way[2]))
     held = ", ".join(f"{what} {words(size)}" for what, size in takes if size)
-    must = f"memory must hold a piece of {least[1]}, which takes {least[0]} bytes: {held}"
-    # M2
-    refuse("M2", problem.operator, f"{must}; got {memory_bytes}")
+    must = f"memory must hold a piece of {cut}, which takes {_total(takes)} bytes: {held}"
+    refuse("M2", problem.operator, f"{must}; got {memory_bytes}")  # M2
+
+
+def _total(takes: tuple[tuple[str, int], ...]) -> int:
+    return sum(size for _, size in takes)
 
 
 def _words_of(source: Source, once: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -55,13 +56,15 @@ class _Ahead:
     free: SimpleQueue[Slot | None] = field(default_factory=SimpleQueue)
     filled: SimpleQueue[Slot | BaseException | None] = field(default_factory=SimpleQueue)
     ended: bool = False
+    thread: threading.Thread | None = None  # as it says itself: whoever starts it may be interrupted there
 
     def read(self) -> None:
         """Read slab after slab, until there are no more or somebody says so."""
+        self.thread = threading.current_thread()
         try:
             for slab in self.slabs:
                 slot = self.free.get()
-                if slot is None:
+                if slot is None or self.ended:
                     return
                 self.filled.put(slot.fill(slab, self.sources, lambda: self.ended))
             self.filled.put(None)
@@ -99,15 +102,14 @@ def ahead(
     shared = _Ahead(sources, iter(slabs))
     for slot in slots:
         shared.free.put(slot)
-    thread = None
     try:
-        thread = starting.start(shared.read, "convgrad-reader", STACK_BYTES)
+        starting.start(shared.read, "convgrad-reader", STACK_BYTES)
         yield shared.pieces(waited)
     finally:
         shared.ended = True
         shared.free.put(None)
-        if thread is not None:
-            thread.join()
+        if shared.thread is not None:
+            shared.thread.join()
 
 
 def _one_by_one(sources: tuple[Source, ...], slabs: Iterable[Slab], slot: Slot, waited: Waited) -> Iterator[Slot]:

@@ -1,0 +1,42 @@
+"""What slices and no more, to be read piece by piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from convgrad import scale
+from convgrad.scale.call import called
+from convgrad.scale.cut import Cut
+from convgrad.scale.plan import ways
+
+Array = np.ndarray
+
+
+class Slices:
+    """What has a shape, a type and slices, and no more; it counts what it was asked for."""
+
+    def __init__(self, array: Array, chunks: Any = None) -> None:
+        self.array, self.shape, self.dtype, self.chunks, self.asked_bytes = array, array.shape, array.dtype, chunks, 0
+
+    def __getitem__(self, region: Any) -> Array:
+        assert all(type(one) is slice and one.step is None for one in region)
+        self.asked_bytes += self.array[region].nbytes
+        return self.array[region].copy()
+
+    def __setitem__(self, region: Any, given: Array) -> None:
+        self.array[region] = given
+
+
+def memories(
+    operator: str, *inputs: Any, out: Any = None, accumulate: bool = False, **attributes: Any
+) -> dict[Cut, int]:
+    """Return the cuts that there are of a call by one thread, each with the least memory that has it."""
+    call = called(operator, inputs, attributes, "1TB", None, out, accumulate, 1, to_run=False)
+    needed = {sum(size for _, size in takes) for _, _, takes in ways(call.problem, call.sources, call.target, 1)}
+    found: dict[Cut, int] = {}
+    for memory in sorted(needed):
+        options = {"out": out, "accumulate": accumulate} | attributes
+        found.setdefault(scale.plan(operator, *inputs, memory=memory, threads=1, **options).cut, memory)
+    return found

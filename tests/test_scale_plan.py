@@ -1,0 +1,134 @@
+"""What a plan says is so: what is read, how often, where is cut, and what it takes in memory."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from convgrad import scale
+from convgrad.scale import cut as cuts
+from convgrad.scale.memory import bytes_of
+from convgrad.scale.plan import Plan
+from scale_sources import Slices, memories
+
+Array = np.ndarray
+WEIGHTS, FORWARD, DATA = "ConvolutionBackwardWeights", "Convolution", "ConvolutionBackwardData"
+SAME = {"auto_pad": "same_upper"}
+
+
+def zeros(shape: tuple[int, ...], chunks: Any = None) -> Slices:
+    """Return a source that takes no memory."""
+    return Slices(np.broadcast_to(np.float32(0), shape), chunks)
+
+
+# operator, shapes, attributes, chunks of the operands
+READ: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any], list[Any]]] = {
+    "images": (WEIGHTS, [(40, 9, 8, 3), (40, 9, 8, 5)], {"weights_shape": (3, 3, 3, 5)} | SAME, [None, None]),
+    "rows": (WEIGHTS, [(2, 61, 40, 3), (2, 31, 20, 5)], {"weights_shape": (5, 3, 3, 5), "strides": 2} | SAME,
+             [None, None]),
+    "rows written": (FORWARD, [(2, 61, 40, 3), (5, 3, 3, 5)], {"strides": 2} | SAME, [None, None]),
+    "data": (DATA, [(3, 20, 4, 5), (5, 3, 3, 5)], {"strides": 3, "dst_shape": (3, 60, 10, 3)} | SAME, [None, None]),
+    "chunks": (WEIGHTS, [(40, 20, 18, 3), (40, 20, 18, 5)], {"weights_shape": (3, 3, 3, 5)} | SAME,
+               [(7, 20, 9, 3), (4, 6, 18, 5)]),
+    "chunks of rows": (FORWARD, [(2, 61, 40, 3), (5, 3, 3, 5)], SAME, [(2, 8, 40, 3), None]),
+}  # fmt: skip
+
+
+def fetched(source: Slices, plan: Plan, at: int) -> tuple[int, set[tuple[int, ...]]]:
+    """Return how many bytes the plan's pieces fetch of a source, chunk by chunk or element by element, and which."""
+    chunks = source.chunks or (1,) * len(source.shape)
+    number, seen = 0, set()
+    for slab in plan.slabs():
+        touched = [range(r.start // c, -(-r.stop // c)) for r, c in zip(slab.reads[at], chunks, strict=True)]
+        places = set(zip(*(axis.ravel().tolist() for axis in np.meshgrid(*touched)), strict=True))
+        number += sum(bytes_at(source, chunks, place) for place in places)
+        seen |= places
+    return number, seen
+
+
+def bytes_at(source: Slices, chunks: tuple[int, ...], place: tuple[int, ...]) -> int:
+    each = [min(c, extent - at * c) for at, c, extent in zip(place, chunks, source.shape, strict=True)]
+    return math.prod(each) * 4
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read_and_read_again_is_what_pieces_fetch(name: str) -> None:
+    operator, shapes, attributes, chunks = READ[name]
+    sources = [zeros(shape, lie) for shape, lie in zip(shapes, chunks, strict=True)]
+    streamed = len(sources) if operator == WEIGHTS else 1
+    found = memories(operator, *sources, **attributes)
+    assert len(found) > 2
+    for memory in found.values():
+        plan = scale.plan(operator, *sources, memory=memory, threads=1, **attributes)
+        each = [fetched(source, plan, at) for at, source in enumerate(sources[:streamed])]
+        kept = sum(math.prod(source.shape) * 4 for source in sources[streamed:])
+        once = sum(
+            bytes_at(source, source.chunks or (1,) * 4, place)
+            for source, (_, seen) in zip(sources, each, strict=False)
+            for place in seen
+        )
+        assert plan.read_bytes == sum(number for number, _ in each) + kept
+        assert plan.twice_bytes == plan.read_bytes - once - kept
+
+
+def test_no_chunk_of_images_is_read_twice_where_memory_allows() -> None:
+    """Of 6 images and of 4, 12 are whole chunks of both, and leaves of 5: 60 images."""
+    shapes = [(240, 7, 7, 3), (240, 7, 7, 5)]
+    sources = [zeros(shape, (chunk, *shape[1:])) for shape, chunk in zip(shapes, (6, 4), strict=True)]
+    again = {}
+    for cut, memory in memories(WEIGHTS, *sources, weights_shape=(1, 1, 3, 5)).items():
+        plan = scale.plan(WEIGHTS, *sources, weights_shape=(1, 1, 3, 5), memory=memory, threads=1)
+        again[cut.images] = plan.twice_bytes > 0
+        whole_chunks = "5 images are a leaf of the tree, 12 a chunk", "it is one piece"
+        assert again[cut.images] != plan.why.startswith(whole_chunks)
+    assert again == {5: True, 10: True, 20: True, 40: True, 60: False, 120: False, 240: False}
+
+
+def test_pieces_are_nodes_of_the_tree_where_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of 7 x 7 positions: leaves of 5 images, nodes of 80."""
+    monkeypatch.setattr(cuts, "GOOD_BYTES", 100 * 7 * 7 * 8 * 4)
+    monkeypatch.setattr(cuts, "MOST_BYTES", 200 * 7 * 7 * 8 * 4)
+    sources = [zeros((1000, 7, 7, 3)), zeros((1000, 7, 7, 5))]
+    found = memories(WEIGHTS, *sources, weights_shape=(1, 1, 3, 5))
+    assert [cut.images for cut in found] == [5, 10, 20, 40, 80]
+
+
+def test_a_plan_says_what_run_does() -> None:
+    src, diff_dst = zeros((64, 300, 300, 4), (8, 300, 300, 4)), zeros((64, 300, 300, 8))
+    plan = scale.plan(WEIGHTS, src, diff_dst, weights_shape=(3, 3, 4, 8), memory="300MB", **SAME)
+    text = str(plan).splitlines()
+    assert text[0] == "ConvolutionBackwardWeights f32, in 4 pieces of 16 images"
+    assert text[1] == "  src 64x300x300x4, 92.2 MB, in chunks of 8x300x300x4: sliced"
+    assert text[2] == "  diff_dst 64x300x300x8, 184 MB: sliced"
+    assert text[3] == "  reads 276 MB, of which 0 B again"
+    assert text[4].startswith(
+        f"  takes {plan.peak_bytes / 1e6:.3g} MB of 300 MB: 2 pieces of operands 138 MB, scratch "
+    )
+    assert text[5] == "  why: 16 images are a node of the tree, 8 a chunk"
+    assert plan == scale.plan(WEIGHTS, src, diff_dst, weights_shape=(3, 3, 4, 8), memory=300_000_000, **SAME)
+
+
+def test_what_is_alive_is_what_the_plan_says(tmp_path: Path) -> None:
+    """NumPy tells tracemalloc of all arrays; how much there is beside them, a small call says."""
+    src, diff_dst = (np.memmap(tmp_path / str(n), np.float32, "w+", shape=(64, 64, 64, 16)) for n in range(2))
+    options: dict[str, Any] = {"weights_shape": (3, 3, 16, 16), "threads": 1} | SAME
+
+    def peak(memory: str, images: int) -> tuple[int, Plan]:
+        given = src[:images], diff_dst[:images]
+        scale.run(WEIGHTS, *given, memory=memory, **options)  # what is kept of a call of this kind is not of this one
+        tracemalloc.start()
+        scale.run(WEIGHTS, *given, memory=memory, **options)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most, scale.plan(WEIGHTS, *given, memory=memory, **options)
+
+    words = peak("100MB", 1)
+    for memory in ("17MB", "5MB", "2MB"):
+        most, plan = peak(memory, 64)
+        assert most <= plan.peak_bytes + words[0]
+        assert plan.peak_bytes <= bytes_of(memory, WEIGHTS)
