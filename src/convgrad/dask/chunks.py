@@ -68,9 +68,9 @@ def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int
     """Return the boxes of rows that the positions of every image are cut into."""
     extents, everything = positions(problem), whole(problem)
     step = row_step(extents)
-    ends = max((_ends_of_positions(problem, tensor, axes, 0) for tensor, axes in canonical.items()), key=len)
-    if step is None or len(ends) == 1:
+    if step is None:
         return (everything,)
+    ends = max((_ends_of_positions(problem, tensor, axes, 0) for tensor, axes in canonical.items()), key=len)
     row_bytes = image_bytes // extents[0]
     at = cuts(ends, step, lambda row: blocks_of(extents, range(row)).stop, row_bytes, output_bytes)
     return tuple((rows, *everything[1:]) for rows in runs(at))
@@ -157,10 +157,10 @@ def cuts(
         waiting = len(nodes_of(leaf, leaf + leaves)) - 1
         return abs(cut - end) * unit_bytes + waiting * sum_bytes, cut
 
-    found = []
+    found = set()
     for end in ends[:-1]:
         nearest = (end + each // 2) // each * each
         beside = {grain * (end // grain + above) for grain in grains for above in (0, 1)}
         candidates = {nearest, *(cut for cut in beside if abs(cut - end) <= near // 2)}
-        found.append(min(candidates, key=lambda cut: moved(cut, end)))
-    return (*(cut for cut in dict.fromkeys(found) if 0 < cut < total), total)
+        found.add(min(candidates, key=lambda cut: moved(cut, end)))
+    return (*sorted(cut for cut in found if 0 < cut < total), total)
