@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import csv
+import random
 import sys
 from functools import reduce
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from convgrad import partials
+from convgrad import partials, scale
 from convgrad.notation import problem
-from convgrad.scale.costs import Costs, Network, Worker, costs
-from convgrad.scale.shares import cut, known, leaves_of, owner, sizes, tree
+from convgrad.scale.costs import Costs, Network, Worker, costs, costs_of
+from convgrad.scale.shares import Piece, cut, known, leaves_of, owner, sizes, tree
 from convgrad.spec.order import FAN_IN, tree_height
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -116,6 +120,28 @@ def test_the_best_cut_is_the_best_of_those_that_fit() -> None:
     assert sizes(one, 1, leaf_bytes / 2) == [1]
 
 
+def test_paper_reads_what_one_machine_reads() -> None:
+    """Of the cuts that ``scale.plan`` makes of the same problems: of leaves, and of rows with their halos."""
+    images, weights = np.zeros((40, 30, 30, 4), np.float32), np.zeros((3, 3, 4, 4), np.float32)
+    same: dict[str, Any] = {"auto_pad": "same_upper"}
+    for operator, second, memory in (
+        ("ConvolutionBackwardWeights", images, "1MB"),
+        ("Convolution", weights, "200kB"),
+        ("Convolution", weights, "30kB"),
+    ):
+        more = {"weights_shape": weights.shape} if second is images else {"out": np.empty_like(images)}
+        plan = scale.plan(operator, zarr_like(images), zarr_like(second), memory=memory, **same, **more)
+        paper = costs(plan.problem, 1, NETWORK, WORKER, plan.cut.images, plan.cut.rows)
+        assert len(paper.pieces) == plan.pieces > 1
+        assert (paper.read_bytes, paper.halo_bytes) == (plan.read_bytes, plan.twice_bytes)
+        assert (paper.halo_bytes > 0) == (plan.cut.rows is not None)
+
+
+def zarr_like(array: Any) -> Any:
+    """Return what slices and is no array, so that it is read."""
+    return SimpleNamespace(shape=array.shape, dtype=array.dtype, __getitem__=array.__getitem__)
+
+
 def test_workers_have_neighbours_and_all_work() -> None:
     for pieces, workers in ((40, 7), (7, 7), (3, 7)):
         owners = [owner(n, pieces, workers) for n in range(pieces)]
@@ -142,3 +168,33 @@ def test_the_figures_written_are_what_the_program_finds() -> None:
         for row in thousand_workers.rows("unet_level1", thousand_workers.LAYERS["unet_level1"], 10, 5)
     ]
     assert found == [row for row in written() if (row["layer"], row["workers"]) == ("unet_level1", "10")]
+
+
+@pytest.mark.long
+def test_all_figures_written_are_what_the_program_finds() -> None:
+    found = [
+        {name: str(value) for name, value in row.items()}
+        for layer, line in thousand_workers.LAYERS.items()
+        for workers in thousand_workers.WORKERS
+        for row in thousand_workers.rows(layer, line, workers, thousand_workers.SEEDS)
+    ]
+    assert found == written()
+
+
+@pytest.mark.long
+def test_a_thousand_schedules_of_pieces_of_any_size_make_one_tree_within_the_times_of_paper() -> None:
+    chance = random.Random(1)
+    for seed in range(1000):
+        images, workers = chance.randrange(1, 900), chance.randrange(1, 40)
+        one = problem(f"BWD_W f32 NXC mb{images}ic4ih20oc8oh20kh3ph1")
+        ends = sorted({*(chance.randrange(1, images + 1) for _ in range(chance.randrange(90))), images})
+        pieces = [Piece(range(*run), chance.randrange(10**6), chance.randrange(10**8)) for run in pairwise((0, *ends))]
+        network = Network(10 ** chance.uniform(-5, -1), 10 ** chance.uniform(4, 9), 10 ** chance.uniform(-6, -2))
+        plan = costs_of(one, pieces, workers, network, WORKER)
+        quiet = simulated.Simulation(plan, network, WORKER).run()
+        assert quiet.moved_bytes == sum(plan.moved_bytes), seed
+        assert max(plan.bounds.values()) <= quiet.makespan_s * (1 + 1e-12), seed
+        assert quiet.makespan_s <= plan.most_s * (1 + 1e-12), seed
+        noise = simulated.Noise(1.1, 0.3, 9.0, chance.randrange(workers), seed)
+        late = simulated.Simulation(plan, network, WORKER, noise).run()
+        assert quiet.value == late.value == simulated.specified(images), seed
