@@ -55,6 +55,7 @@ def test_rows_between_two_pieces_are_read_twice() -> None:
     assert len(plan.pieces) == 4 * 3
     assert plan.halo_bytes == 4 * 2 * 3 * (10 * 3) * 4
     assert plan.read_bytes == 4 * 41 * 10 * 3 * 4 + plan.halo_bytes + 2 * (5 * 3 * 2) * 4
+    assert plan.read_s == plan.read_bytes / 2 / WORKER.read_bytes_per_s  # half of the data each, and the weights
     assert not plan.levels
     assert plan.join_s == 0
 
