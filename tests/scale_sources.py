@@ -30,13 +30,15 @@ class Slices:
 
 
 def memories(
-    operator: str, *inputs: Any, out: Any = None, accumulate: bool = False, **attributes: Any
+    operator: str, *inputs: Any, dtype: Any = None, out: Any = None, accumulate: bool = False, **attributes: Any
 ) -> dict[Cut, int]:
     """Return the cuts that there are of a call by one thread, each with the least memory that has it."""
-    call = called(operator, inputs, attributes, "1TB", None, out, accumulate, 1, to_run=False)
-    needed = {sum(size for _, size in takes) for _, _, takes in ways(call.problem, call.sources, call.target, 1)}
+    call = called(operator, inputs, attributes, "1TB", dtype, out, accumulate, 1, to_run=False)
+    needed = {
+        max(1, sum(size for _, size in takes)) for _, _, takes in ways(call.problem, call.sources, call.target, 1)
+    }
     found: dict[Cut, int] = {}
     for memory in sorted(needed):
-        options = {"out": out, "accumulate": accumulate} | attributes
+        options = {"dtype": dtype, "out": out, "accumulate": accumulate} | attributes
         found.setdefault(scale.plan(operator, *inputs, memory=memory, threads=1, **options).cut, memory)
     return found

@@ -24,7 +24,7 @@ from convgrad.scale.source import Source, source_of, stand_in
 from convgrad.scale.target import Target, target_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.spec.slabs import Slab, positions
+from convgrad.spec.slabs import Slab, whole
 
 Array = NDArray[Any]
 
@@ -50,8 +50,8 @@ class Call:
 
     def _kept(self) -> list[Array | None]:
         """Return the operands that every piece reads whole."""
-        whole = tuple(zip(self.sources, self.problem.operands, strict=True))
-        return [source.read_whole() if tensor in ONCE else None for source, tensor in whole]
+        operands = zip(self.sources, self.problem.operands, strict=True)
+        return [source.read_whole() if tensor in ONCE else None for source, tensor in operands]
 
     @contextmanager
     def pieces(self, done: State, waited: Waited) -> Iterator[Iterator[Slot]]:
@@ -93,10 +93,9 @@ class Call:
         out = room.transpose(self.problem.output_order)
         engines.execute(slab.problem, _canonical(slab, slot.given), out, self.threads)
         target.write(slab.writes, room)
-        rows = slab.box[0].stop
-        if rows == positions(self.problem)[0]:
+        if _ends_its_images(self.problem, slab):
             return State(slab.images.stop)
-        return State(slab.images.start, rows)
+        return State(slab.images.start, slab.box[0].stop)
 
     def finish(self, done: State) -> None:
         """Write the sum of all pieces; what is no sum was written by each."""
@@ -112,7 +111,11 @@ class Call:
 
 
 def _has_all_rows(problem: Problem, slab: Slab) -> bool:
-    return len(slab.box[0]) == positions(problem)[0]
+    return slab.box[:1] == whole(problem)[:1]
+
+
+def _ends_its_images(problem: Problem, slab: Slab) -> bool:
+    return all(some.stop == rows.stop for some, rows in zip(slab.box[:1], whole(problem), strict=False))
 
 
 def _canonical(slab: Slab, given: list[Array]) -> list[Array]:

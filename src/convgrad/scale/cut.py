@@ -18,6 +18,11 @@ GOOD_BYTES = 32 << 20  # of a piece's operands: reading the next hides behind co
 MOST_BYTES = 128 << 20  # of a piece that is larger than that, so that it may be a node of the tree
 
 
+def height(problem: Problem) -> int:
+    """Return the rows of an image of the swept tensor: those of a bias may have no axes."""
+    return positions(problem)[0] if positions(problem) else 1
+
+
 @dataclass(frozen=True)
 class Cut:
     """Pieces of so many images, or of so many rows of one image: the last of a batch or of an image may have fewer."""
@@ -32,9 +37,8 @@ class Cut:
 
     def bands(self, problem: Problem) -> list[range]:
         """Return the rows that an image is cut into, from first to last."""
-        height = positions(problem)[0]
-        rows = self.rows or height
-        return [range(at, min(at + rows, height)) for at in range(0, height, rows)]
+        rows = self.rows or height(problem)
+        return [range(at, min(at + rows, height(problem))) for at in range(0, height(problem), rows)]
 
     def slab(self, problem: Problem, images: range, rows: range) -> Slab:
         """Return the piece of some images and rows."""
@@ -71,9 +75,9 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
     leaf = leaf_images(problem.geometry) if sums else 1
     for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
         yield Cut(size), why
-    height, step = positions(problem)[0], row_step(positions(problem)) if sums else 1
-    if step is not None and leaf == 1:
-        for size, why in _sizes(height, step, row_chunk, -(-image_bytes // max(1, height)), sums, "rows"):
+    rows, step = height(problem), row_step(positions(problem)) if sums else 1
+    if step is not None and leaf == 1 and positions(problem):
+        for size, why in _sizes(rows, step, row_chunk, -(-image_bytes // max(1, rows)), sums, "rows"):
             yield Cut(1, size), why
 
 

@@ -16,9 +16,10 @@ from convgrad.formats import F32
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.cut import Cut, cuts
 from convgrad.scale.memory import words
-from convgrad.scale.source import Source
+from convgrad.scale.source import Source, chunks_of
 from convgrad.scale.target import Target
 from convgrad.spec.boxes import blocks_of, boxes
+from convgrad.spec.geometry import Channels
 from convgrad.spec.layouts import axis_order, shape_words
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.pieces import leaf_images, nodes_of
@@ -76,7 +77,7 @@ def ways(problem: Problem, sources: tuple[Source, ...], target: Target | None, t
     """Yield the ways to cut a call, the better ones first; without a target its result is one of its arrays."""
     streamed = [source for source, tensor in zip(sources, problem.operands, strict=True) if tensor not in ONCE]
     image_bytes = sum(source.nbytes for source in streamed) // max(1, problem.geometry.batch)
-    for cut, why in cuts(problem, image_bytes, *_chunks(problem, sources)):
+    for cut, why in cuts(problem, image_bytes, *_chunks(problem, sources, target)):
         yield cut, why, _takes(problem, cut, sources, target, threads)
 
 
@@ -111,15 +112,19 @@ def _words_of(source: Source, once: bool) -> str:
     return f"{source.name} {shape_words(source.shape)}, {words(source.nbytes)}{chunks}: {how}"
 
 
-def _chunks(problem: Problem, sources: Sequence[Source]) -> tuple[int, int]:
-    """Return the images and the rows of the swept tensor that chunks have: of several operands those that suit all."""
+def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) -> tuple[int, int]:
+    """Return the images and the rows of chunks: of several arrays those that suit all, of what a piece writes, too."""
+    tensors = (*problem.operands, problem.output)
+    chunks = [source.chunks for source in sources]
+    if target is not None and problem.solves_for not in SUMMED:
+        chunks.append(chunks_of(target.out))
     images = rows = 1
-    for source, tensor, layout in zip(sources, problem.operands, problem.layouts, strict=False):
-        if source.chunks and tensor not in ONCE:
-            order = axis_order(layout, len(source.shape))
-            images = lcm(images, source.chunks[order[0]])
-            if tensor == swept(problem):
-                rows = source.chunks[order[2]]
+    for each, tensor, layout in zip(chunks, tensors, problem.layouts, strict=False):
+        if each and tensor not in ONCE:
+            order = axis_order(layout, len(each))
+            images = lcm(images, each[order[0]])
+            if len(order) > 2 and (tensor == swept(problem) or isinstance(problem.geometry, Channels)):
+                rows = lcm(rows, each[order[2]])
     return min(images, max(1, problem.geometry.batch)), rows
 
 

@@ -101,13 +101,12 @@ def is_sliced(value: Any) -> bool:
 
 
 def stand_in(value: Any) -> Any:
-    """Return what checks see of an operand: an array of its type and shape that takes no memory."""
-    if not is_sliced(value) and not isinstance(value, np.ndarray):
+    """Return what checks see of an operand: an array of its type and shape that takes no memory; shapes as they are."""
+    known = type(value) is np.ndarray or isinstance(value, np.memmap) or is_sliced(value)
+    if not known or arrays.is_shape(value):
         return value
-    if type(value) is np.ndarray or is_sliced(value) or isinstance(value, np.memmap):
-        dtype = np.dtype(value.dtype)
-        return np.broadcast_to(np.empty((), dtype if dtype.isnative else dtype.newbyteorder("=")), tuple(value.shape))
-    return value
+    dtype = np.dtype(value.dtype)
+    return np.broadcast_to(np.empty((), dtype if dtype.isnative else dtype.newbyteorder("=")), tuple(value.shape))
 
 
 def source_of(operator: str, name: str, value: Any, stands: Array, fmt: Format) -> Source:
