@@ -115,7 +115,7 @@ def test_import_is_light() -> None:
     assert not {"convgrad.scale", "convgrad.dask"} & set(loaded)
 
 
-@pytest.mark.parametrize("name", ["graph", "jax", "scale", "torch", "verify"])
+@pytest.mark.parametrize("name", ["dask", "graph", "jax", "scale", "torch", "verify"])
 def test_what_is_not_imported_says_how(name: str) -> None:
     with pytest.raises(AttributeError, match=f"has no attribute '{name}' until .*: import convgrad.{name}$"):
         convgrad.__getattr__(name)

@@ -16,7 +16,7 @@ from convgrad.dask.chunks import Piece, summed, written
 from convgrad.dask.tasks import Cut, Join, Sum, SumRows, Write, add_parts, add_rows, whole_images
 from convgrad.functional.partials import SUMMED
 from convgrad.spec.layouts import from_canonical
-from convgrad.spec.operators import Tensor
+from convgrad.spec.operators import Tensor, find
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Box, slab_of, whole
@@ -35,6 +35,7 @@ class Layer:
         self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
         self.name = f"{self.label}-{self.token}"
         self.tasks: dict[Key, Any] = {}
+        self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
         self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
 
     def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], keys: Sequence[Key]) -> Key:
@@ -64,11 +65,14 @@ class Layer:
 
     def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Key:
         """Return the key of a block, or of what is read of it."""
-        key = (self.operands[tensor].name, *block)
+        array = self.operands[tensor]
+        key = (array.name, *block)
         if is_whole:
             return key
+        shape = tuple(axis[n] for axis, n in zip(array.chunks, block, strict=True))
         ends = (end for one in within for end in (one.start, one.stop))
-        return self.put(f"read-{tensor}", (*block, *ends), Cut(within), [key])
+        cut = Cut(self.problem, self._names[tensor], shape, within)
+        return self.put(f"read-{tensor}", (*block, *ends), cut, [key])
 
     def array(self, chunks: Chunks) -> Any:
         """Return the dask array whose blocks are the results."""
