@@ -310,6 +310,8 @@ ORDERS = {
         "progress",
         "call",
         "run",
+        "shares",
+        "costs",
     ),
     "jax": (
         "frame",
