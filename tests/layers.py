@@ -97,6 +97,7 @@ ORDERS = {
         "checks",
         "report",
         "run_graph",
+        "run_pieces",
         "run",
         "explain",
         "bench",

@@ -81,7 +81,7 @@ def test_damage_anywhere_and_any_truncation_is_a_file_error(tmp_path: Path) -> N
     kept = checkpoint_at(path, given)
     kept.save(a_state(given))
     whole_file = path.read_bytes()
-    for at in {*range(0, len(whole_file), 29), len(whole_file) - 1}:
+    for at in {*range(0, len(whole_file), 97), len(whole_file) - 1}:
         damaged = bytearray(whole_file)
         damaged[at] ^= 0x10
         path.write_bytes(damaged)

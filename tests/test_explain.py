@@ -104,11 +104,32 @@ def test_of_the_suites_numpy_computes_f64_alone(suite: str) -> None:
     assert by_numpy == {("f64", "kernels keep their sums in f32; got f64")}
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("BWD_W f32 NXC mb64ic64ih56oc64oh56kh3ph1", ["pieces of 4 images", "src 64x56x56x64", "of 20 MB", "sums"]),
+        ("FWD_B f16 NXC mb64ic64ih56oc64oh56kh3ph1", ["weights 3x3x64x64, 73.7 kB: read once", "what is written"]),
+        (
+            "BWD_WB f32 NXC mb64ic64ih56oc64oh56kh3ph1",
+            ["ConvolutionBackwardWeights f32, in", "BiasAddBackward f32, in"],
+        ),
+    ],
+)
+def test_command_tells_pieces(line: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", line, "--threads", "1", "--memory", "20MB"]) == 0
+    told = [text for text in capsys.readouterr().out.split("in pieces, on files: ")[1:]]
+    assert len(told) == line.startswith("BWD_WB") + 1
+    assert all(word in "".join(told) for word in words), told
+
+
 def test_command_line_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "BWD_W"]) == 2
     assert "problem line in quotes" in capsys.readouterr().err
     assert main(["explain", "BWD_W f32 NXC mb8", "--plot", "a.png"]) == 2
     assert main(["explain", "BWD_W f32 NXC mb8"]) == 2
+    assert main(["explain", "BWD_W f32 NXC mb2ic4ih9oc8oh9kh3ph1", "--memory", "9"]) == 2
+    assert "which takes" in capsys.readouterr().err
+    assert main(["explain", "graph.json", "--memory", "1GB"]) == 2
 
 
 def test_plans_of_every_layout_and_type_are_of_dense_arrays() -> None:

@@ -88,18 +88,27 @@ def test_pieces_are_nodes_of_the_tree_where_memory_allows(monkeypatch: pytest.Mo
     assert [cut.images for cut in found] == [5, 10, 20, 40, 80]
 
 
+def test_images_that_lie_in_one_chunk_are_not_cut_into_rows() -> None:
+    """Each piece would read all of it."""
+    shapes = [(2, 400, 400, 30), (2, 400, 400, 50)]
+    options: dict[str, Any] = {"weights_shape": (1, 1, 30, 50), "memory": "1GB"}
+    assert scale.plan(WEIGHTS, *map(zeros, shapes), **options).cut.rows == 256
+    sources = [zeros(shape, (1, *shape[1:])) for shape in shapes]
+    assert scale.plan(WEIGHTS, *sources, **options).cut.rows == 400
+
+
 def test_a_plan_says_what_run_does() -> None:
     src, diff_dst = zeros((64, 300, 300, 4), (8, 300, 300, 4)), zeros((64, 300, 300, 8))
     plan = scale.plan(WEIGHTS, src, diff_dst, weights_shape=(3, 3, 4, 8), memory="300MB", **SAME)
     text = str(plan).splitlines()
-    assert text[0] == "ConvolutionBackwardWeights f32, in 4 pieces of 16 images"
+    assert text[0] == "ConvolutionBackwardWeights f32, in 8 pieces of 8 images"
     assert text[1] == "  src 64x300x300x4, 92.2 MB, in chunks of 8x300x300x4: sliced"
     assert text[2] == "  diff_dst 64x300x300x8, 184 MB: sliced"
     assert text[3] == "  reads 276 MB, of which 0 B again"
     assert text[4].startswith(
-        f"  takes {plan.peak_bytes / 1e6:.3g} MB of 300 MB: 2 pieces of operands 138 MB, scratch "
+        f"  takes {plan.peak_bytes / 1e6:.3g} MB of 300 MB: 2 pieces of operands 69.1 MB, scratch "
     )
-    assert text[5] == "  why: 16 images are a node of the tree, 8 a chunk"
+    assert text[5] == "  why: 1 image is a leaf of the tree, 8 a chunk"
     assert plan == scale.plan(WEIGHTS, src, diff_dst, weights_shape=(3, 3, 4, 8), memory=300_000_000, **SAME)
 
 

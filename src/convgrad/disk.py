@@ -17,6 +17,7 @@ from typing import IO
 from convgrad.errors import FileError
 
 PERMISSIONS = 0o777
+UNFINISHED = ".unfinished"  # what the name of a file ends in that an interruption leaves
 
 
 def why(error: BaseException) -> str:
@@ -86,6 +87,30 @@ def written(path: Path, force: bool, place: str = "") -> Iterator[IO[bytes]]:
             _take_name(temporary, target, force)
         finally:
             temporary.unlink(missing_ok=True)
+    except FileExistsError as error:
+        raise _exists(name) from error
+    except OSError as error:
+        raise FileError(f"{name}: cannot be written: {why(error)}") from error
+
+
+@contextmanager
+def left(path: Path, force: bool, place: str = "") -> Iterator[IO[bytes]]:
+    """Give a file to read and write, which takes its name when all of it is there; what fails leaves it as it is.
+
+    It lies beside its name, with ``UNFINISHED`` behind that, and is given again by the next try.
+    """
+    name = place or str(path)
+    check_new(path, force, place)
+    target = _target(path)
+    unfinished = target.with_name(target.name + UNFINISHED)
+    try:
+        check_new(unfinished, force=True)
+        with open(unfinished, "r+b" if unfinished.exists() else "x+b") as file:
+            yield file
+        if before := _status(target):
+            _give(unfinished, before)
+        _take_name(unfinished, target, force)
+        unfinished.unlink(missing_ok=True)
     except FileExistsError as error:
         raise _exists(name) from error
     except OSError as error:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import Any
 
-from convgrad import files, notation, pictures
+import numpy as np
+
+from convgrad import files, notation, pictures, scale
 from convgrad.cli.arguments import is_graph, limits_of
 from convgrad.cli.console import say
 from convgrad.cli.exits import DONE, UsageError
+from convgrad.formats import Format
+from convgrad.functional.call import problem_from_shapes
 from convgrad.functional.explain import explain as explain_call
 from convgrad.graph.explain import explain
 from convgrad.graph.given import by_id
@@ -16,11 +21,27 @@ from convgrad.graph.picture import draw
 from convgrad.graph.reader import read
 
 
+@dataclass(frozen=True)
+class Unread:
+    """An operand in a file, or a result that goes to one, of which nothing but shape and type is known."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __getitem__(self, region: object) -> Any:
+        raise AssertionError("a plan reads nothing")
+
+    def __setitem__(self, region: object, array: object) -> None:
+        raise AssertionError("a plan writes nothing")
+
+
 def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if not is_graph(options.what):
         _explain_line(options)
         return DONE
+    if options.memory:
+        raise UsageError("--memory goes with a problem line")
     if options.plot:
         pictures.check_target(options.plot, options.force)
     limits = limits_of(options.limit)
@@ -44,3 +65,21 @@ def _explain_line(options: argparse.Namespace) -> None:
         attributes: dict[str, Any] = dict(call.attributes)
         name, threads = call.format.name, options.threads
         say(str(explain_call(call.operator, *call.shapes, operand_type=name, threads=threads, **attributes)))
+        if options.memory:
+            say(_in_pieces(call.operator, call.shapes, attributes, call.format, options))
+
+
+def _in_pieces(
+    operator: str,
+    shapes: tuple[tuple[int, ...], ...],
+    attributes: dict[str, Any],
+    fmt: Format,
+    options: argparse.Namespace,
+) -> str:
+    """Return how a call on files would be cut so that its arrays fit in memory."""
+    op, problem = problem_from_shapes(operator, shapes, attributes, fmt)
+    ports = zip(op.operands, shapes, strict=False)
+    operands = [shape if port.is_shape else Unread(shape, fmt.dtype) for port, shape in ports]
+    out = Unread(problem.output_shape, fmt.dtype)
+    plan = scale.plan(operator, *operands, memory=options.memory, out=out, threads=options.threads, **attributes)
+    return f"in pieces, on files: {plan}"

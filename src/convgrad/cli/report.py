@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from convgrad import engines
 from convgrad.cli.checks import against
 from convgrad.functional.call import Prepared
+from convgrad.scale.memory import words as bytes_words
+from convgrad.scale.progress import Progress
 from convgrad.spec.layouts import shape_words
 from convgrad.verify.foreign import resolved
 from convgrad.verify.verdict import Verdict
@@ -19,6 +21,7 @@ from convgrad.words import printable
 Array = NDArray[Any]
 
 WIDTH = 14
+AT_A_TIME = 1 << 20  # elements of a result that are looked at together
 
 
 def report(
@@ -30,9 +33,7 @@ def report(
 ) -> dict[str, Any]:
     """Return the report as values ready for JSON; ``sources`` say where each operand came from."""
     problem = prepared.problem
-    values = result.astype(np.float64)
-    with np.errstate(all="ignore"):
-        largest, mean = (float(np.abs(values).max()), float(values.mean())) if result.size else (0.0, 0.0)
+    largest, mean = _figures(result)
     return {
         "operator": problem.operator,
         "type": problem.operand_format.name,
@@ -47,6 +48,28 @@ def report(
         "largest": json_number(largest),
         "mean": json_number(mean),
         "checks": {source: judged(verdict) for source, verdict in verdicts.items()},
+    }
+
+
+def _figures(result: Array) -> tuple[float, float]:
+    """Return the largest size of an element and the mean; some of a large result are looked at at a time."""
+    flat = result.reshape(-1)
+    largest, total = [0.0], 0.0
+    with np.errstate(all="ignore"):
+        for begin in range(0, flat.size, AT_A_TIME):
+            values = flat[begin : begin + AT_A_TIME].astype(np.float64)
+            largest.append(float(np.abs(values).max()))
+            total += float(values.sum())
+    return float(np.max(largest)), total / max(1, flat.size)
+
+
+def in_pieces(progress: Progress) -> dict[str, Any]:
+    """Return how a call in pieces went, ready for JSON."""
+    return {
+        "number": progress.pieces,
+        "resumed": progress.resumed,
+        "read_bytes": progress.read_bytes,
+        "waiting_ms": round(1e3 * progress.waiting_s, 3),
     }
 
 
@@ -96,6 +119,8 @@ def as_text(report: Mapping[str, Any]) -> str:
     rows += [(name, _words(value)) for name, value in report["attributes"].items()]
     rows.append(("engine", f"{report['engine']}, sums of height {report['height']}"))
     rows.append(("time", f"{report['time_ms']:.3g} ms"))
+    if "pieces" in report:
+        rows.append(("pieces", _pieces_words(report["pieces"], report["time_ms"])))
     rows.append(("largest", f"{report['largest']}"))
     rows.append(("mean", f"{report['mean']}"))
     rows += [(against(source), check["text"]) for source, check in report["checks"].items()]
@@ -109,6 +134,13 @@ def as_text(report: Mapping[str, Any]) -> str:
 def json_number(value: float) -> float | str:
     """Return nine digits of a number; JSON has no NaN and no infinity, which become words."""
     return float(f"{value:.9g}") if np.isfinite(value) else str(value)
+
+
+def _pieces_words(pieces: Mapping[str, Any], time_ms: float) -> str:
+    number, before, read = pieces["number"], pieces["resumed"], pieces["read_bytes"]
+    done = f"{number}, of which {before} were finished before" if before else f"{number}"
+    rate = f"{bytes_words(read)} read, {read / 1e3 / time_ms:.3g} MB/s" if time_ms else f"{bytes_words(read)} read"
+    return f"{done}; {rate}, {pieces['waiting_ms']:.3g} ms waited for"
 
 
 def _words(value: object) -> str:

@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from convgrad.cli.exits import DONE, WRONG, UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import as_text, report
 from convgrad.cli.run_graph import run_graph
+from convgrad.cli.run_pieces import check_usage, run_in_pieces
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import check_options, prepare, problem_from_shapes
 from convgrad.spec.operators import find
@@ -51,6 +52,10 @@ def main(options: argparse.Namespace) -> int:
                 raise UsageError("--limit goes with files to read")
             if options.height is not None and options.expect is None:
                 raise UsageError("--height tells of the sums of a result in a file; it goes with --expect FILE")
+            check_usage(options)
+            if options.memory is not None:
+                _say(run_in_pieces(options), options)
+                return DONE
             verdicts = [verdict for job in _jobs(options) for verdict in _run(job, options)]
             right = all(verdict.ok for verdict in verdicts)
     except (ConvgradError, MemoryError) as error:
@@ -139,8 +144,12 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     if options.output:
         files.write(options.output, result, options.force)
         summary["written"] = options.output
-    say(json.dumps(summary) if options.json else as_text(summary))
+    _say(summary, options)
     return list(verdicts.values())
+
+
+def _say(summary: Mapping[str, Any], options: argparse.Namespace) -> None:
+    say(json.dumps(summary) if options.json else as_text(summary))
 
 
 def _reproducer(options: argparse.Namespace) -> str:
@@ -158,7 +167,7 @@ def _reproducer(options: argparse.Namespace) -> str:
         words += ["--fill", options.fill or "integers", "--seed", str(options.seed or 0)]
         if options.shapes:
             words += ["--type", options.type or "f32"]
-    for name in ("dtype", "threads", "check", "expect", "height", "output"):
+    for name in ("dtype", "threads", "memory", "checkpoint", "check", "expect", "height", "output"):
         value = getattr(options, name)
         if value is not None:
             words += [f"--{name}", typed(value)]

@@ -37,7 +37,7 @@ from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 
-FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect")
+FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect", "memory", "checkpoint")
 
 
 def run_graph(options: argparse.Namespace) -> bool:

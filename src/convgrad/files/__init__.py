@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.disk import check_new, opened, written
+from convgrad.disk import check_new, left, opened, written
 from convgrad.errors import FileError
 from convgrad.files import npy, npz, pt, safetensors
 from convgrad.files.member import BF16, Members
+from convgrad.files.room import room
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.words import printable
 
@@ -31,19 +33,30 @@ LONGEST_LIST = 500
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: how its arrays are found and written, whether it has keys, can hold bf16, needs a package."""
+    """A kind of file: how its arrays are found and written, whether it has keys, can hold bf16, needs a package.
+
+    Of one whose numbers follow a ``header``, of key, shape and type, an array can be written in pieces.
+    """
 
     members: Callable[[IO[bytes], Path], AbstractContextManager[Members]]
     write: Callable[[IO[bytes], Mapping[str, Array]], None]
     keyed: bool
     bf16: bool = False
+    header: Callable[[str, tuple[int, ...], np.dtype[Any]], bytes] | None = None
     package: Callable[[], object] = lambda: None  # an extra that it needs, or an error that names it
 
 
 KINDS: Mapping[str, Kind] = {
-    ".npy": Kind(npy.members, npy.write, keyed=False),
+    ".npy": Kind(npy.members, npy.write, keyed=False, header=npy.header),
     ".npz": Kind(npz.members, npz.write, keyed=True),
-    ".safetensors": Kind(safetensors.members, safetensors.write, keyed=True, bf16=True, package=safetensors.package),
+    ".safetensors": Kind(
+        safetensors.members,
+        safetensors.write,
+        keyed=True,
+        bf16=True,
+        header=safetensors.header,
+        package=safetensors.package,
+    ),
     ".pt": Kind(pt.members, pt.write, keyed=True, bf16=True, package=pt.package),
 }
 _KEYED = " or ".join(ending for ending, kind in KINDS.items() if kind.keyed)
@@ -68,6 +81,26 @@ def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:
     with _members(path) as members:
         name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
         return _arrays(path, {name: members[name]}, memory_bytes)[name]
+
+
+def mapped(place: str) -> Array:
+    """Return the array at a place as a map of its file, of which nothing is read but the header.
+
+    One that does not lie in its file as it does in memory is refused, as it would have to be read whole.
+    """
+    path, key = split_place(place)
+    _check_key(place, path, key)
+    with _members(path) as members:
+        name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
+        member = members[name]
+        if member.lies is None:
+            raise FileError(
+                f"{place}: must lie in its file as it does in memory, to be read in pieces; {member.why_not}"
+            )
+        lies = member.lies()
+        if prod(lies.shape) == 0:
+            return np.empty(lies.shape, lies.dtype)
+        return np.memmap(path, lies.dtype, "r", lies.first_byte, lies.shape, lies.order)
 
 
 def read_all(path: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> dict[str, Array]:
@@ -104,6 +137,27 @@ def write(place: str, array: Array, force: bool = False) -> None:
     path, key = split_place(place)
     with written(path, force, place) as file:
         _kind(path).write(file, {key or OUTPUT: array})
+
+
+@contextmanager
+def written_in_pieces(
+    place: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, force: bool = False, keep: bool = False
+) -> Iterator[Array]:
+    """Give an array to write, in any order, that becomes the file when all of it is there.
+
+    What fails leaves no trace; with ``keep`` it leaves all that was written, for the next try to go on with.
+    """
+    check_target(place, dtype, force)
+    path, key = split_place(place)
+    head = _kind(path).header
+    if head is None:
+        endings = " or ".join(ending for ending, kind in KINDS.items() if kind.header)
+        raise FileError(f"{place}: what is written in pieces goes to {endings}; got {path.suffix}")
+    with (left if keep else written)(path, force, place) as file:
+        array = room(file, head(key or OUTPUT, shape, dtype), shape, dtype)
+        yield array
+        if isinstance(array, np.memmap):
+            array.flush()
 
 
 def check_target_of_all(path: str, dtypes: Sequence[np.dtype[Any]], force: bool) -> None:

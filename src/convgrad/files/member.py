@@ -1,10 +1,10 @@
-"""What a file says of an array before any of it is read."""
+"""What a file says of an array before any of it is read, and where in the file it lies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -14,11 +14,26 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 @dataclass(frozen=True)
+class Lies:
+    """An array that lies in a file as it does in memory: its type, its shape, the byte it begins with, its order."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    first_byte: int
+    order: Literal["C", "F"] = "C"
+
+
+@dataclass(frozen=True)
 class Member:
-    """An array of a file: the bytes it says it takes, and how it is read while the file is open."""
+    """An array of a file: the bytes it says it takes, how it is read, and where it lies, while the file is open.
+
+    What has no ``lies`` cannot be mapped, of which ``why_not`` says why.
+    """
 
     size_bytes: int
     read: Callable[[], NDArray[Any]]
+    lies: Callable[[], Lies] | None = None
+    why_not: str = ""
 
 
 Members = Mapping[str, Member]

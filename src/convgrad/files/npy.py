@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import FileError
-from convgrad.files.member import Member, Members
+from convgrad.files.member import Lies, Member, Members
 
 Array = NDArray[Any]
 
@@ -27,22 +27,23 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
     """Give the one array of a file."""
     size = os.fstat(file.fileno()).st_size
-    yield {"": Member(size, lambda: array(file, size, str(path)))}
+    yield {"": Member(size, lambda: array(file, size, str(path)), lambda: lies(file, size, str(path)))}
 
 
 def array(file: IO[bytes], size: int, name: str) -> Array:
     """Return the array of a file, or of a member of an archive, of so many bytes."""
-    _check_header(io.BytesIO(file.read(LONGEST_HEADER)), size, name)
+    lies(file, size, name)
     file.seek(0)
     return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def _check_header(head: IO[bytes], size: int, name: str) -> None:
-    """Refuse what NumPy would not read or has no bytes for."""
+def lies(file: IO[bytes], size: int, name: str) -> Lies:
+    """Return where the array lies in so many bytes; refuse what NumPy would not read or has no bytes for."""
+    head = io.BytesIO(file.read(LONGEST_HEADER))
     version = np.lib.format.read_magic(head)
     if version not in _HEADERS:
         raise FileError(f"{name}: version {version} of the .npy format is not supported")
-    shape, _, dtype = _HEADERS[version](head)
+    shape, fortran, dtype = _HEADERS[version](head)
     if dtype.hasobject:
         raise FileError(f"{name}: holds Python objects, which are never unpickled")
     announced, present = prod(shape) * dtype.itemsize, size - head.tell()
@@ -50,6 +51,15 @@ def _check_header(head: IO[bytes], size: int, name: str) -> None:
         raise FileError(f"{name}: the header announces {announced} bytes of data; the file has {present}")
     if dtype.kind == "V":
         raise FileError(f"{name}: holds raw {dtype.itemsize}-byte records; bf16 arrays belong in .safetensors files")
+    return Lies(dtype, tuple(shape), head.tell(), "F" if fortran else "C")
+
+
+def header(_: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return what comes before the numbers of an array that lies densely."""
+    head = io.BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    return head.getvalue()
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:

@@ -7,6 +7,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -16,13 +17,14 @@ from numpy.typing import NDArray
 
 from convgrad.errors import FileError
 from convgrad.files import npy
-from convgrad.files.member import Member, Members
+from convgrad.files.member import Lies, Member, Members
 
 Array = NDArray[Any]
 
 ENDING = ".npy"
 EXPANSION = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1100}  # at most; deflate comes to about 1032 : 1
 _ENCRYPTED = 1  # a bit of a member's flags
+_LENGTHS = range(26, 30)  # where a member's own header, of 30 bytes, has the lengths of what follows: its name, extras
 
 
 @contextmanager
@@ -39,8 +41,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
         packed, present = sum(info.compress_size for info in found), os.fstat(file.fileno()).st_size
         if packed > present:
             raise FileError(f"{path}: the members announce {packed} bytes; the file has {present}")
-        arrays = (Member(info.file_size, partial(_array, archive, info, path)) for info in found)
-        yield dict(zip(keys, arrays, strict=True))
+        yield dict(zip(keys, (_member(archive, info, file, path) for info in found), strict=True))
 
 
 def _check(info: zipfile.ZipInfo, name: str) -> None:
@@ -53,6 +54,23 @@ def _check(info: zipfile.ZipInfo, name: str) -> None:
         raise FileError(f"{name}: must be stored or deflated, as NumPy writes it; got method {info.compress_type}")
     if info.file_size > EXPANSION[info.compress_type] * max(info.compress_size, 1):
         raise FileError(f"{name}: claims {info.file_size} bytes in {info.compress_size}")
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Member:
+    """Return an array of the archive; one that is stored lies in it."""
+    read = partial(_array, archive, info, path)
+    if info.compress_type != zipfile.ZIP_STORED:
+        return Member(info.file_size, read, why_not="it is compressed; numpy.savez stores arrays as they are")
+    return Member(info.file_size, read, partial(_lies, archive, info, file, path))
+
+
+def _lies(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: IO[bytes], path: Path) -> Lies:
+    """Return where a stored array lies in the archive: behind a header of its own, whose length that header tells."""
+    with archive.open(info) as member:  # which holds that header against the archive's list
+        inner = npy.lies(member, info.file_size, f"{path}:{info.filename}")
+    file.seek(info.header_offset + _LENGTHS.start)
+    lengths = np.frombuffer(file.read(len(_LENGTHS)), "<u2")
+    return replace(inner, first_byte=info.header_offset + _LENGTHS.stop + int(lengths.sum()) + inner.first_byte)
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Array:

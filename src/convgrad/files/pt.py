@@ -18,6 +18,8 @@ Array = NDArray[Any]
 
 ALONE = "output"  # the key under which an array that is given none comes: such a file is one tensor
 
+UNMAPPED = "where a .pt file has its tensors is torch's to know; .safetensors will do"
+
 
 @contextmanager
 def members(file: IO[bytes], path: Path) -> Iterator[Members]:
@@ -31,7 +33,7 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
     for key, tensor in tensors.items():
         if not isinstance(key, str) or not isinstance(tensor, torch.Tensor):
             raise FileError(f"{path}: must hold tensors by key; got {key!r:.80} with {type(tensor).__name__}")
-        found[key] = Member(tensor.numel() * tensor.element_size(), partial(_array, tensor, torch))
+        found[key] = Member(tensor.numel() * tensor.element_size(), partial(_array, tensor, torch), why_not=UNMAPPED)
     yield found
 
 

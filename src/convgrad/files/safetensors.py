@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import FileError
-from convgrad.files.member import BF16, Member, Members
+from convgrad.files.member import BF16, Lies, Member, Members
 
 Array = NDArray[Any]
 
 METADATA = "__metadata__"  # a key of the header that is no tensor's
+MAPPED = {"F32": np.dtype("<f4"), "BF16": BF16, "F16": np.dtype("<f2"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 _LENGTH_BYTES = 8  # what the file begins with: the length of its header
 
 
@@ -42,12 +43,20 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             array: Array = np.fromfile(file, np.uint16, prod(shape)).view(BF16).reshape(shape)
             return array
 
+        def lies(key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Lies:
+            begin, entries = header()
+            return Lies(dtype, shape, begin + entries[key]["data_offsets"][0])
+
         found = {}
         for key in tensors.keys():  # noqa: SIM118 - no mapping
             described = tensors.get_slice(key)
             dtype = described.get_dtype()
             read = partial(bf16 if dtype == "BF16" else tensors.get_tensor, key)
-            found[key] = Member(_size_bytes(dtype, described.get_shape()), read)
+            size, shape = _size_bytes(dtype, described.get_shape()), tuple(described.get_shape())
+            if dtype in MAPPED:
+                found[key] = Member(size, read, partial(lies, key, MAPPED[dtype], shape))
+            else:
+                found[key] = Member(size, read, why_not=f"it holds {dtype}, and not {', '.join(MAPPED)}")
         yield found
 
 
@@ -70,6 +79,15 @@ def _size_bytes(dtype: str, shape: list[int]) -> int:
     """
     bits = re.search(r"\d+", dtype)
     return prod(shape) * (int(bits[0]) if bits else 8) // 8
+
+
+def header(key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Return what comes before the numbers of the one array of a file, which then begin at a multiple of 8 bytes."""
+    name = next(name for name, mapped in MAPPED.items() if mapped == dtype)
+    described = {"dtype": name, "shape": list(shape), "data_offsets": [0, prod(shape) * dtype.itemsize]}
+    text = json.dumps({key: described}, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:

@@ -27,7 +27,7 @@ from convgrad.spec.slabs import positions, slab_of
 
 Array = NDArray[Any]
 
-EVERY_S = 30.0  # what a process that is killed may have done in vain
+EVERY_S = 10.0  # what a process that is killed may have done in vain
 LINE = b"convgrad checkpoint 1\n"  # to be changed with the order of sums, too: those of two orders cannot be joined
 SAMPLES = 8  # at how many of its images out is looked at, about
 
@@ -123,7 +123,10 @@ class Checkpoint:
         shape = self.problem.output_shape
         if numbers.size != (of_sums + of_started) * prod(shape):
             raise self._refusal(f"has {numbers.size} numbers, not those of {of_sums} + {of_started} sums of {shape}")
-        arrays = tuple(numbers.astype(np.float32, copy=False).reshape(of_sums + of_started, *shape))
+        each = numbers.reshape(of_sums + of_started, *shape)
+        arrays = tuple(
+            np.array(one, np.float32) for one in each
+        )  # of their own, as each is given up when it is added to
         sums = as_partials(self.problem, 0, images, arrays[:of_sums]) if of_sums else None
         image = of_images(self.problem, 1)
         started = Rows(image, images, range(rows), arrays[of_sums:]) if of_started else None

@@ -14,8 +14,8 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Slab, positions, slab_of, whole
 
-GOOD_BYTES = 32 << 20  # of a piece's operands: reading the next hides behind computing it
-MOST_BYTES = 128 << 20  # of a piece that is larger than that, so that it may be a node of the tree
+GOOD_BYTES = 16 << 20  # of a piece's operands: it is in a cache still when it is computed (benchmarks/scale.py)
+MOST_BYTES = 32 << 20  # of a piece that may be larger to be a node of the tree, and of an image that is not cut
 
 
 def height(problem: Problem) -> int:
@@ -74,12 +74,12 @@ def cuts(problem: Problem, image_bytes: int, image_chunk: int, row_chunk: int) -
     sums, batch = problem.solves_for in SUMMED, problem.geometry.batch
     leaf = leaf_images(problem.geometry) if sums else 1
     rows, step = height(problem), row_step(positions(problem)) if sums else 1
-    in_rows = step is not None and leaf == 1 and positions(problem) != ()
-    if image_bytes <= MOST_BYTES or not in_rows:  # nothing hides the reading of one large piece
+    by_rows = step if leaf == 1 and positions(problem) else None
+    if by_rows is None or image_bytes <= MOST_BYTES:  # nothing hides the reading of one large piece
         for size, why in _sizes(batch, leaf, image_chunk, image_bytes, sums, "images"):
             yield Cut(size), why
-    if in_rows and step:
-        for size, why in _sizes(rows, step, row_chunk, -(-image_bytes // max(1, rows)), sums, "rows"):
+    if by_rows is not None:
+        for size, why in _sizes(rows, by_rows, row_chunk, -(-image_bytes // max(1, rows)), sums, "rows"):
             yield Cut(1, size), why
 
 
@@ -105,6 +105,6 @@ def _why(node: int, least: int, chunk: int, sums: bool, things: str) -> str:
     ('80 images are a node of the tree, 32 a chunk', '4 rows are a block', 'images are by themselves')
     """
     named = "a node of the tree" if node > least else "a leaf of the tree" if things == "images" else "a block"
-    words = [f"{node} {things} {'are' if node > 1 else 'is'} {named}"] * sums
+    words = [f"{node} {things} are {named}" if node > 1 else f"1 {things[:-1]} is {named}"] * sums
     words += [f"{chunk} a chunk" if sums else f"{chunk} {things} are a chunk"] * (chunk > 1)
     return ", ".join(words) or f"{things} are by themselves"

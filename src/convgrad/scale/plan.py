@@ -154,17 +154,17 @@ def _takes(
     number = buffers(problem, cut, sources)
     piece = sum(room_bytes(problem, cut, sources, ("copied", "sliced")))
     output = prod(problem.output_shape) * problem.output_format.dtype.itemsize
-    given = target is not None and target.out is not None
     sums = problem.solves_for in SUMMED
-    result = 0 if given and target is not None and not target.is_staged else output
-    if given and target is not None and target.is_staged and not sums:
-        result = _written_bytes(problem, cut)
+    result = ("the result", output)
+    if target is not None:
+        staged = output if sums else _written_bytes(problem, cut)
+        result = ("what is written", staged if target.is_staged else 0)
     return (
         (f"{number} piece{'s' * (number != 1)} of operands", number * piece),
         ("operands that are kept", kept),
         ("scratch", _scratch_bytes(problem, cut, sources, threads)),
         ("sums", _sums(problem, cut) * prod(problem.output_shape) * F32.dtype.itemsize if sums else 0),
-        ("the result" if not given else "what is written", result),
+        result,
     )
 
 

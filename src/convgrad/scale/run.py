@@ -113,8 +113,11 @@ def _nobody() -> AbstractContextManager[Keep]:
 def _all(call: Call, done: State, keep: Keep, tell: Told) -> State:
     """Return what is done once all pieces are, of which some were before."""
     begin, waited = time.perf_counter(), Waited()
-    pieces, left = call.plan.pieces, sum(1 for _ in call.left(done))
-    now = Progress(pieces - left, pieces, done.images, 0, 0.0, 0.0, resumed=pieces - left)
+    left = sum(1 for _ in call.left(done))
+    resumed = max(0, call.plan.pieces - left)  # of a piece that another cut began there may be two that are left
+    now = Progress(resumed, resumed + left, done.images, 0, 0.0, 0.0, resumed=resumed)
+    if resumed and not left:
+        tell(now)
     with call.pieces(done, waited) as slots:
         for slot in slots:
             done = call.step(slot, done)

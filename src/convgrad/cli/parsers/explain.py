@@ -18,6 +18,8 @@ def parser() -> argparse.ArgumentParser:
     what = "GRAPH.json, a graph as oneDNN dumps it and benchdnn reads it, or a quoted problem line, as of convgrad run"
     explain.add_argument("what", metavar="WHAT", help=what)
     explain.add_argument("--threads", type=int, help="of a problem line: the threads to plan for")
+    memory = "of a problem line: how it would be cut, on files, so that it takes at most so much: 1GB, 512MiB, or bytes"
+    explain.add_argument("--memory", metavar="BYTES", help=memory)
     explain.add_argument("--tensors", metavar="FILE", help="arrays by tensor id, from which unknown extents follow")
     explain.add_argument("--plot", metavar="FILE", help="draw a picture, too: .png, .svg, .pdf (needs extra plot)")
     explain.add_argument("--force", action="store_true", help="replace the picture if it exists")

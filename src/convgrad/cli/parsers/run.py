@@ -41,6 +41,13 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
     threads = "the most threads of generated kernels; the NumPy engine leaves threads to its BLAS"
     run.add_argument("--threads", type=int, help=threads)
+    memory = (
+        "read files, and write the result of a forward or data gradient, in pieces, so that the call takes at most so"
+        " much memory: 1GB, 512MiB, or bytes"
+    )
+    run.add_argument("--memory", metavar="BYTES", help=memory)
+    checkpoint = "with --memory: keep what is finished in this file if interrupted, and go on from there"
+    run.add_argument("--checkpoint", metavar="FILE", help=checkpoint)
     output = f"write the result to {place}; of a graph, its outputs by id to a .npz or .safetensors file"
     run.add_argument("-o", "--output", metavar="FILE", help=output)
     run.add_argument("--force", action="store_true", help="replace the output file, all of it, if it exists")

@@ -1,0 +1,115 @@
+"""``convgrad run --memory``: one operator on files that need not fit in memory, piece by piece."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from numpy.typing import NDArray
+
+from convgrad import files, scale
+from convgrad.cli.arguments import attributes_of
+from convgrad.cli.console import complain
+from convgrad.cli.exits import UsageError
+from convgrad.cli.progress import Progress
+from convgrad.cli.report import in_pieces, report
+from convgrad.functional.call import Prepared, check_options, prepare
+from convgrad.functional.partials import SUMMED
+from convgrad.scale.source import stand_in
+from convgrad.spec.problem import Problem
+
+Array = NDArray[Any]
+
+ALONE = "it reads all operands at once; run it without --memory, or on a result in a file"
+
+
+def check_usage(options: argparse.Namespace) -> None:
+    """Refuse what does not go with --memory, and what goes with nothing else."""
+    if options.memory is None:
+        if options.checkpoint is not None:
+            raise UsageError("--checkpoint goes with --memory: what is computed at once has nothing to go on from")
+        return
+    if not options.inputs:
+        raise UsageError("--memory goes with files to read: what is made up is in memory")
+    for name in ("check", "expect"):
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} does not go with --memory: {ALONE}")
+    if options.limit:
+        raise UsageError("--limit does not go with --memory, which says what is read at a time")
+
+
+def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
+    """Run one operator and write its result; return the report."""
+    check_options(options.operator, None, False, options.threads)
+    attributes = attributes_of(options.operator, options.attr)
+    operands = tuple(map(_operand, options.inputs))
+    prepared = prepare(options.operator, tuple(map(stand_in, operands)), attributes, options.dtype)
+    problem = prepared.problem
+    if problem.note:
+        complain(f"convgrad: warning: {problem.note}")
+    told: list[scale.Progress] = []
+    with _result(problem, options) as out, Progress(f"{problem.operator}:", options.json) as progress:
+
+        def tell(now: scale.Progress) -> None:
+            told[:] = [now]
+            progress.relabel(f"{problem.operator}: {now}")
+            progress(now.share)
+
+        started = time.perf_counter()
+        result: Array = scale.run(
+            options.operator,
+            *_full(prepared, operands),
+            memory=options.memory,
+            dtype=options.dtype,
+            out=out,
+            threads=options.threads,
+            checkpoint=options.checkpoint,
+            progress=tell,
+            **_in_full(prepared, attributes),
+        )
+        time_ms = 1e3 * (time.perf_counter() - started)
+    if options.output and out is None:
+        files.write(options.output, result, options.force)
+    sources = dict(zip((port.name for port in prepared.op.operands), options.inputs, strict=False))
+    summary = report(prepared, sources, result, time_ms, {})
+    if told:
+        summary["pieces"] = in_pieces(told[0])
+    if options.output:
+        summary["written"] = options.output
+    return summary
+
+
+def _operand(place: str) -> object:
+    """Return the map of an operand's file; the extents of one that is a shape."""
+    array = files.mapped(place)
+    return array.tolist() if array.dtype.kind in "iu" else array
+
+
+def _full(prepared: Prepared, operands: Sequence[object]) -> list[object]:
+    """Return operands whose shape is full, where the command line takes that of spatial extents alone."""
+    shape = list(prepared.problem.output_shape)
+    return [shape if port.is_shape else one for port, one in zip(prepared.op.operands, operands, strict=False)]
+
+
+def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes whose shape is full, in the same way."""
+    shapes = {"output_shape": list(prepared.problem.output_shape)} if prepared.op.spatial_shape else {}
+    return {name: shapes.get(name, value) for name, value in attributes.items()}
+
+
+@contextmanager
+def _result(problem: Problem, options: argparse.Namespace) -> Iterator[Array | None]:
+    """Give where the result is written piece by piece, if it is: to a file that becomes the output."""
+    if options.output:
+        files.check_target(options.output, problem.output_format.dtype, options.force)
+    if options.checkpoint is not None and not options.output and problem.solves_for not in SUMMED:
+        raise UsageError("--checkpoint of a forward or data gradient goes with -o: what is finished lies in that file")
+    if not options.output or problem.solves_for in SUMMED:
+        yield None
+        return
+    shape, dtype, keep = problem.output_shape, problem.output_format.dtype, options.checkpoint is not None
+    with files.written_in_pieces(options.output, shape, dtype, force=options.force, keep=keep) as out:
+        yield out
