@@ -35,7 +35,7 @@ from convgrad.host import cpu_model
 CALL = Path(__file__).with_name("one_call.py")
 GB, MB = 1e9, 1e6
 TIMEOUT_S = 300
-MEMORIES = ("100MB", "200MB", "500MB")
+MEMORIES = ("20MB", "100MB", "200MB", "500MB")  # the least that is measured holds no two good pieces
 SHOWN = {
     "problem": 19, "GB": 6, "how": 9, "stored": 6, "cached_GB": 9, "memory": 6, "threads": 7, "seconds": 7, "MB/s": 6,
     "waiting_s": 9, "pieces": 6, "read_again_MB": 13, "planned_MB": 10, "RssAnon_before_MB": 17, "RssAnon_MB": 10,
