@@ -35,7 +35,7 @@ from convgrad.host import cpu_model
 CALL = Path(__file__).with_name("one_call.py")
 GB, MB = 1e9, 1e6
 TIMEOUT_S = 300
-MEMORIES = ("100MB", "200MB", "500MB")
+MEMORIES = ("20MB", "100MB", "200MB", "500MB")  # the least that is measured holds no two good pieces
 SHOWN = {
     "problem": 19, "GB": 6, "how": 9, "stored": 6, "cached_GB": 9, "memory": 6, "threads": 7, "seconds": 7, "MB/s": 6,
     "waiting_s": 9, "pieces": 6, "read_again_MB": 13, "planned_MB": 10, "RssAnon_before_MB": 17, "RssAnon_MB": 10,
@@ -50,7 +50,7 @@ class Run:
     problem: str
     size: int
     how: str = "in pieces"
-    memory: str = "500MB"
+    memory: str = ""
     threads: int = 2
     cold: bool = False
     stored: str = "npy"
@@ -59,8 +59,8 @@ class Run:
 def runs(size: int, threads: Sequence[int], memories: Sequence[str]) -> Iterator[Run]:
     """Yield what is measured: of each problem the call in pieces, its control, and its files read alone."""
     images, volume, *written = PROBLEMS
-    most = max(threads)
-    first = Run(images, size, threads=most, cold=True)
+    most, ample = max(threads), memories[-1]
+    first = Run(images, size, memory=ample, threads=most, cold=True)
     yield from (replace(first, how="read"), replace(first, how="reader"), first)
     yield from (replace(first, how="read", cold=False), replace(first, how="reader", cold=False))
     for number in threads:
@@ -68,7 +68,7 @@ def runs(size: int, threads: Sequence[int], memories: Sequence[str]) -> Iterator
             yield Run(images, size, memory=memory, threads=number)
     yield replace(first, how="whole", cold=False)
     for name in written:
-        yield Run(name, size, threads=most, cold=True)
+        yield Run(name, size, memory=ample, threads=most, cold=True)
         yield Run(name, size, "whole", threads=most)
     half = replace(first, problem=volume, size=size // 2)
     yield from (replace(half, how="read"), half, replace(half, cold=False), replace(half, how="whole", cold=False))
