@@ -15,9 +15,9 @@ from convgrad.functional.join import join
 from convgrad.functional.rows import rows_of, slab_of_rows
 from convgrad.notation import problem
 from convgrad.spec.boxes import row_step
-from convgrad.spec.layouts import axis_order
-from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.slabs import Region, positions, slab_of
+from convgrad.spec.layouts import axis_order, from_canonical
+from convgrad.spec.problem import Problem, canonical_shapes, of_images
+from convgrad.spec.slabs import Region, positions, slab_of, whole
 from helpers import assert_same_bits
 
 Array = np.ndarray
@@ -70,6 +70,19 @@ def test_a_box_of_results_has_the_bits_of_the_whole(line: str) -> None:
         assert [a.shape for a in read] == list(canonical_shapes(slab.problem)[:-1])
         assert all(min(axis.pad_begin, axis.pad_end) >= 0 for axis in slab.problem.geometry.axes)
         assert_same_bits(computed(slab.problem, read), expected[canonical(slab.writes, one.layouts[-1])], slab)
+
+
+@pytest.mark.parametrize("line", [*SUMS, *WRITTEN])
+def test_all_positions_are_the_problem_itself(line: str) -> None:
+    """So what is known of images that were read whole joins what is known of rows."""
+    one = problem(line)
+    slab = slab_of(one, range(1), whole(one))
+    assert slab.problem is of_images(one, 1)
+    shapes = [
+        from_canonical(shape, lie) for shape, lie in zip(canonical_shapes(slab.problem), one.layouts, strict=True)
+    ]
+    regions = [tuple(slice(0, extent) for extent in shape) for shape in shapes]
+    assert [*slab.reads, slab.writes] == regions
 
 
 @pytest.mark.parametrize("line", SUMS)

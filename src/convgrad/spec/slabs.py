@@ -96,6 +96,8 @@ def slab_of(problem: Problem, images: range, box: Box) -> Slab:
 
 def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
     """Return the axis of some positions of dst, the positions of src that they meet, at least one, and those of dst."""
+    if len(positions) == axis.dst:
+        return axis, range(axis.src), positions
     first = positions.start * axis.stride - axis.pad_begin
     end = (positions.stop - 1) * axis.stride - axis.pad_begin + axis.effective_kernel
     src = range(max(first, 0), min(end, axis.src))
@@ -112,6 +114,8 @@ def _over_src(axis: Axis, positions: range) -> tuple[Axis, range, range]:
     Where some meet none, as between the taps of a stride, one is read that has no tap there, so that pads are none
     less than 0.
     """
+    if len(positions) == axis.src:
+        return axis, positions, range(axis.dst)
     first, last = positions.start + axis.pad_begin, positions[-1] + axis.pad_begin
     begin = min(-((axis.effective_kernel - 1 - first) // axis.stride), first // axis.stride, axis.dst - 1)
     begin = max(begin, 0)
