@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.operators import OPERATORS, find
 from convgrad.spec.pieces import Nodes, climb, leaf_images, nodes_of
-from convgrad.spec.problem import Problem, canonical_shape, of_images, only
+from convgrad.spec.problem import REMEMBERED, Problem, canonical_shape, of_images, only
 from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
@@ -176,12 +177,19 @@ def partials_of(
     return as_partials(problem, first, images, tuple(sums), sample)
 
 
-def sum_of(problem: Problem, operands: Sequence[Array], threads: int | None) -> Array:
-    """Return what a call on canonical operands computes, in f32, as the output lies."""
-    array = arrays.empty(problem.output_shape, F32.dtype)
-    unrounded = only(replace(problem, output_format=F32, accumulate=False))
+def sum_of(
+    problem: Problem, operands: Sequence[Array], threads: int | None = None, total: Array | None = None
+) -> Array:
+    """Return what a call on canonical operands computes, in f32, as the output lies: a new array, or added to one."""
+    array = arrays.empty(problem.output_shape, F32.dtype) if total is None else total
+    unrounded = _unrounded(problem, total is not None)
     engines.execute(unrounded, operands, array.transpose(problem.output_order), threads)
     return array
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _unrounded(problem: Problem, accumulate: bool) -> Problem:
+    return only(replace(problem, output_format=F32, accumulate=accumulate))
 
 
 def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: Any = None) -> Partials:

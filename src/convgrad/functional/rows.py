@@ -12,10 +12,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad.functional.partials import Partials, as_partials, sum_of
-from convgrad.functional.sums import Sum, add, added
+from convgrad.functional.sums import Sum, add, add_to, added
 from convgrad.spec.boxes import blocks_of, boxes
 from convgrad.spec.layouts import axis_order
-from convgrad.spec.pieces import Nodes, climb, nodes_of, total
+from convgrad.spec.pieces import Nodes, climb, nodes_of, put, total
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.slabs import Region, Slab, positions, slab_of, whole
 
@@ -71,17 +71,18 @@ def rows_of(slab: Slab, whole_problem: Problem, given: Sequence[Array], threads:
     ``given`` are these regions as the caller has them. The problem is that of which the slab is one.
     """
     extents, rows = positions(whole_problem), slab.box[0]
-    known: list[tuple[Nodes, Sum]] = []
+    made: list[tuple[Nodes, Array]] = []
     for nodes, box in boxes(extents, blocks_of(extents, rows)):
         part = slab_of(whole_problem, slab.images, box)
         views = [
             array[_within(region, outer)].transpose(axis_order(layout, array.ndim))
             for array, region, outer, layout in zip(given, part.reads, slab.reads, whole_problem.layouts, strict=False)
         ]
-        known.append((nodes, (sum_of(part.problem, views, threads),)))
-    made = climb(known, add)
+        begun = made[-1][0].and_next(nodes) if made else None
+        total = made.pop()[1] if begun else None  # computed onto it: no more arrays at once than sums that stay apart
+        put(made, begun or nodes, sum_of(part.problem, views, threads, total), add_to)
     image = of_images(whole_problem, 1)
-    return Rows(image, slab.images.start, rows, tuple(added(one) for _, one in made))
+    return Rows(image, slab.images.start, rows, tuple(array for _, array in made))
 
 
 def _within(region: Region, outer: Region) -> Region:

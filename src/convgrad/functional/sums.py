@@ -29,6 +29,12 @@ def added(terms: Sum) -> Array:
     return total
 
 
+def add_to(total: Array, term: Array) -> Array:
+    """Add a dense f32 array to another, in place, and return that."""
+    engines.add_up((total, term), total, F32, accumulate=False)
+    return total
+
+
 def finish(terms: Sum, out: Array, fmt: Format, accumulate: bool) -> None:
     """Write a sum into an array of a format: +0, the old value, one rounding."""
     dense = out if out.flags.c_contiguous else np.ascontiguousarray(out)

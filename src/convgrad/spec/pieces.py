@@ -82,10 +82,15 @@ def climb(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[tu
     """
     made: list[tuple[Nodes, T]] = []
     for nodes, value in known:
-        while made and (more := made[-1][0].and_next(nodes)):
-            nodes, value = more, add(made.pop()[1], value)  # noqa: PLW2901 - and on to that one's parent
-        made.append((nodes, value))
+        put(made, nodes, value, add)
     return made
+
+
+def put(made: list[tuple[Nodes, T]], nodes: Nodes, value: T, add: Callable[[T, T], T]) -> None:
+    """Put a sum behind those of a run that it follows: where its parent has begun it is added there, and so on up."""
+    while made and (more := made[-1][0].and_next(nodes)):
+        nodes, value = more, add(made.pop()[1], value)
+    made.append((nodes, value))
 
 
 def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
