@@ -105,6 +105,55 @@ def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
     return last
 
 
+def held(known: Iterable[Nodes]) -> int:
+    """Return how many sums are held at most while some nodes are computed in turn, each onto what has begun.
+
+    >>> held(nodes_of(14, 36)), held(Nodes(0, leaf, 1) for leaf in range(256))
+    (4, 2)
+    """
+    made: list[tuple[Nodes, None]] = []
+    most = 0
+    for nodes in known:
+        put(made, nodes, None, lambda *_: None)
+        most = max(most, len(made))
+    return most
+
+
+def most_sums(
+    runs: Iterable[range], within: Callable[[range], int] = lambda run: len(nodes_of(run.start, run.stop))
+) -> int:
+    """Return how many sums there are at most while neighbouring runs are computed in turn, and added as values.
+
+    A run takes ``within`` while it is computed. Where it is added to those before, both are held still, and every sum
+    of several is another array.
+
+    >>> most_sums([range(0, 16), range(16, 32)]), most_sums(range(n, n + 1) for n in range(256))
+    (3, 5)
+    """
+    before: list[tuple[Nodes, int]] = []  # and of how many terms each is
+    most = 0
+
+    for run in runs:
+        known = [(nodes, 1) for nodes in nodes_of(run.start, run.stop)]
+        made, parents = _counted([*before, *known])
+        new = parents + sum(terms > 1 for _, terms in made)
+        most = max(most, len(before) + max(within(run), len(known) + new))
+        before = [(nodes, 1) for nodes, _ in made]
+    return most
+
+
+def _counted(known: Iterable[tuple[Nodes, int]]) -> tuple[list[tuple[Nodes, int]], int]:
+    """Return sums as numbers of terms, and how many sums of several terms became terms."""
+    parents = 0
+
+    def add(one: int, other: int) -> int:
+        nonlocal parents
+        parents += other > 1
+        return one + 1
+
+    return climb(known, add), parents
+
+
 def leaf_images(geometry: Conv | Channels) -> int:
     """Return the images of a leaf: a batch may be cut at their multiples.
 
