@@ -19,6 +19,7 @@ from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.problem import Problem, canonical_shapes, of_images
 from convgrad.spec.slabs import Region, positions, slab_of, whole
 from helpers import assert_same_bits
+from slab_campaign import BIAS, LAYERS, Tally, run_chunk
 
 Array = np.ndarray
 
@@ -100,3 +101,21 @@ def test_rows_of_images_are_joined_to_the_bits_of_the_whole(line: str) -> None:
         parts.append(reduce(add, rows).partials())
     joined = join(parts, dtype=one.output_format.name)
     assert_same_bits(joined.transpose(one.output_order), computed(one, operands), line)
+
+
+def test_slabs_of_problems_of_any_class() -> None:
+    tally = Tally()
+    run_chunk(0, 6, tally)
+    assert (tally.problems, tally.rows) == (6, 19)
+    assert not tally.wrong
+
+
+@pytest.mark.long
+def test_a_thousand_problems_in_slabs() -> None:
+    tally = Tally()
+    for chunk in range(1000, 1040):
+        run_chunk(chunk, 25, tally)
+    assert tally.problems == 1000
+    assert not tally.wrong
+    assert set(tally.met["kernels"]) >= {"dense", "strips", "boxes", "windows", "planes", "products"}
+    assert set(tally.met["classes"]) == {*LAYERS, BIAS}
