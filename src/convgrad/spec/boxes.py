@@ -9,11 +9,14 @@ row, and so on inward. Another node is the sum of nodes below, which ``pieces.cl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import gcd, prod
 
-from convgrad.spec.order import BLOCK, FAN_IN, over_positions
+from convgrad.spec.order import BLOCK, FAN_IN, Order, over_positions
 from convgrad.spec.pieces import Nodes, nodes_of
 from convgrad.spec.slabs import Box
+
+REMEMBERED = 64  # images' extents whose order is not found again
 
 
 def row_step(extents: Sequence[int], level: int = 0) -> int | None:
@@ -108,9 +111,14 @@ def _box(extents: Sequence[int], blocks: range) -> Box | None:
 
 def _position_at(extents: Sequence[int], block: int) -> int:
     """Return the first position of a block, or of what is behind the last, all counted row-major."""
-    order = over_positions(1, extents)
+    order = _order(tuple(extents))
     line, part = divmod(block, order.blocks_a_line)
     return min(line * order.lines_a_block * order.length + part * BLOCK, prod(extents))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _order(extents: tuple[int, ...]) -> Order:
+    return over_positions(1, extents)
 
 
 def _block_at(extents: Sequence[int], position: int) -> int:

@@ -10,7 +10,6 @@ channels. Of a weight or bias gradient see ``spec/boxes.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -80,20 +79,38 @@ def slab_of(problem: Problem, images: range, box: Box) -> Slab:
     else:
         cut = _over_src if swept(problem) == "src" else _over_dst
         axes, src, dst = zip(*map(cut, geometry.axes, box), strict=True)
-        part, met = replace(geometry, batch=len(images), axes=axes), {"src": src, "dst": dst}
+        part, met = (
+            Conv(len(images), geometry.groups, geometry.src_channels, geometry.dst_channels, axes),
+            {"src": src, "dst": dst},
+        )
 
-    def region(tensor: Tensor, shape: Sequence[int], layout: str) -> Region:
-        ranges = [range(extent) for extent in shape]
-        if tensor in met:
-            ranges = [images, ranges[1], *met[tensor]]
-        canonical = from_canonical(range(len(ranges)), layout) if len(ranges) > 1 else (0,)
-        return tuple(slice(ranges[axis].start, ranges[axis].stop) for axis in canonical)
+    def region(tensor: Tensor, ranges: Box, order: tuple[int, ...]) -> Region:
+        of_slab = (images, ranges[1], *met[tensor]) if tensor in met else ranges
+        return tuple(slice(of_slab[axis].start, of_slab[axis].stop) for axis in order)
 
-    tensors = (*problem.operands, problem.output)
-    *reads, writes = map(region, tensors, canonical_shapes(problem), problem.layouts)
-    return Slab(images, box, only(replace(problem, geometry=part)), tuple(reads), writes)
+    *reads, writes = (region(*arrays) for arrays in _arrays(problem))
+    return Slab(images, box, _with(problem, part), tuple(reads), writes)
 
 
+@lru_cache(maxsize=REMEMBERED)
+def _arrays(problem: Problem) -> list[tuple[Tensor, Box, tuple[int, ...]]]:
+    """Return of each operand, and last of the output, its tensor, its canonical axes, the caller's order of these."""
+    tensors, shapes = (*problem.operands, problem.output), canonical_shapes(problem)
+    orders = (
+        from_canonical(range(len(shape)), lie) if len(shape) > 1 else (0,)
+        for shape, lie in zip(shapes, problem.layouts, strict=True)
+    )
+    return [
+        (tensor, tuple(map(range, shape)), order) for tensor, shape, order in zip(tensors, shapes, orders, strict=True)
+    ]
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _with(problem: Problem, geometry: Conv | Channels) -> Problem:
+    return only(replace(problem, geometry=geometry))
+
+
+@lru_cache(maxsize=REMEMBERED)
 def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
     """Return the axis of some positions of dst, the positions of src that they meet, at least one, and those of dst."""
     if len(positions) == axis.dst:
@@ -108,6 +125,7 @@ def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
     return replace(axis, src=len(src), dst=len(positions), **pads), src, positions
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _over_src(axis: Axis, positions: range) -> tuple[Axis, range, range]:
     """Return the axis of some positions of src, these, and the positions of dst that they meet, at least one.
 
