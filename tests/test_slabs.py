@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -12,7 +13,7 @@ import pytest
 
 from convgrad import engines
 from convgrad.functional.join import join
-from convgrad.functional.rows import rows_of, slab_of_rows
+from convgrad.functional.rows import Rows, rows_of, slab_of_rows
 from convgrad.notation import problem
 from convgrad.spec.boxes import row_step
 from convgrad.spec.layouts import axis_order, from_canonical
@@ -101,6 +102,36 @@ def test_rows_of_images_are_joined_to_the_bits_of_the_whole(line: str) -> None:
         parts.append(reduce(add, rows).partials())
     joined = join(parts, dtype=one.output_format.name)
     assert_same_bits(joined.transpose(one.output_order), computed(one, operands), line)
+
+
+SQUARE = problem("BWD_W f32 NXC mb2ic1ih56iw56oc1oh56ow56kh1kw1")
+TALL = problem("BWD_W f32 NXC mb2ic1ih60iw56oc1oh60ow56kh1kw1")
+APART = problem("BWD_W f32 NXC mb1ic1id41ih7iw64oc1od41oh7ow64kd1kh1kw1")
+
+
+def some_rows(one: Problem, image: int, begin: int, end: int) -> Rows:
+    slab = slab_of_rows(one, image, range(begin, end))
+    return rows_of(slab, one, [np.ones([cut.stop - cut.start for cut in region], np.float32) for region in slab.reads])
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: some_rows(SQUARE, 0, 0, 6), "56x56 positions may be cut at multiples of 4 rows; got rows 0 to before 6"),
+    (lambda: some_rows(SQUARE, 0, 2, 56), "got rows 2 to before 56"),
+    (lambda: some_rows(APART, 0, 0, 3), "41x7x64 positions may be cut nowhere; got rows 0 to before 3"),
+    (lambda: some_rows(APART, 0, 0, 41), "block 15 of an image of 41x7x64 positions is no box: it is computed whole"),
+    (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(SQUARE, 0, 8, 12), "one another .* 0 to before 4 and .* rows 8 to"),
+    (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(SQUARE, 1, 4, 8), "one another .* image 0, .* and image 1, "),
+    (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(TALL, 0, 4, 8), "must be of one problem"),
+    (lambda: some_rows(SQUARE, 1, 0, 4).partials(), "all its rows, 56; got image 1, rows 0 to before 4"),
+    (lambda: rows_of(slab_of(SQUARE, range(2), whole(SQUARE)), SQUARE, []), "of one image; got images range.0, 2"),
+    (lambda: rows_of(slab_of(SQUARE, range(1), (range(56), range(8))), SQUARE, []), "got images .* and the box"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_what_are_no_rows_of_a_sum_is_refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()
 
 
 def test_slabs_of_problems_of_any_class() -> None:

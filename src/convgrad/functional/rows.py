@@ -42,8 +42,10 @@ class Rows:
 
     def __add__(self, right: Rows) -> Rows:
         """Return the sums of both, where ``right`` are the rows that follow."""
-        if right.problem != self.problem or (right.image, right.rows.start) != (self.image, self.rows.stop):
-            raise ValueError(f"rows must follow one another; got {self} and {right}")
+        if right.problem != self.problem:
+            raise ValueError(f"rows must be of one problem to be added; got {self.problem} and {right.problem}")
+        if (right.image, right.rows.start) != (self.image, self.rows.stop):
+            raise ValueError(f"rows must follow one another to be added; got {self} and {right}")
         made = climb([*self.known(), *right.known()], add)
         return replace(self, rows=range(self.rows.start, right.rows.stop), sums=tuple(added(one) for _, one in made))
 
@@ -55,7 +57,7 @@ class Rows:
     def partials(self) -> Partials:
         """Return the sums of the image, a leaf of the batch's tree, of which these are all rows."""
         if not self.is_whole:
-            raise ValueError(f"an image's sum is that of all its rows; got {self}")
+            raise ValueError(f"an image's sum is that of all its rows, {positions(self.problem)[0]}; got {self}")
         return as_partials(self.problem, self.image, 1, (added(total(self.known(), add)),))
 
     def __str__(self) -> str:
@@ -69,8 +71,12 @@ def rows_of(slab: Slab, whole_problem: Problem, given: Sequence[Array], threads:
     """Return the sums of a slab of one image, all of whose rows are wide, from the regions that it reads.
 
     ``given`` are these regions as the caller has them. The problem is that of which the slab is one.
+
+    Raises ValueError for another slab, and for rows that begin or end within a block.
     """
     extents, rows = positions(whole_problem), slab.box[0]
+    if len(slab.images) != 1 or slab.box[1:] != whole(whole_problem)[1:]:
+        raise ValueError(f"rows must be whole ones of one image; got images {slab.images} and the box {slab.box}")
     made: list[tuple[Nodes, Array]] = []
     for nodes, box in boxes(extents, blocks_of(extents, rows)):
         part = slab_of(whole_problem, slab.images, box)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import gcd, prod
 
+from convgrad.spec.layouts import shape_words
 from convgrad.spec.order import BLOCK, FAN_IN, Order, over_positions
 from convgrad.spec.pieces import Nodes, nodes_of
 from convgrad.spec.slabs import Box
@@ -62,9 +63,20 @@ def blocks_of(extents: Sequence[int], rows: range) -> range:
 
     >>> blocks_of((56, 56), range(8, 56)), blocks_of((600,), range(256, 600)), blocks_of((4, 300), range(1, 3))
     (range(2, 14), range(1, 3), range(2, 6))
+
+    Raises ValueError for other rows.
     """
+    if rows != range(extents[0]) and ((step := row_step(extents)) is None or _off(rows, step, extents[0])):
+        where = "nowhere" if step is None else f"at multiples of {step} rows"
+        must = f"the sum of an image of {shape_words(extents)} positions may be cut {where}"
+        raise ValueError(f"{must}; got rows {rows.start} to before {rows.stop}")
     row = prod(extents[1:])
     return range(_block_at(extents, rows.start * row), _block_at(extents, rows.stop * row))
+
+
+def _off(rows: range, step: int, end: int) -> bool:
+    """Return whether rows begin or end where an image of so many may not be cut."""
+    return not rows or bool(rows.start % step) or (rows.stop != end and bool(rows.stop % step))
 
 
 def boxes(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Box]]:
@@ -88,7 +100,9 @@ def _as_boxes(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Box
             break
     else:
         if not level:
-            raise ValueError(f"block {first} of an image of {tuple(extents)} positions is no box")
+            raise ValueError(
+                f"block {first} of an image of {shape_words(extents)} positions is no box: it is computed whole"
+            )
         some = 1
         yield from _as_boxes(extents, Nodes(level - 1, first * FAN_IN, FAN_IN))
     for node in range(first + some, first + number):
