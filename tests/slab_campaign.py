@@ -153,7 +153,8 @@ def parts_of(prepared: Prepared, given: Sequence[Array], rng: np.random.Generato
             slab = slab_of(problem, range(first, end), tuple(map(range, positions(problem))))
             read = [array[region].copy() for array, region in zip(given, slab.reads, strict=True)]
             views = [array.transpose(order) for array, order in zip(read, problem.operand_orders, strict=True)]
-            parts.append(partials_of(slab.problem, views, first, int(rng.integers(1, 4))))
+            threads, before = int(rng.integers(1, 4)), parts.pop() if parts and rng.random() < 0.5 else None
+            parts.append(partials_of(slab.problem, views, first, threads, before=before))
             tally.slabs += 1
         else:
             parts += [_by_rows(prepared, given, image, step, rng, tally) for image in range(first, end)]
@@ -171,9 +172,12 @@ def _by_rows(
     for begin, end in pairwise([0, *sorted(map(int, inner)), height]):
         slab = slab_of_rows(problem, image, range(begin, end))
         read = [array[region].copy() for array, region in zip(given, slab.reads, strict=True)]
-        rows.append(rows_of(slab, problem, read, int(rng.integers(1, 4))))
-    tally.slabs += len(rows)
-    tally.rows += len(rows)
+        threads, before = int(rng.integers(1, 4)), rows.pop() if rows and rng.random() < 0.5 else None
+        kept = [array.tobytes() for array in before.sums] if before else []
+        rows.append(rows_of(slab, problem, read, threads, before))
+        assert kept == ([array.tobytes() for array in before.sums] if before else []), "written to what was before"
+        tally.slabs += 1
+        tally.rows += 1
     if rng.random() < 0.2:
         rows = pickle.loads(pickle.dumps(rows))
     while len(rows) > 1:  # in any grouping

@@ -10,12 +10,12 @@ from math import prod
 import numpy as np
 import pytest
 
-from convgrad.functional.partials import Partials, partials_of
+from convgrad.functional.partials import partials_of
 from convgrad.functional.rows import rows_of, slab_of_rows
 from convgrad.notation import problem
 from convgrad.spec.boxes import blocks_of, boxes, row_step
 from convgrad.spec.order import FAN_IN, over_positions
-from convgrad.spec.pieces import held, most_sums
+from convgrad.spec.pieces import most_sums, nodes_of
 from convgrad.spec.problem import canonical_shapes, of_images
 from convgrad.spec.slabs import positions
 
@@ -124,7 +124,7 @@ def test_rows_hold_no_more_sums_than_stay_apart(taken: range) -> None:
         np.ones(shape, np.float32).transpose(0, 2, 3, 1)[cut]
         for shape, cut in zip(canonical_shapes(one), slab.reads, strict=False)
     ]
-    expected = held(nodes for nodes, _ in boxes(positions(one), blocks_of(positions(one), taken)))
+    expected = most_sums([[nodes for nodes, _ in boxes(positions(one), blocks_of(positions(one), taken))]])
     assert sums_at_most(lambda: rows_of(slab, one, given, 1)) == expected
 
 
@@ -133,13 +133,10 @@ def test_sums_that_grow_from_run_to_run_take_as_many_as_is_said(each: int) -> No
     one, runs = problem(LEAVES), [range(n, min(n + each, 40)) for n in range(0, 40, each)]
     given = [np.ones(shape, np.float32) for shape in canonical_shapes(one)[:-1]]
 
-    def part(run: range) -> Partials:
-        some = [np.broadcast_to(array, (len(run), *array.shape[1:])) for array in given]
-        return partials_of(of_images(one, len(run)), some, run.start, 1)
-
     def grow() -> None:
-        grown = None
+        part = None
         for run in runs:
-            grown = part(run) if grown is None else grown + part(run)
+            some = [np.broadcast_to(array, (len(run), *array.shape[1:])) for array in given]
+            part = partials_of(of_images(one, len(run)), some, run.start, 1, before=part)
 
-    assert sums_at_most(grow) == most_sums(runs)
+    assert sums_at_most(grow) == most_sums(nodes_of(run.start, run.stop) for run in runs)

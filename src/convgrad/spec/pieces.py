@@ -105,53 +105,36 @@ def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
     return last
 
 
-def held(known: Iterable[Nodes]) -> int:
-    """Return how many sums are held at most while some nodes are computed in turn, each onto what has begun.
+def most_sums(runs: Iterable[Iterable[Nodes]]) -> int:
+    """Return how many sums there are at most while the nodes of neighbouring runs are computed in turn.
 
-    >>> held(nodes_of(14, 36)), held(Nodes(0, leaf, 1) for leaf in range(256))
-    (4, 2)
+    Each is computed onto what has begun: in place, but for sums of the runs before, which stay until a run ends.
+
+    >>> most_sums([nodes_of(14, 36)]), most_sums([nodes_of(0, 14), nodes_of(14, 36)])
+    (4, 3)
+    >>> most_sums(nodes_of(leaf, leaf + 1) for leaf in range(4096))
+    5
     """
-    made: list[tuple[Nodes, None]] = []
-    most = 0
-    for nodes in known:
-        put(made, nodes, None, lambda *_: None)
-        most = max(most, len(made))
-    return most
+    made: list[tuple[Nodes, bool]] = []  # and whether a sum is of the present run
+    most = new = 0
 
+    def count(more: int) -> None:
+        nonlocal most, new
+        new += more
+        most = max(most, before + new)
 
-def most_sums(
-    runs: Iterable[range], within: Callable[[range], int] = lambda run: len(nodes_of(run.start, run.stop))
-) -> int:
-    """Return how many sums there are at most while neighbouring runs are computed in turn, and added as values.
-
-    A run takes ``within`` while it is computed. Where it is added to those before, both are held still, and every sum
-    of several is another array.
-
-    >>> most_sums([range(0, 16), range(16, 32)]), most_sums(range(n, n + 1) for n in range(256))
-    (3, 5)
-    """
-    before: list[tuple[Nodes, int]] = []  # and of how many terms each is
-    most = 0
+    def add(one: bool, _: bool) -> bool:
+        count(not one)
+        count(-1)
+        return True
 
     for run in runs:
-        known = [(nodes, 1) for nodes in nodes_of(run.start, run.stop)]
-        made, parents = _counted([*before, *known])
-        new = parents + sum(terms > 1 for _, terms in made)
-        most = max(most, len(before) + max(within(run), len(known) + new))
-        before = [(nodes, 1) for nodes, _ in made]
+        made, before, new = [(nodes, False) for nodes, _ in made], len(made), 0
+        for nodes in run:
+            begun = made[-1][0].and_next(nodes) if made else None
+            count(not (begun and made.pop()[1]))
+            put(made, begun or nodes, True, add)
     return most
-
-
-def _counted(known: Iterable[tuple[Nodes, int]]) -> tuple[list[tuple[Nodes, int]], int]:
-    """Return sums as numbers of terms, and how many sums of several terms became terms."""
-    parents = 0
-
-    def add(one: int, other: int) -> int:
-        nonlocal parents
-        parents += other > 1
-        return one + 1
-
-    return climb(known, add), parents
 
 
 def leaf_images(geometry: Conv | Channels) -> int:
