@@ -15,7 +15,7 @@ from convgrad import engines
 from convgrad.functional.join import join
 from convgrad.functional.rows import Rows, rows_of, slab_of_rows
 from convgrad.notation import problem
-from convgrad.spec.boxes import row_step
+from convgrad.spec.boxes import blocks_of, row_step
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.problem import Problem, canonical_shapes, of_images
 from convgrad.spec.slabs import Region, positions, slab_of, whole
@@ -109,9 +109,10 @@ TALL = problem("BWD_W f32 NXC mb2ic1ih60iw56oc1oh60ow56kh1kw1")
 APART = problem("BWD_W f32 NXC mb1ic1id41ih7iw64oc1od41oh7ow64kd1kh1kw1")
 
 
-def some_rows(one: Problem, image: int, begin: int, end: int) -> Rows:
+def some_rows(one: Problem, image: int, begin: int, end: int, before: Rows | None = None) -> Rows:
     slab = slab_of_rows(one, image, range(begin, end))
-    return rows_of(slab, one, [np.ones([cut.stop - cut.start for cut in region], np.float32) for region in slab.reads])
+    given = [np.ones([cut.stop - cut.start for cut in region], np.float32) for region in slab.reads]
+    return rows_of(slab, one, given, before=before)
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
@@ -122,6 +123,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(SQUARE, 0, 8, 12), "one another .* 0 to before 4 and .* rows 8 to"),
     (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(SQUARE, 1, 4, 8), "one another .* image 0, .* and image 1, "),
     (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(TALL, 0, 4, 8), "must be of one problem"),
+    (lambda: some_rows(SQUARE, 0, 4, 8, some_rows(SQUARE, 1, 0, 4)), "one another .* image 1, .* and image 0, rows 4 "),
+    (lambda: blocks_of((56, 56), range(4, 4)), "multiples of 4 rows; got rows 4 to before 4"),
     (lambda: some_rows(SQUARE, 1, 0, 4).partials(), "all its rows, 56; got image 1, rows 0 to before 4"),
     (lambda: rows_of(slab_of(SQUARE, range(2), whole(SQUARE)), SQUARE, []), "of one image; got images range.0, 2"),
     (lambda: rows_of(slab_of(SQUARE, range(1), (range(56), range(8))), SQUARE, []), "got images .* and the box"),
