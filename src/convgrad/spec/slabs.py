@@ -2,7 +2,8 @@
 
 Positions are those of the tensor that is **swept**: that of dst where a weight or bias gradient sums over it or a
 forward writes it, that of src where a data gradient writes it. A slab reads of the other tensor what its positions
-meet: the rows between two slabs that both meet are the **halo**.
+meet: the rows between two slabs that both meet are the **halo**. Of an axis whose positions it has all it reads all,
+so that the slab of all images and positions is the problem.
 
 A forward and a data gradient have the same bits slab by slab, whatever the box, as an output's sum is over taps and
 channels. Of a weight or bias gradient see ``spec/boxes.py``.
@@ -79,10 +80,8 @@ def slab_of(problem: Problem, images: range, box: Box) -> Slab:
     else:
         cut = _over_src if swept(problem) == "src" else _over_dst
         axes, src, dst = zip(*map(cut, geometry.axes, box), strict=True)
-        part, met = (
-            Conv(len(images), geometry.groups, geometry.src_channels, geometry.dst_channels, axes),
-            {"src": src, "dst": dst},
-        )
+        part = Conv(len(images), geometry.groups, geometry.src_channels, geometry.dst_channels, axes)
+        met = {"src": src, "dst": dst}
 
     def region(tensor: Tensor, ranges: Box, order: tuple[int, ...]) -> Region:
         of_slab = (images, ranges[1], *met[tensor]) if tensor in met else ranges
