@@ -17,8 +17,10 @@ import pytest
 import convgrad
 from convgrad import Partials, join, partials
 from convgrad.functional.call import prepare
+from convgrad.functional.partials import partials_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import of_images
 from cut_campaign import Tally, run_cuts
 from engine_helpers import digest
 from helpers import assert_same_bits
@@ -148,6 +150,25 @@ def test_neighbours_add_in_any_grouping_and_stay_as_they_are() -> None:
     direct = part("dense", 0, 33)
     assert made == {(0, 33, *(array.tobytes() for array in direct.sums))}
     assert before == [[array.tobytes() for array in one.sums] for one in parts]
+
+
+@pytest.mark.parametrize("name", ["dense", "packs", "bias"])
+def test_a_part_computed_onto_the_one_before_is_the_sum_of_both(name: str) -> None:
+    """And the one before stays as it was; nothing is computed onto what is no neighbour."""
+    op, _, _, attributes, cuts = LAYERS[name]
+    prepared = prepare(op, operands_of(name), attributes, lenient=True)
+    parts = parts_of(name)
+    grown = part(name, 0, 0)
+    for one, (a, b) in zip(parts, pairwise([0, *cuts, prepared.problem.geometry.batch]), strict=True):
+        before, kept = grown, [array.tobytes() for array in grown.sums]
+        some = of_images(prepared.problem, b - a)
+        grown = partials_of(some, [array[a:b] for array in prepared.operands], a, before=before)
+        expected = before + one
+        assert (grown.first, grown.end) == (expected.first, expected.end)
+        assert [array.tobytes() for array in grown.sums] == [array.tobytes() for array in expected.sums]
+        assert [array.tobytes() for array in before.sums] == kept
+    with pytest.raises(convgrad.InvalidShapeError, match=r"\[P5\]$"):
+        partials_of(some, [array[a:b] for array in prepared.operands], a, before=grown)
 
 
 def test_no_images_are_a_piece_too() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -13,13 +14,14 @@ import pytest
 
 from convgrad import engines
 from convgrad.functional.join import join
-from convgrad.functional.rows import rows_of, slab_of_rows
+from convgrad.functional.rows import Rows, rows_of, slab_of_rows
 from convgrad.notation import problem
-from convgrad.spec.boxes import row_step
-from convgrad.spec.layouts import axis_order
-from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.slabs import Region, positions, slab_of
+from convgrad.spec.boxes import blocks_of, row_step
+from convgrad.spec.layouts import axis_order, from_canonical
+from convgrad.spec.problem import Problem, canonical_shapes, of_images
+from convgrad.spec.slabs import Region, positions, slab_of, whole
 from helpers import assert_same_bits
+from slab_campaign import BIAS, LAYERS, Tally, run_chunk
 
 Array = np.ndarray
 
@@ -73,6 +75,19 @@ def test_a_box_of_results_has_the_bits_of_the_whole(line: str) -> None:
         assert_same_bits(computed(slab.problem, read), expected[canonical(slab.writes, one.layouts[-1])], slab)
 
 
+@pytest.mark.parametrize("line", [*SUMS, *WRITTEN])
+def test_all_positions_are_the_problem_itself(line: str) -> None:
+    """So what is known of images that were read whole joins what is known of rows."""
+    one = problem(line)
+    slab = slab_of(one, range(1), whole(one))
+    assert slab.problem is of_images(one, 1)
+    shapes = [
+        from_canonical(shape, lie) for shape, lie in zip(canonical_shapes(slab.problem), one.layouts, strict=True)
+    ]
+    regions = [tuple(slice(0, extent) for extent in shape) for shape in shapes]
+    assert [*slab.reads, slab.writes] == regions
+
+
 @pytest.mark.parametrize("line", SUMS)
 def test_rows_of_images_are_joined_to_the_bits_of_the_whole(line: str) -> None:
     one, chance = problem(line), random.Random(line)
@@ -89,3 +104,54 @@ def test_rows_of_images_are_joined_to_the_bits_of_the_whole(line: str) -> None:
         parts.append(reduce(add, rows).partials())
     joined = join(parts, dtype=one.output_format.name)
     assert_same_bits(joined.transpose(one.output_order), computed(one, operands), line)
+
+
+SQUARE = problem("BWD_W f32 NXC mb2ic1ih56iw56oc1oh56ow56kh1kw1")
+TALL = problem("BWD_W f32 NXC mb2ic1ih60iw56oc1oh60ow56kh1kw1")
+APART = problem("BWD_W f32 NXC mb1ic1id41ih7iw64oc1od41oh7ow64kd1kh1kw1")
+
+
+def some_rows(one: Problem, image: int, begin: int, end: int, before: Rows | None = None) -> Rows:
+    slab = slab_of_rows(one, image, range(begin, end))
+    given = [np.ones([cut.stop - cut.start for cut in region], np.float32) for region in slab.reads]
+    return rows_of(slab, one, given, before=before)
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: some_rows(SQUARE, 0, 0, 6), "56x56 positions may be cut at multiples of 4 rows; got rows 0 to before 6"),
+    (lambda: some_rows(SQUARE, 0, 2, 56), "got rows 2 to before 56"),
+    (lambda: some_rows(APART, 0, 0, 3), "41x7x64 positions may be cut nowhere; got rows 0 to before 3"),
+    (lambda: some_rows(APART, 0, 0, 41), "block 15 of an image of 41x7x64 positions is no box: it is computed whole"),
+    (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(SQUARE, 0, 8, 12), "one another .* 0 to before 4 and .* rows 8 to"),
+    (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(SQUARE, 1, 4, 8), "one another .* image 0, .* and image 1, "),
+    (lambda: some_rows(SQUARE, 0, 0, 4) + some_rows(TALL, 0, 4, 8), "must be of one problem"),
+    (lambda: some_rows(SQUARE, 0, 4, 8, some_rows(SQUARE, 1, 0, 4)), "one another .* image 1, .* and image 0, rows 4 "),
+    (lambda: blocks_of((56, 56), range(4, 4)), "multiples of 4 rows; got rows 4 to before 4"),
+    (lambda: some_rows(SQUARE, 1, 0, 4).partials(), "all its rows, 56; got image 1, rows 0 to before 4"),
+    (lambda: rows_of(slab_of(SQUARE, range(2), whole(SQUARE)), SQUARE, []), "of one image; got images range.0, 2"),
+    (lambda: rows_of(slab_of(SQUARE, range(1), (range(56), range(8))), SQUARE, []), "got images .* and the box"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_what_are_no_rows_of_a_sum_is_refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_slabs_of_problems_of_any_class() -> None:
+    tally = Tally()
+    run_chunk(0, 6, tally)
+    assert (tally.problems, tally.rows) == (6, 12)
+    assert not tally.wrong
+
+
+@pytest.mark.long
+def test_a_thousand_problems_in_slabs() -> None:
+    tally = Tally()
+    for chunk in range(1000, 1040):
+        run_chunk(chunk, 25, tally)
+    assert tally.problems == 1000
+    assert not tally.wrong
+    assert set(tally.met["kernels"]) >= {"dense", "strips", "boxes", "windows", "planes", "products"}
+    assert set(tally.met["classes"]) == {*LAYERS, BIAS}

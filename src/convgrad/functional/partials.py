@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from numpy.typing import NDArray
 from convgrad import arrays, engines, libraries
 from convgrad.formats import F32, F64
 from convgrad.functional.call import check_options, prepare
-from convgrad.functional.sums import Sum, add, added
+from convgrad.functional.sums import Computed, Sum, add, added, grown
 from convgrad.plan.roles import why_no_kernel
 from convgrad.spec.check import as_integer
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.operators import OPERATORS, find
 from convgrad.spec.pieces import Nodes, climb, leaf_images, nodes_of
-from convgrad.spec.problem import Problem, canonical_shape, of_images, only
+from convgrad.spec.problem import REMEMBERED, Problem, canonical_shape, of_images, only
 from convgrad.spec.rules import refuse
 
 Array = NDArray[Any]
@@ -162,27 +163,48 @@ def partials(
 
 
 def partials_of(
-    problem: Problem, operands: Sequence[Array], first: int, threads: int | None = None, sample: Any = None
+    problem: Problem,
+    operands: Sequence[Array],
+    first: int,
+    threads: int | None = None,
+    sample: Any = None,
+    before: Partials | None = None,
 ) -> Partials:
     """Return the unfinished sums of a problem's images, the first of which is image ``first`` of its batch.
 
-    The operands are canonical; ``first`` is where a leaf begins, and the engine has an order of sums.
+    The operands are canonical; ``first`` is where a leaf begins, and the engine has an order of sums. With the part
+    ``before``, which stays as it is, return the sums of both: computed onto it, fewer arrays are held than added.
     """
-    images, each, sums = problem.geometry.batch, leaf_images(problem.geometry), []
-    for nodes in nodes_of(first // each, -(-(first + images) // each)):
-        leaves = nodes.leaves
-        here = slice(leaves.start * each - first, min(leaves.stop * each - first, images))
-        some = of_images(problem, here.stop - here.start)
-        sums.append(sum_of(some, [operand[here] for operand in operands], threads))
-    return as_partials(problem, first, images, tuple(sums), sample)
+    images, each = problem.geometry.batch, leaf_images(problem.geometry)
+    here = as_partials(problem, first, images, (), sample)
+    if before is not None and before.images:
+        check_one_problem(before, here)
+        check_neighbours(before, here)
+        here = replace(before, images=before.images + images)
+
+    def computed(leaves: range) -> Computed:
+        some = slice(leaves.start * each - first, min(leaves.stop * each - first, images))
+        part, given = of_images(problem, some.stop - some.start), [operand[some] for operand in operands]
+        return lambda total: sum_of(part, given, threads, total)
+
+    nodes = nodes_of(first // each, -(-(first + images) // each))
+    known = before.known() if before is not None else []
+    return replace(here, sums=grown(known, ((one, computed(one.leaves)) for one in nodes)))
 
 
-def sum_of(problem: Problem, operands: Sequence[Array], threads: int | None) -> Array:
-    """Return what a call on canonical operands computes, in f32, as the output lies."""
-    array = arrays.empty(problem.output_shape, F32.dtype)
-    unrounded = only(replace(problem, output_format=F32, accumulate=False))
+def sum_of(
+    problem: Problem, operands: Sequence[Array], threads: int | None = None, total: Array | None = None
+) -> Array:
+    """Return what a call on canonical operands computes, in f32, as the output lies: a new array, or added to one."""
+    array = arrays.empty(problem.output_shape, F32.dtype) if total is None else total
+    unrounded = _unrounded(problem, total is not None)
     engines.execute(unrounded, operands, array.transpose(problem.output_order), threads)
     return array
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _unrounded(problem: Problem, accumulate: bool) -> Problem:
+    return only(replace(problem, output_format=F32, accumulate=accumulate))
 
 
 def as_partials(problem: Problem, first: int, images: int, sums: tuple[Array, ...], sample: Any = None) -> Partials:

@@ -12,12 +12,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from convgrad.functional.partials import Partials, as_partials, sum_of
-from convgrad.functional.sums import Sum, add, added
+from convgrad.functional.sums import Computed, Sum, add, added, grown
 from convgrad.spec.boxes import blocks_of, boxes
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.pieces import Nodes, climb, nodes_of, total
 from convgrad.spec.problem import Problem, of_images
-from convgrad.spec.slabs import Region, Slab, positions, slab_of, whole
+from convgrad.spec.slabs import Box, Region, Slab, positions, slab_of, whole
 
 Array = NDArray[Any]
 
@@ -43,10 +43,16 @@ class Rows:
         nodes = nodes_of(blocks.start, blocks.stop)
         return [(one, (array,)) for one, array in zip(nodes, self.sums, strict=True)]
 
+    def check_next(self, right: Rows) -> None:
+        """Check that other rows follow these."""
+        if right.problem != self.problem:
+            raise ValueError(f"rows must be of one problem to be added; got {self.problem} and {right.problem}")
+        if (right.image, right.rows.start) != (self.image, self.rows.stop):
+            raise ValueError(f"rows must follow one another to be added; got {self} and {right}")
+
     def __add__(self, right: Rows) -> Rows:
         """Return the sums of both, where ``right`` are the rows that follow."""
-        if right.problem != self.problem or (right.image, right.rows.start) != (self.image, self.rows.stop):
-            raise ValueError(f"rows must follow one another; got {self} and {right}")
+        self.check_next(right)
         made = climb([*self.known(), *right.known()], add)
         return replace(self, rows=range(self.rows.start, right.rows.stop), sums=tuple(added(one) for _, one in made))
 
@@ -58,7 +64,7 @@ class Rows:
     def partials(self) -> Partials:
         """Return the sums of the image, a leaf of the batch's tree, of which these are all rows."""
         if not self.is_whole:
-            raise ValueError(f"an image's sum is that of all its rows; got {self}")
+            raise ValueError(f"an image's sum is that of all its rows, {positions(self.problem)[0]}; got {self}")
         return as_partials(self.problem, self.image, 1, (added(total(self.known(), add)),))
 
     def __str__(self) -> str:
@@ -68,23 +74,35 @@ class Rows:
         return f"<Rows: {self}>"
 
 
-def rows_of(slab: Slab, whole_problem: Problem, given: Sequence[Array], threads: int | None = None) -> Rows:
+def rows_of(
+    slab: Slab, whole_problem: Problem, given: Sequence[Array], threads: int | None = None, before: Rows | None = None
+) -> Rows:
     """Return the sums of a slab of one image, all of whose rows are wide, from the regions that it reads.
 
-    ``given`` are these regions as the caller has them. The problem is that of which the slab is one.
+    ``given`` are these regions as the caller has them. The problem is that of which the slab is one. With the rows
+    ``before``, which stay as they are, return the sums of both: computed onto them, fewer arrays are held than added.
+
+    Raises ValueError for another slab, for rows that begin or end within a block, or do not follow those before.
     """
     extents, rows = positions(whole_problem), slab.box[0]
-    known: list[tuple[Nodes, Sum]] = []
-    for nodes, box in boxes(extents, blocks_of(extents, rows)):
+    if len(slab.images) != 1 or slab.box[1:] != whole(whole_problem)[1:]:
+        raise ValueError(f"rows must be whole ones of one image; got images {slab.images} and the box {slab.box}")
+    here = Rows(of_images(whole_problem, 1), slab.images.start, rows, ())
+    if before is not None:
+        before.check_next(here)
+
+    def computed(box: Box) -> Computed:
         part = slab_of(whole_problem, slab.images, box)
         views = [
             array[_within(region, outer)].transpose(axis_order(layout, array.ndim))
             for array, region, outer, layout in zip(given, part.reads, slab.reads, whole_problem.layouts, strict=False)
         ]
-        known.append((nodes, (sum_of(part.problem, views, threads),)))
-    made = climb(known, add)
-    image = of_images(whole_problem, 1)
-    return Rows(image, slab.images.start, rows, tuple(added(one) for _, one in made))
+        return lambda total: sum_of(part.problem, views, threads, total)
+
+    more = ((nodes, computed(box)) for nodes, box in boxes(extents, blocks_of(extents, rows)))
+    known = [] if before is None else before.known()
+    first = rows if before is None else before.rows
+    return replace(here, rows=range(first.start, rows.stop), sums=grown(known, more))
 
 
 def _within(region: Region, outer: Region) -> Region:

@@ -9,23 +9,40 @@ row, and so on inward. Another node is the sum of nodes below, which ``pieces.cl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
+from functools import lru_cache
+from math import gcd, prod
 
-from convgrad.spec.order import BLOCK, FAN_IN, over_positions
+from convgrad.spec.layouts import shape_words
+from convgrad.spec.order import BLOCK, FAN_IN, Order, over_positions
 from convgrad.spec.pieces import Nodes, nodes_of
 from convgrad.spec.slabs import Box
 
+REMEMBERED = 64  # images' extents whose order is not found again
 
-def row_step(extents: Sequence[int]) -> int | None:
+
+def row_step(extents: Sequence[int], level: int = 0) -> int | None:
     """Return at which multiples of rows of the first axis an image's sum may be cut; None where it may not.
 
-    An image of one block has no cuts, and none whose blocks have lines of several rows, but not whole rows.
+    An image of one block has no cuts, and none whose blocks have lines of several rows, but not whole rows. Of a level
+    above 0: those of the cuts where nodes of that level begin, behind which no sums wait for their left neighbours.
 
     >>> row_step((56, 56)), row_step((224, 224)), row_step((5000,)), row_step((7, 7))
     (4, 1, 256, None)
     >>> row_step((9, 6, 64)), row_step((9, 6, 128)), row_step((9, 2, 30))
     (None, 1, 4)
+    >>> row_step((600, 600), 1), row_step((600, 512), 1)  # three blocks a row; two
+    (16, 8)
     """
+    rows = _rows_of_blocks(extents)
+    if rows is None:
+        return None
+    blocks, node = len(blocks_of((rows, *extents[1:]), range(rows))), FAN_IN**level
+    step: int = rows * (node // gcd(node, blocks))
+    return step
+
+
+def _rows_of_blocks(extents: Sequence[int]) -> int | None:
+    """Return the least number of whole rows that are whole blocks; None where there are none, or no block is a box."""
     order = over_positions(1, extents)
     if order.lines == 1 and order.length <= BLOCK:
         return None
@@ -46,9 +63,20 @@ def blocks_of(extents: Sequence[int], rows: range) -> range:
 
     >>> blocks_of((56, 56), range(8, 56)), blocks_of((600,), range(256, 600)), blocks_of((4, 300), range(1, 3))
     (range(2, 14), range(1, 3), range(2, 6))
+
+    Raises ValueError for other rows.
     """
+    if rows != range(extents[0]) and ((step := row_step(extents)) is None or _off(rows, step, extents[0])):
+        where = "nowhere" if step is None else f"at multiples of {step} rows"
+        must = f"the sum of an image of {shape_words(extents)} positions may be cut {where}"
+        raise ValueError(f"{must}; got rows {rows.start} to before {rows.stop}")
     row = prod(extents[1:])
     return range(_block_at(extents, rows.start * row), _block_at(extents, rows.stop * row))
+
+
+def _off(rows: range, step: int, end: int) -> bool:
+    """Return whether rows begin or end where an image of so many may not be cut."""
+    return not rows or bool(rows.start % step) or (rows.stop != end and bool(rows.stop % step))
 
 
 def boxes(extents: Sequence[int], blocks: range) -> list[tuple[Nodes, Box]]:
@@ -72,7 +100,9 @@ def _as_boxes(extents: Sequence[int], nodes: Nodes) -> Iterator[tuple[Nodes, Box
             break
     else:
         if not level:
-            raise ValueError(f"block {first} of an image of {tuple(extents)} positions is no box")
+            raise ValueError(
+                f"block {first} of an image of {shape_words(extents)} positions is no box: it is computed whole"
+            )
         some = 1
         yield from _as_boxes(extents, Nodes(level - 1, first * FAN_IN, FAN_IN))
     for node in range(first + some, first + number):
@@ -95,13 +125,18 @@ def _box(extents: Sequence[int], blocks: range) -> Box | None:
 
 def _position_at(extents: Sequence[int], block: int) -> int:
     """Return the first position of a block, or of what is behind the last, all counted row-major."""
-    order = over_positions(1, extents)
+    order = _order(tuple(extents))
     line, part = divmod(block, order.blocks_a_line)
     return min(line * order.lines_a_block * order.length + part * BLOCK, prod(extents))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _order(extents: tuple[int, ...]) -> Order:
+    return over_positions(1, extents)
 
 
 def _block_at(extents: Sequence[int], position: int) -> int:
     """Return the block that begins at a position, or the number of blocks where all positions are before it."""
     order = over_positions(1, extents)
     line, within = divmod(position, order.length)
-    return -(-line // order.lines_a_block) * order.blocks_a_line + -(-within // BLOCK)
+    return -(-line // order.lines_a_block) * order.blocks_a_line + within // BLOCK

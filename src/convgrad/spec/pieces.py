@@ -82,10 +82,15 @@ def climb(known: Iterable[tuple[Nodes, T]], add: Callable[[T, T], T]) -> list[tu
     """
     made: list[tuple[Nodes, T]] = []
     for nodes, value in known:
-        while made and (more := made[-1][0].and_next(nodes)):
-            nodes, value = more, add(made.pop()[1], value)  # noqa: PLW2901 - and on to that one's parent
-        made.append((nodes, value))
+        put(made, nodes, value, add)
     return made
+
+
+def put(made: list[tuple[Nodes, T]], nodes: Nodes, value: T, add: Callable[[T, T], T]) -> None:
+    """Put a sum behind those of a run that it follows: where its parent has begun it is added there, and so on up."""
+    while made and (more := made[-1][0].and_next(nodes)):
+        nodes, value = more, add(made.pop()[1], value)
+    made.append((nodes, value))
 
 
 def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
@@ -98,6 +103,38 @@ def total(known: Sequence[tuple[Nodes, T]], add: Callable[[T, T], T]) -> T:
     for _, value in reversed(before):
         last = add(value, last)
     return last
+
+
+def most_sums(runs: Iterable[Iterable[Nodes]]) -> int:
+    """Return how many sums there are at most while the nodes of neighbouring runs are computed in turn.
+
+    Each is computed onto what has begun: in place, but for sums of the runs before, which stay until a run ends.
+
+    >>> most_sums([nodes_of(14, 36)]), most_sums([nodes_of(0, 14), nodes_of(14, 36)])
+    (4, 3)
+    >>> most_sums(nodes_of(leaf, leaf + 1) for leaf in range(4096))
+    5
+    """
+    made: list[tuple[Nodes, bool]] = []  # and whether a sum is of the present run
+    most = new = 0
+
+    def count(more: int) -> None:
+        nonlocal most, new
+        new += more
+        most = max(most, before + new)
+
+    def add(one: bool, _: bool) -> bool:
+        count(not one)
+        count(-1)
+        return True
+
+    for run in runs:
+        made, before, new = [(nodes, False) for nodes, _ in made], len(made), 0
+        for nodes in run:
+            begun = made[-1][0].and_next(nodes) if made else None
+            count(not (begun and made.pop()[1]))
+            put(made, begun or nodes, True, add)
+    return most
 
 
 def leaf_images(geometry: Conv | Channels) -> int:

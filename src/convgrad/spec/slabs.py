@@ -2,7 +2,8 @@
 
 Positions are those of the tensor that is **swept**: that of dst where a weight or bias gradient sums over it or a
 forward writes it, that of src where a data gradient writes it. A slab reads of the other tensor what its positions
-meet: the rows between two slabs that both meet are the **halo**.
+meet: the rows between two slabs that both meet are the **halo**. Of an axis whose positions it has all it reads all,
+so that the slab of all images and positions is the problem.
 
 A forward and a data gradient have the same bits slab by slab, whatever the box, as an output's sum is over taps and
 channels. Of a weight or bias gradient see ``spec/boxes.py``.
@@ -10,7 +11,6 @@ channels. Of a weight or bias gradient see ``spec/boxes.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -80,22 +80,40 @@ def slab_of(problem: Problem, images: range, box: Box) -> Slab:
     else:
         cut = _over_src if swept(problem) == "src" else _over_dst
         axes, src, dst = zip(*map(cut, geometry.axes, box), strict=True)
-        part, met = replace(geometry, batch=len(images), axes=axes), {"src": src, "dst": dst}
+        part = Conv(len(images), geometry.groups, geometry.src_channels, geometry.dst_channels, axes)
+        met = {"src": src, "dst": dst}
 
-    def region(tensor: Tensor, shape: Sequence[int], layout: str) -> Region:
-        ranges = [range(extent) for extent in shape]
-        if tensor in met:
-            ranges = [images, ranges[1], *met[tensor]]
-        canonical = from_canonical(range(len(ranges)), layout) if len(ranges) > 1 else (0,)
-        return tuple(slice(ranges[axis].start, ranges[axis].stop) for axis in canonical)
+    def region(tensor: Tensor, ranges: Box, order: tuple[int, ...]) -> Region:
+        of_slab = (images, ranges[1], *met[tensor]) if tensor in met else ranges
+        return tuple(slice(of_slab[axis].start, of_slab[axis].stop) for axis in order)
 
-    tensors = (*problem.operands, problem.output)
-    *reads, writes = map(region, tensors, canonical_shapes(problem), problem.layouts)
-    return Slab(images, box, only(replace(problem, geometry=part)), tuple(reads), writes)
+    *reads, writes = (region(*arrays) for arrays in _arrays(problem))
+    return Slab(images, box, _with(problem, part), tuple(reads), writes)
 
 
+@lru_cache(maxsize=REMEMBERED)
+def _arrays(problem: Problem) -> list[tuple[Tensor, Box, tuple[int, ...]]]:
+    """Return of each operand, and last of the output, its tensor, its canonical axes, the caller's order of these."""
+    tensors, shapes = (*problem.operands, problem.output), canonical_shapes(problem)
+    orders = (
+        from_canonical(range(len(shape)), lie) if len(shape) > 1 else (0,)
+        for shape, lie in zip(shapes, problem.layouts, strict=True)
+    )
+    return [
+        (tensor, tuple(map(range, shape)), order) for tensor, shape, order in zip(tensors, shapes, orders, strict=True)
+    ]
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _with(problem: Problem, geometry: Conv | Channels) -> Problem:
+    return only(replace(problem, geometry=geometry))
+
+
+@lru_cache(maxsize=REMEMBERED)
 def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
     """Return the axis of some positions of dst, the positions of src that they meet, at least one, and those of dst."""
+    if len(positions) == axis.dst:
+        return axis, range(axis.src), positions
     first = positions.start * axis.stride - axis.pad_begin
     end = (positions.stop - 1) * axis.stride - axis.pad_begin + axis.effective_kernel
     src = range(max(first, 0), min(end, axis.src))
@@ -106,12 +124,15 @@ def _over_dst(axis: Axis, positions: range) -> tuple[Axis, range, range]:
     return replace(axis, src=len(src), dst=len(positions), **pads), src, positions
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _over_src(axis: Axis, positions: range) -> tuple[Axis, range, range]:
     """Return the axis of some positions of src, these, and the positions of dst that they meet, at least one.
 
     Where some meet none, as between the taps of a stride, one is read that has no tap there, so that pads are none
     less than 0.
     """
+    if len(positions) == axis.src:
+        return axis, positions, range(axis.dst)
     first, last = positions.start + axis.pad_begin, positions[-1] + axis.pad_begin
     begin = min(-((axis.effective_kernel - 1 - first) // axis.stride), first // axis.stride, axis.dst - 1)
     begin = max(begin, 0)
