@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import pickle
+import sys
 from dataclasses import replace
 from itertools import pairwise, permutations
 from typing import Any
@@ -254,6 +255,12 @@ def test_pieces_are_sent_as_bytes_or_as_what_they_are_and_their_arrays() -> None
     assert_same_bits(join(pickle.loads(pickled, buffers=buffers)), whole("dense"), "out of band")
     apart = [(replace(one, sums=()), [np.asfortranarray(array.astype(">f4")) for array in one.sums]) for one in parts]
     assert_same_bits(join(replace(head, sums=tuple(sums)) for head, sums in apart), whole("dense"), "arrays apart")
+
+
+def test_what_a_part_holds_is_its_size() -> None:
+    """As Python, and Dask, ask for it."""
+    many, one = part("dense", 1, 15), part("dense", 0, 1)
+    assert sys.getsizeof(many) - sys.getsizeof(one) == many.nbytes - one.nbytes == 13 * one.nbytes
 
 
 class Theirs:

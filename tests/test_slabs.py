@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -84,6 +85,7 @@ def test_rows_of_images_are_joined_to_the_bits_of_the_whole(line: str) -> None:
         cuts = sorted({0, height, *chance.sample(range(0, height, row_step(positions(one)) or height), 3)})
         slabs = [slab_of_rows(one, image, range(a, b)) for a, b in pairwise(cuts)]
         rows = [rows_of(slab, one, [a[region] for a, region in zip(given, slab.reads, strict=True)]) for slab in slabs]
+        assert all(sys.getsizeof(some) > sum(array.nbytes for array in some.sums) for some in rows)
         parts.append(reduce(add, rows).partials())
     joined = join(parts, dtype=one.output_format.name)
     assert_same_bits(joined.transpose(one.output_order), computed(one, operands), line)

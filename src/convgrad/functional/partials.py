@@ -75,6 +75,9 @@ class Partials:
         """The bytes of the sums."""
         return sum(array.nbytes for array in self.sums)
 
+    def __sizeof__(self) -> int:  # by which a Dask worker knows how much it holds, and when to spill it
+        return super().__sizeof__() + self.nbytes
+
     @property
     def problem(self) -> dict[str, object]:
         """What parts must share to be of one batch, by name."""

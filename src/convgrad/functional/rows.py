@@ -34,6 +34,9 @@ class Rows:
     rows: range
     sums: tuple[Array, ...]
 
+    def __sizeof__(self) -> int:
+        return super().__sizeof__() + sum(array.nbytes for array in self.sums)
+
     def known(self) -> list[tuple[Nodes, Sum]]:
         """Return the sums, and which nodes of the image's tree they are of, from left to right."""
         blocks = blocks_of(positions(self.problem), self.rows)
