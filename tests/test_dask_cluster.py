@@ -17,17 +17,21 @@ import pytest
 pytest.importorskip("distributed")
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # workers start with this path, and find the jobs there
 
+import dask
 import dask.array as da
 import dask_killed
 import dask_workers
 from clusters import WAIT_S, calls, cluster, killing, pids, readers
 from dask_jobs import JOBS, expected, hash_of, lazy, operands, saved
-from distributed import Client
+from distributed import Client, wait
 
 import convgrad.dask
 from engine_helpers import HOST
+from tiers import tiers
 
-CUTS = {"weights": (3, 0), "bias": (16, 0), "forward": (7, 0), "data": (7, 6), "rows": (1, 24)}  # images, rows
+WEIGHTS = "ConvolutionBackwardWeights"
+# Images and rows of a chunk; every second job is of the quick tier
+CUTS = {"weights": (7, 0), "bias": (16, 0), "rows": (1, 24), "forward": (7, 0), "data": (16, 6)}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,7 @@ def computed(client: Client, name: str, arrays: Sequence[Any]) -> str:
     return hash_of(client.compute(made(name, arrays)).result(timeout=WAIT_S))
 
 
-@pytest.mark.parametrize("name", CUTS)
+@tiers("name", list(CUTS), every=2)
 def test_workers_of_two_instruction_sets_compute_one_hash(two: Client, tmp_path: Path, name: str) -> None:
     paths, plain = files(name, tmp_path)
     calls(two)
@@ -63,6 +67,7 @@ def test_workers_of_two_instruction_sets_compute_one_hash(two: Client, tmp_path:
     assert all(one.total() > 0 for one in counted)
 
 
+@pytest.mark.long
 def test_chunks_of_any_number_of_images_have_one_hash(two: Client, tmp_path: Path) -> None:
     """Of packs of 5 images, so that no chunk but those of all begins and ends with leaves."""
     paths, plain = files("packs", tmp_path)
@@ -164,6 +169,38 @@ def test_interrupted_and_asked_again(two: Client, tmp_path: Path) -> None:
     assert time.monotonic() - begin < 2
     assert len(readers(tmp_path / "journal")) < 2 * 67
     assert computed(two, "weights", lazy(JOBS["weights"], paths, tmp_path / "again", 16)) == plain
+
+
+@pytest.mark.long
+def test_functions_are_submitted_and_parts_are_spilled_and_come_back() -> None:
+    """A cluster without dask arrays: one worker holds 16 parts, 31 MiB, and may keep 10 MiB in memory."""
+    rng = np.random.default_rng(5)
+    src, diff_dst = (rng.standard_normal((32, 17, 17, 512), np.float32) for _ in range(2))
+    layer = {"weights_shape": (1, 1, 512, 512), "strides": 1, "dilations": 1}
+    plain = convgrad.convolution_backward_weights(src, diff_dst, layer["weights_shape"])
+    with dask.config.set({"distributed.worker.memory.target": 0.01}), cluster([{}], memory_limit="1GiB") as client:
+        parts = [
+            client.submit(convgrad.partials, WEIGHTS, src[n : n + 2], diff_dst[n : n + 2], first=n, threads=1, **layer)
+            for n in range(0, 32, 2)
+        ]
+        wait(parts, timeout=WAIT_S)
+        (spilled,) = client.run(lambda dask_worker: dict(dask_worker.data.spilled_total._asdict())).values()
+        assert spilled["memory"] >= 15 * 2**20
+        assert hash_of(client.submit(convgrad.join, parts).result(timeout=WAIT_S)) == hash_of(plain)
+
+
+@pytest.mark.long
+def test_from_zarr_to_zarr(two: Client, tmp_path: Path) -> None:
+    """Workers read the chunks, and write those of the result."""
+    zarr = pytest.importorskip("zarr")
+    paths, plain = files("data", tmp_path)
+    diff_dst, weights = map(np.load, paths)
+    store = zarr.create_array(tmp_path / "diff_dst.zarr", shape=diff_dst.shape, dtype="f4", chunks=(9, 5, 17, 6))
+    store[:] = diff_dst
+    lazily = made("data", [da.from_zarr(tmp_path / "diff_dst.zarr"), weights])
+    written = lazily.rechunk((10, 8, -1, -1)).to_zarr(tmp_path / "diff_src.zarr", compute=False)
+    two.compute(written).result(timeout=WAIT_S)
+    assert hash_of(zarr.open_array(tmp_path / "diff_src.zarr")[:]) == plain
 
 
 def wait_for(what: Any) -> None:
