@@ -308,6 +308,17 @@ ORDERS = {
         "run",
         "lax",
     ),
+    "dask": (
+        "blocks",
+        "chunks",
+        "tasks",
+        "graph",
+        "call",
+        "convolution",
+        "transposed",
+        "bias",
+        "run",
+    ),
     "graph": (
         "limits",
         "model",

@@ -1,1 +1,26 @@
-"""The convolution operators on Dask arrays: the bits of one call, whatever the chunks and whoever computes them."""
+"""The convolution operators on Dask arrays: the bits of one call, whatever the chunks and whoever computes them.
+
+Needs Dask, the extra ``convgrad[dask]``; ``import convgrad`` alone does not load it.
+"""
+
+try:
+    import dask.array  # noqa: F401
+except ImportError as error:
+    raise ImportError("convgrad.dask needs Dask's arrays: pip install 'convgrad[dask]'") from error
+
+from convgrad.dask.bias import bias_add, bias_add_backward
+from convgrad.dask.convolution import convolution, convolution_backward_data, convolution_backward_weights
+from convgrad.dask.run import run
+from convgrad.dask.transposed import conv_transpose, conv_transpose_backward_data, conv_transpose_backward_weights
+
+__all__ = [
+    "bias_add",
+    "bias_add_backward",
+    "conv_transpose",
+    "conv_transpose_backward_data",
+    "conv_transpose_backward_weights",
+    "convolution",
+    "convolution_backward_data",
+    "convolution_backward_weights",
+    "run",
+]

@@ -1,0 +1,77 @@
+"""Which blocks of a chunked array a region is of, and what of each; how they make it up again."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.slabs import Region
+
+Array = NDArray[Any]
+Chunks = tuple[tuple[int, ...], ...]  # of each axis the extents of its blocks
+
+
+class Part(NamedTuple):
+    """A block, and what of it is read."""
+
+    block: tuple[int, ...]
+    within: Region
+    is_whole: bool
+
+
+class Read(NamedTuple):
+    """The blocks that make a region, row-major, and the extents of what is read of them along each axis."""
+
+    parts: tuple[Part, ...]
+    extents: Chunks
+
+
+class Blocks:
+    """The blocks of an array, found by position.
+
+    >>> [tuple(part) for part in Blocks(((4, 4),)).read((slice(3, 8),)).parts]
+    [((0,), (slice(3, 4, None),), False), ((1,), (slice(0, 4, None),), True)]
+    """
+
+    def __init__(self, chunks: Chunks) -> None:
+        self.chunks = chunks
+        self._ends = [list(accumulate(axis)) for axis in chunks]
+
+    def read(self, region: Region) -> Read:
+        """Return what a region is made of, where no extent of it is 0."""
+        axes = [list(self._along(axis, one)) for axis, one in enumerate(region)]
+        parts = []
+        for at in product(*axes):
+            block, within, whole = zip(*at, strict=True)
+            parts.append(Part(block, within, all(whole)))
+        return Read(tuple(parts), tuple(tuple(within.stop - within.start for _, within, _ in axis) for axis in axes))
+
+    def _along(self, axis: int, region: slice) -> Iterator[tuple[int, slice, bool]]:
+        """Yield of one axis the blocks that a slice meets, what of each, and whether that is all of it."""
+        chunks, ends = self.chunks[axis], self._ends[axis]
+        for block in range(bisect_right(ends, region.start), bisect_left(ends, region.stop) + 1):
+            begin = ends[block] - chunks[block]
+            first, end = max(region.start - begin, 0), min(region.stop - begin, chunks[block])
+            if first < end:
+                yield block, slice(first, end), end - first == chunks[block]
+
+
+def assembled(extents: Chunks, blocks: Sequence[Array]) -> Array:
+    """Return the array that blocks make whose extents along each axis are these: the block itself where it is one.
+
+    >>> assembled(((1, 2), (1,)), [np.zeros((1, 1)), np.ones((2, 1))]).ravel().tolist()
+    [0.0, 1.0, 1.0]
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    array = np.empty([sum(axis) for axis in extents], blocks[0].dtype)
+    ends = [list(accumulate(axis)) for axis in extents]
+    regions = [[slice(end - n, end) for end, n in zip(*axis, strict=True)] for axis in zip(ends, extents, strict=True)]
+    for region, block in zip(product(*regions), blocks, strict=True):
+        array[region] = block
+    return array

@@ -1,0 +1,82 @@
+"""The way of a call on dask arrays: posed and checked at once as any call is, computed when Dask does."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import is_dask_collection
+
+from convgrad import arrays
+from convgrad.dask.graph import array_of
+from convgrad.dask.tasks import check_order
+from convgrad.functional.call import check_options, prepare
+from convgrad.functional.types import DType
+from convgrad.spec.operators import Operator, Tensor, find
+from convgrad.spec.rules import refuse
+
+Operand = Any  # a dask array, or what convgrad takes: NumPy's, or of a library that it knows
+DATA = ("src", "dst")  # what has images
+
+
+def call(
+    operator: str,
+    operands: tuple[object, ...],
+    attributes: Mapping[str, Any],
+    *,
+    dtype: DType | None,
+    threads: int,
+) -> Any:
+    """Return the dask array of a call, at least one of whose operands is one."""
+    check_options(operator, None, False, threads)
+    op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
+    stand_ins = tuple(_stand_in(op, at, value) for at, value in enumerate(operands))
+    prepared = prepare(operator, stand_ins, attributes, dtype, lenient=True)
+    problem = prepared.problem
+    named = {port.name: value for port, value in zip(op.operands, operands, strict=False)}
+    given: list[Any] = [named[name] for name in prepared.taken]
+    if not any(map(_is_array, given)):  # T1
+        got = ", ".join(f"{name} a {type(named[name]).__name__}" for name in prepared.taken)
+        refuse("T1", op.name, f"one operand must be a dask array; got {got}; convgrad.run takes them as they are")
+    check_order(problem)
+    if problem.note:
+        warnings.warn(problem.note, UserWarning, stacklevel=3)
+    tensors = [*zip(problem.operands, given, prepared.taken.values(), strict=True)]
+    batch = next((value.chunks[0] for tensor, value, _ in tensors if tensor in DATA and _is_array(value)), -1)
+    collections = {tensor: _dask_array(tensor, value, array, batch) for tensor, value, array in tensors}
+    return array_of(problem, collections, threads)
+
+
+def _dask_array(tensor: Tensor, value: Any, array: Any, batch: object) -> Any:
+    """Return an operand as a dask array: another's in the chunks of the batch, and what belongs to all of it in one."""
+    if not _is_array(value):
+        return da.from_array(array, chunks=(batch, *(-1,) * (array.ndim - 1)) if tensor in DATA else -1)
+    return value if tensor in DATA else value.rechunk(-1)
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, da.Array)
+
+
+def _stand_in(op: Operator, at: int, value: Any) -> object:
+    """Return an operand as the checks see it: of a dask array its shape and type, in an array that takes no memory."""
+    name = op.operands[at].name if at < len(op.operands) else f"operand {at}"
+    if not _is_array(value):
+        if is_dask_collection(value):  # T1
+            refuse("T1", op.name, f"{name} must be a dask array; got {type(value).__name__}")
+        return value
+    if at < len(op.operands) and op.operands[at].is_shape:  # T3
+        refuse("T3", op.name, f"{name} must be known before anything is computed; got a dask array; a tuple would do")
+    if any(math.isnan(extent) for extent in value.shape):  # G9
+        must = f"{name} must have chunks of known sizes"
+        refuse("G9", op.name, f"{must}; got shape {value.shape}; {name}.compute_chunk_sizes() would tell them")
+    meta = value._meta
+    if not isinstance(meta, np.ndarray):  # D1
+        blocks = f"{type(meta).__module__.partition('.')[0]}.{type(meta).__name__}"
+        refuse("D1", op.name, f"{name} must have blocks of NumPy's, which lie in CPU memory; got {blocks}")
+    arrays.take(meta, op.name, name)
+    return np.broadcast_to(np.empty((), value.dtype), value.shape)

@@ -1,0 +1,166 @@
+"""Where a problem is cut: pieces from the chunks of its operands. All here is values, and Dask is not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise, product
+from math import prod
+
+from convgrad.dask.blocks import Chunks
+from convgrad.spec.boxes import blocks_of, row_step
+from convgrad.spec.geometry import Axis, Channels
+from convgrad.spec.layouts import to_canonical
+from convgrad.spec.operators import Tensor
+from convgrad.spec.order import FAN_IN
+from convgrad.spec.pieces import leaf_images, nodes_of
+from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.spec.slabs import Box, positions, swept, whole
+
+SUM_BYTES = 4  # of an element of a sum, which is f32
+SPATIAL = 2  # the axes before the spatial ones in canonical data
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some images of a sum over the batch, and the boxes of their positions: one, or rows that follow one another."""
+
+    images: range
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class Written:
+    """The boxes of a forward or data gradient: runs of images, and of positions along each spatial axis."""
+
+    images: tuple[range, ...]
+    axes: tuple[tuple[range, ...], ...]
+
+    @property
+    def boxes(self) -> list[tuple[range, Box]]:
+        """Images and box of each, row-major in canonical order."""
+        return [(images, box) for images, *box in product(self.images, *self.axes)]  # type: ignore[misc]
+
+
+def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...]:
+    """Return the pieces of a weight or bias gradient, none of whose operands is empty, from the chunks of its data.
+
+    Images are cut between leaves near the ends of chunks; positions, where chunks cut their first axis and the order of
+    the sum has a place for it there (``spec.boxes.row_step``).
+
+    >>> from convgrad.notation import problem
+    >>> one, chunks = problem("BWD_W f32 NCX mb50ic4ih7oc4oh7kh3ph1"), ((8,) * 6 + (2,), (4,), (7,), (7,))
+    >>> [piece.images for piece in summed(one, {"src": chunks, "dst": chunks})]  # a leaf has 5 images
+    [range(0, 10), range(10, 15), range(15, 25), range(25, 30), range(30, 40), range(40, 50)]
+    """
+    batch, each = problem.geometry.batch, leaf_images(problem.geometry)
+    *operands, output = map(prod, canonical_shapes(problem))
+    image_bytes = sum(operands) * problem.operand_format.dtype.itemsize // batch
+    lie = dict(zip(problem.operands, problem.layouts, strict=False))
+    canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in given.items()}
+    finest = max((ends_of(chunks[0]) for chunks in canonical.values()), key=len)
+    at = cuts(finest, each, lambda image: image // each, image_bytes, output * SUM_BYTES)
+    boxes = _rows(problem, canonical, image_bytes, output * SUM_BYTES)
+    return tuple(Piece(images, boxes) for images in runs(at))
+
+
+def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int, output_bytes: int) -> tuple[Box, ...]:
+    """Return the boxes of rows that the positions of every image are cut into."""
+    extents, everything = positions(problem), whole(problem)
+    step = row_step(extents)
+    ends = max((_ends_of_positions(problem, tensor, axes, 0) for tensor, axes in canonical.items()), key=len)
+    if step is None or len(ends) == 1:
+        return (everything,)
+    row_bytes = image_bytes // extents[0]
+    at = cuts(ends, step, lambda row: blocks_of(extents, range(row)).stop, row_bytes, output_bytes)
+    return tuple((rows, *everything[1:]) for rows in runs(at))
+
+
+def written(problem: Problem, tensor: Tensor, chunks: Chunks) -> Written:
+    """Return the boxes of a forward or data gradient: those of the output follow the chunks of its data.
+
+    An output position belongs to the chunk where the middle of its taps lies.
+
+    >>> from convgrad.notation import problem
+    >>> one = problem("FWD_D f32 NCX mb3ic4iw20oc4ow10kw3sw2pw1")
+    >>> written(one, "src", ((2, 1), (4,), (8, 12))).axes
+    ((range(0, 4), range(4, 10)),)
+    """
+    canonical = to_canonical_chunks(chunks, problem.layouts[problem.operands.index(tensor)])
+    axes = range(len(positions(problem)))
+    return Written(
+        runs(ends_of(canonical[0])), tuple(runs(_ends_of_positions(problem, tensor, canonical, axis)) for axis in axes)
+    )
+
+
+def to_canonical_chunks(chunks: Chunks, layout: str) -> Chunks:
+    """Return chunks in the order of canonical axes."""
+    return to_canonical(chunks, layout)  # type: ignore[arg-type, return-value]
+
+
+def ends_of(chunks: Sequence[int]) -> tuple[int, ...]:
+    """Return where chunks end that are not empty.
+
+    >>> ends_of((2, 0, 3))
+    (2, 5)
+    """
+    return tuple(dict.fromkeys(end for end in accumulate(chunks) if end))
+
+
+def runs(ends: Sequence[int]) -> tuple[range, ...]:
+    """Return the runs that end so, the first of which begins with 0."""
+    return tuple(range(*run) for run in pairwise((0, *ends)))
+
+
+def _ends_of_positions(problem: Problem, tensor: Tensor, canonical: Chunks, axis: int) -> tuple[int, ...]:
+    """Return where the positions of the swept tensor end that belong to the chunks of a tensor along an axis."""
+    geometry, ends, extent = problem.geometry, ends_of(canonical[SPATIAL + axis]), positions(problem)[axis]
+    if not isinstance(geometry, Channels) and tensor != swept(problem):
+        met = _src_before if tensor == "dst" else _dst_before
+        ends = (*(met(geometry.axes[axis], end) for end in ends[:-1]), extent)
+    return tuple(dict.fromkeys(min(end, extent) for end in ends if end > 0))
+
+
+def _dst_before(axis: Axis, end: int) -> int:
+    """Return how many positions of dst have the middle of their taps before a position of src."""
+    return -(-(end + axis.pad_begin - (axis.effective_kernel - 1) // 2) // axis.stride)
+
+
+def _src_before(axis: Axis, end: int) -> int:
+    """Return the position of src that the middle tap of a position of dst meets."""
+    return end * axis.stride - axis.pad_begin + (axis.effective_kernel - 1) // 2
+
+
+def cuts(
+    ends: Sequence[int], each: int, leaf_at: Callable[[int], int], unit_bytes: int, sum_bytes: int
+) -> tuple[int, ...]:
+    """Return where to cut near ``ends``, the last of which is the end of all: at multiples of ``each``.
+
+    A cut elsewhere than at the end of a chunk moves bytes between blocks; behind one elsewhere than at a multiple of 16
+    leaves, or of 256, sums wait for those before them, each an array that is moved. The cut that moves least is taken,
+    no further than half a chunk away if one is there. ``leaf_at`` tells the number of the leaf that begins at a cut.
+
+    >>> cuts((24, 48, 72, 96), 1, int, 1, 1), cuts((24, 48, 72, 96), 1, int, 1, 100)
+    ((24, 48, 72, 96), (16, 48, 64, 96))
+    >>> cuts((3, 6, 7), 5, lambda image: image // 5, 1, 1)
+    (5, 7)
+    """
+    total = ends[-1]
+    near = max(end - begin for begin, end in pairwise((0, *ends)))
+    leaves = max(1, leaf_at(min(near // each * each, total)))
+    grains = [each]
+    while grains[-1] * FAN_IN <= 2 * near:
+        grains.append(grains[-1] * FAN_IN)
+
+    def moved(cut: int, end: int) -> tuple[int, int]:
+        leaf = leaf_at(cut)
+        waiting = len(nodes_of(leaf, leaf + leaves)) - 1
+        return abs(cut - end) * unit_bytes + waiting * sum_bytes, cut
+
+    found = []
+    for end in ends[:-1]:
+        nearest = (end + each // 2) // each * each
+        beside = {grain * (end // grain + above) for grain in grains for above in (0, 1)}
+        candidates = {nearest, *(cut for cut in beside if abs(cut - end) <= near // 2)}
+        found.append(min(candidates, key=lambda cut: moved(cut, end)))
+    return (*(cut for cut in dict.fromkeys(found) if 0 < cut < total), total)

@@ -1,0 +1,141 @@
+"""The convolution and its two gradients, on dask arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from convgrad.dask.call import Operand, call
+from convgrad.functional.types import DType, PerAxis, ShapeLike
+
+
+def convolution(
+    src: Operand,
+    weights: Operand,
+    bias: Operand | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XIO",
+    dtype: DType | None = None,
+    threads: int = 1,
+) -> Any:
+    """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
+
+    Here i = p*stride + k*dilation - pad_begin, and only positions that exist count. Shapes (NXC, XIO): src (N, I...,
+    C), weights (K..., C/groups, O), bias (O,), result (N, O..., O). Attributes, errors and bits are those of
+    :func:`convgrad.convolution`.
+
+    Follows the document of the Convolution operator, as its gradients' documents state it.
+
+    >>> import numpy as np
+    >>> import dask.array as da
+    >>> src = da.arange(1, 6, dtype="f4").reshape(1, 5, 1)
+    >>> weights = np.array([1, 0, -1], "f4").reshape(3, 1, 1)
+    >>> convolution(src, weights).compute().ravel().tolist()
+    [-2.0, -2.0, -2.0]
+    """
+    attributes = {
+        "strides": strides,
+        "pads_begin": pads_begin,
+        "pads_end": pads_end,
+        "dilations": dilations,
+        "auto_pad": auto_pad,
+        "groups": groups,
+        "data_format": data_format,
+        "weights_format": weights_format,
+    }
+    operands = (src, weights, bias)
+    return call("Convolution", operands, attributes, dtype=dtype, threads=threads)
+
+
+def convolution_backward_data(
+    diff_dst: Operand,
+    weights: Operand,
+    dst_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XIO",
+    dtype: DType | None = None,
+    threads: int = 1,
+    output_padding: PerAxis | None = None,
+) -> Any:
+    """Differentiate by src: diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o].
+
+    The sum runs over the taps k and positions p that met i. Shapes (NXC, XIO): diff_dst (N, O..., O), weights (K...,
+    C/groups, O), result (N, I..., C), which is ``dst_shape``. Attributes, errors and bits are those of
+    :func:`convgrad.convolution_backward_data`.
+
+    Follows the document ConvolutionBackpropData-1.
+
+    >>> import numpy as np
+    >>> import dask.array as da
+    >>> diff_dst, weights = da.arange(1, 3, dtype="f4").reshape(1, 2, 1), np.array([1, 10], "f4").reshape(2, 1, 1)
+    >>> convolution_backward_data(diff_dst, weights, (1, 5, 1), strides=2).compute().ravel().tolist()
+    [1.0, 10.0, 2.0, 20.0, 0.0]
+    """
+    attributes = {
+        "strides": strides,
+        "pads_begin": pads_begin,
+        "pads_end": pads_end,
+        "dilations": dilations,
+        "auto_pad": auto_pad,
+        "groups": groups,
+        "data_format": data_format,
+        "weights_format": weights_format,
+        "output_padding": output_padding,
+    }
+    operands = (diff_dst, weights, dst_shape)
+    return call("ConvolutionBackwardData", operands, attributes, dtype=dtype, threads=threads)
+
+
+def convolution_backward_weights(
+    src: Operand,
+    diff_dst: Operand,
+    weights_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XIO",
+    dtype: DType | None = None,
+    threads: int = 1,
+) -> Any:
+    """Differentiate by weights: diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o].
+
+    Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), result (K..., C/groups, O), which is ``weights_shape``.
+    Attributes, errors and bits are those of :func:`convgrad.convolution_backward_weights`.
+
+    Follows the document ConvolutionBackwardWeights.
+
+    >>> import dask.array as da
+    >>> src, diff_dst = da.ones((9, 4, 1), dtype="f4", chunks=2), da.ones((9, 3, 1), dtype="f4", chunks=4)
+    >>> convolution_backward_weights(src, diff_dst, (2, 1, 1)).compute().ravel().tolist()
+    [27.0, 27.0]
+    """
+    attributes = {
+        "strides": strides,
+        "pads_begin": pads_begin,
+        "pads_end": pads_end,
+        "dilations": dilations,
+        "auto_pad": auto_pad,
+        "groups": groups,
+        "data_format": data_format,
+        "weights_format": weights_format,
+    }
+    operands = (src, diff_dst, weights_shape)
+    return call("ConvolutionBackwardWeights", operands, attributes, dtype=dtype, threads=threads)

@@ -1,0 +1,132 @@
+"""The graph of a call: its tasks by key, one layer, which read the blocks of the operands' layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+from convgrad.dask.blocks import Blocks, Chunks
+from convgrad.dask.chunks import Piece, summed, written
+from convgrad.dask.tasks import Cut, Join, Sum, SumRows, Write, add_parts, add_rows, whole_images
+from convgrad.functional.partials import SUMMED
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.operators import Tensor
+from convgrad.spec.order import FAN_IN
+from convgrad.spec.problem import Problem
+from convgrad.spec.slabs import Box, slab_of, whole
+
+Key = tuple[Any, ...]
+Data = Mapping[Tensor, Any]  # dask arrays, by which operand they are
+CHANNELS = 1  # the axis of canonical data
+
+
+class Layer:
+    """Tasks by key. What is read of a block lies beside it, under a key of its own, and is read once."""
+
+    def __init__(self, problem: Problem, operands: Data, threads: int) -> None:
+        self.problem, self.operands, self.threads = problem, operands, threads
+        self.label = problem.operator.removesuffix("-1")
+        self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
+        self.name = f"{self.label}-{self.token}"
+        self.tasks: dict[Key, Any] = {}
+        self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
+
+    def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], keys: Sequence[Key]) -> Key:
+        """Enter a task that is called with what the keys stand for, and return its own key."""
+        return self._put((f"{self.label}-{kind}-{self.token}", *at), task, keys)
+
+    def put_result(self, at: tuple[int, ...], task: Callable[..., Any], keys: Sequence[Key]) -> Key:
+        """Enter a task whose value is a block of the result."""
+        return self._put((self.name, *at), task, keys)
+
+    def _put(self, key: Key, task: Callable[..., Any], keys: Sequence[Key]) -> Key:
+        self.tasks[key] = (task, *keys)
+        return key
+
+    def reading(
+        self, task: type[Write | Sum | SumRows], images: range, box: Box
+    ) -> tuple[Write | Sum | SumRows, list[Key]]:
+        """Return a task on images and a box, and the keys of the blocks that it reads."""
+        keys: list[Key] = []
+        extents: list[Chunks] = []
+        regions = slab_of(self.problem, images, box).reads
+        for tensor, region in zip(self.problem.operands, regions, strict=True):
+            read = self._blocks[tensor].read(region)
+            extents.append(read.extents)
+            keys += [self._part(tensor, *part) for part in read.parts]
+        return task(self.problem, images, box, tuple(extents), self.threads), keys
+
+    def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Key:
+        """Return the key of a block, or of what is read of it."""
+        key = (self.operands[tensor].name, *block)
+        if is_whole:
+            return key
+        ends = (end for one in within for end in (one.start, one.stop))
+        return self.put(f"read-{tensor}", (*block, *ends), Cut(within), [key])
+
+    def array(self, chunks: Chunks) -> Any:
+        """Return the dask array whose blocks are the results."""
+        arrays = list(self.operands.values())
+        graph = HighLevelGraph.from_collections(self.name, self.tasks, dependencies=arrays)
+        meta = np.empty((0,) * len(chunks), self.problem.output_format.dtype)
+        return da.Array(graph, self.name, chunks, meta=meta)
+
+
+def array_of(problem: Problem, operands: Data, threads: int) -> Any:
+    """Return the dask array of a problem whose operands are dask arrays of its shapes and type."""
+    if any(0 in array.shape for array in operands.values()):  # sums of nothing
+        return da.zeros(problem.output_shape, problem.output_format.dtype, chunks=-1)
+    layer = Layer(problem, operands, threads)
+    return _sum(layer) if problem.solves_for in SUMMED else _write(layer)
+
+
+def _sum(layer: Layer) -> Any:
+    """Return the sum over the batch: of pieces, then of 16 neighbours at a time, as the order of the sum has them."""
+    problem = layer.problem
+    pieces = summed(problem, {tensor: array.chunks for tensor, array in layer.operands.items()})
+    parts = [_part(layer, at, piece) for at, piece in enumerate(pieces)]
+    parts = _climbed(layer, "sum", (), parts, add_parts)
+    shape = problem.output_shape
+    layer.put_result((0,) * len(shape), Join(problem.output_format.name), parts)
+    return layer.array(tuple((extent,) for extent in shape))
+
+
+def _part(layer: Layer, at: int, piece: Piece) -> Key:
+    """Return the key of the unfinished sums of a piece."""
+    if piece.boxes == (whole(layer.problem),):
+        return layer.put("part", (at,), *layer.reading(Sum, piece.images, piece.boxes[0]))
+    rows = [
+        layer.put("rows", (at, row), *layer.reading(SumRows, piece.images, box)) for row, box in enumerate(piece.boxes)
+    ]
+    return layer.put("part", (at,), whole_images, _climbed(layer, "rows-sum", (at,), rows, add_rows))
+
+
+def _climbed(layer: Layer, kind: str, at: tuple[int, ...], keys: list[Key], task: Callable[..., Any]) -> list[Key]:
+    """Return the keys of at most 16 sums that stand for many."""
+    level = 0
+    while len(keys) > FAN_IN:
+        groups = [keys[first : first + FAN_IN] for first in range(0, len(keys), FAN_IN)]
+        keys = [layer.put(kind, (*at, level, n), task, group) for n, group in enumerate(groups)]
+        level += 1
+    return keys
+
+
+def _write(layer: Layer) -> Any:
+    """Return a forward or a data gradient: a task for each block of the result."""
+    problem = layer.problem
+    data = problem.operands[0]
+    boxes = written(problem, data, layer.operands[data].chunks)
+    axes = (boxes.images, *boxes.axes)
+    for at in product(*(range(len(runs)) for runs in axes)):
+        images, *box = (runs[n] for runs, n in zip(axes, at, strict=True))
+        index = from_canonical((at[0], 0, *at[1:]), problem.layouts[-1])
+        layer.put_result(index, *layer.reading(Write, images, tuple(box)))
+    extents = [tuple(map(len, runs)) for runs in axes]
+    extents.insert(CHANNELS, (problem.output_shape[problem.output_order[CHANNELS]],))
+    return layer.array(from_canonical(extents, problem.layouts[-1]))  # type: ignore[arg-type]

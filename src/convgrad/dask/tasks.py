@@ -1,0 +1,151 @@
+"""What a worker runs: blocks become regions, regions sums or results, and sums those of more images.
+
+A task is a value that is called with blocks, so that what is known of it is not taken for a task of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from operator import add
+from typing import Any
+
+import numpy as np
+from dask.sizeof import sizeof
+from numpy.typing import NDArray
+
+from convgrad import arrays
+from convgrad.dask.blocks import Chunks, assembled
+from convgrad.functional.call import canonical, solve
+from convgrad.functional.join import join
+from convgrad.functional.partials import Partials, partials_of, why_no_order
+from convgrad.functional.rows import Rows, rows_of, slab_of_rows
+from convgrad.spec.layouts import shape_words
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem, of_images
+from convgrad.spec.rules import refuse
+from convgrad.spec.slabs import Box, Region, slab_of
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What of a block is read by another: a copy, as a view would keep all of the block."""
+
+    within: Region
+
+    def __call__(self, block: Array) -> Array:
+        """Return it."""
+        return np.asarray(block)[self.within].copy()
+
+
+@dataclass(frozen=True)
+class Slab:
+    """Images and a box of a problem, and how the blocks lie that make its operands up: one extent an axis and block."""
+
+    problem: Problem
+    images: range
+    box: Box
+    operands: tuple[Chunks, ...]
+    threads: int
+
+    def given(self, blocks: Sequence[object]) -> list[Array]:
+        """Return the operands, as the caller has them, of blocks that are what Dask was told of them."""
+        check_order(self.problem)
+        left, names = iter(blocks), find(self.problem.operator).array_names
+        found = []
+        for name, extents in zip(names, self.operands, strict=False):
+            each = [_checked(next(left), shape, self.problem, name) for shape in product(*extents)]
+            found.append(assembled(extents, each))
+        return found
+
+
+def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str) -> Array:
+    """Return a block as an array of the shape and type that its dask array promised, by rules D7 and T6."""
+    array, fmt = arrays.take(block, problem.operator, name)
+    if array.shape != shape:  # D7
+        must = f"a block of {name} must be {shape_words(shape)}, as its array's chunks say"
+        refuse("D7", problem.operator, f"{must}; got {shape_words(array.shape)}")
+    if fmt is not problem.operand_format:  # T6
+        must = f"a block of {name} must be {problem.operand_format}, as its array's dtype says"
+        refuse("T6", problem.operator, f"{must}; got {fmt}")
+    return array
+
+
+def check_order(problem: Problem) -> None:
+    """Check that sums have the bits of any other machine, by rule P2; to add a bias there are none."""
+    if problem.solves_for != "bias_add" and (missing := why_no_order(problem)):  # P2
+        order = "sums in pieces must have an order, which the NumPy engine has not, that computes them"
+        refuse("P2", problem.operator, f"{order}; got {missing}")
+
+
+@dataclass(frozen=True)
+class Write(Slab):
+    """A box of a forward or a data gradient."""
+
+    def __call__(self, *blocks: Array) -> Array:
+        """Return it."""
+        part = slab_of(self.problem, self.images, self.box).problem
+        return solve(part, self.given(blocks), threads=self.threads)
+
+
+@dataclass(frozen=True)
+class Sum(Slab):
+    """The unfinished sums of some images."""
+
+    def __call__(self, *blocks: Array) -> Partials:
+        """Return them."""
+        part = of_images(self.problem, len(self.images))
+        operands = canonical(part, dict(zip(part.operands, self.given(blocks), strict=True)))
+        return partials_of(part, operands, self.images.start, self.threads)
+
+
+@dataclass(frozen=True)
+class SumRows(Slab):
+    """The unfinished sums of some rows of each of some images."""
+
+    def __call__(self, *blocks: Array) -> tuple[Rows, ...]:
+        """Return them, image by image."""
+        given, found = self.given(blocks), []
+        for n, image in enumerate(self.images):
+            slab = slab_of_rows(self.problem, image, self.box[0])
+            found.append(rows_of(slab, self.problem, [array[n : n + 1] for array in given], self.threads))
+        return tuple(found)
+
+
+def add_rows(*parts: tuple[Rows, ...]) -> tuple[Rows, ...]:
+    """Return the sums of rows that follow one another, image by image."""
+    return tuple(reduce(add, rows) for rows in zip(*parts, strict=True))
+
+
+def whole_images(*parts: tuple[Rows, ...]) -> Partials:
+    """Return the sums of images all of whose rows are given."""
+    return add_parts(*(rows.partials() for rows in add_rows(*parts)))
+
+
+def add_parts(*parts: Partials) -> Partials:
+    """Return the sums of images that follow one another."""
+    return reduce(add, parts)
+
+
+@dataclass(frozen=True)
+class Join:
+    """The gradient, of a type."""
+
+    dtype: str
+
+    def __call__(self, *parts: Partials) -> Array:
+        """Return it."""
+        gradient: Array = join(parts, dtype=self.dtype)
+        return gradient
+
+
+def _sum_bytes(value: Partials | Rows) -> int:
+    """Return what is told of a worker's memory that a value takes: what it says beside its arrays is little."""
+    return sum(array.nbytes for array in value.sums)
+
+
+sizeof.register((Partials, Rows), _sum_bytes)
