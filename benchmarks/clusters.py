@@ -30,13 +30,13 @@ LINE = "{:>10}\n"  # of the journal: each line is written at once, and all are o
 def cluster(environments: Sequence[Mapping[str, str]], **options: Any) -> Iterator[Client]:
     """Start a worker of one thread for each environment, and a client; a nanny replaces a worker that is killed."""
     quiet = {"dashboard": False, "host": "127.0.0.1"}
-    workers = {
-        at: {"cls": Nanny, "options": quiet | {"nthreads": 1, "env": dict(env), "silence_logs": QUIET} | options}
-        for at, env in enumerate(environments)
-    }
+    one = quiet | {"nthreads": 1, "silence_logs": QUIET} | options
+    workers = {at: {"cls": Nanny, "options": one | {"env": dict(env)}} for at, env in enumerate(environments)}
+    scheduler = {"cls": Scheduler, "options": quiet | {"port": 0, "dashboard_address": "127.0.0.1:0"}}
     with (
-        dask.config.set({"distributed.comm.timeouts.connect": "20s", "distributed.scheduler.work-stealing": True}),
-        SpecCluster(workers, {"cls": Scheduler, "options": quiet | {"port": 0}}, silence_logs=QUIET) as made,
+        # A worker that is killed twice within this time would be given up, if its third start were not done by then
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1 day"}),
+        SpecCluster(workers, scheduler, {"cls": Nanny, "options": one}, silence_logs=QUIET) as made,
         Client(made, timeout=WAIT_S) as client,
     ):
         client.wait_for_workers(len(environments), timeout=WAIT_S)
@@ -113,13 +113,13 @@ class Kill:
 
 
 @contextmanager
-def killing(journal: Path, after: int) -> Iterator[Kill]:
+def killing(client: Client, journal: Path, after: int) -> Iterator[Kill]:
     """Kill, by SIGKILL, the worker that reads the region of this number, as soon as it has: what it made is lost."""
-    kill, over = Kill(), threading.Event()
+    kill, over, workers = Kill(), threading.Event(), set(pids(client).values())
 
     def watch() -> None:
         while not over.wait(0.001):
-            if len(found := readers(journal)) >= after:
+            if len(found := readers(journal)) >= after and found[-1] in workers:
                 kill.pid, kill.after = found[-1], len(found)
                 os.kill(kill.pid, signal.SIGKILL)
                 return

@@ -47,7 +47,7 @@ JOBS = {
     "transposed": Job(
         "ConvTransposeBackwardWeights",
         ((67, 17, 17, 4), (67, 34, 34, 6)),
-        {"strides": [2, 2], "dilations": [1, 1], "weights_shape": [2, 2, 4, 6]},
+        {"strides": [2, 2], "dilations": [1, 1], "weights_shape": [2, 2, 6, 4]},
     ),
     "rows": Job("ConvolutionBackwardWeights", ((3, 96, 40, 4), (3, 96, 40, 6)), _same(weights_shape=[3, 3, 4, 6])),
 }
@@ -88,5 +88,6 @@ def lazy(
             continue
         source = Slow(path, journal, **slowness)
         chunks = (images, rows or source.shape[1], *source.shape[2:])
-        arrays.append(da.from_array(source, chunks=chunks, name=False, asarray=True))
+        meta = np.empty((0,) * source.ndim, source.dtype)  # or Dask reads one here
+        arrays.append(da.from_array(source, chunks=chunks, name=False, asarray=True, meta=meta))
     return arrays

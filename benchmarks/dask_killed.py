@@ -40,7 +40,7 @@ def run(
     journal.unlink(missing_ok=True)
     arrays = lazy(job, paths, journal, chunk, rows, delay_s=delay_s)
     begin = time.perf_counter()
-    with killing(journal, after or sys.maxsize) as kill:
+    with killing(client, journal, after or sys.maxsize) as kill:
         result = client.compute(convgrad.dask.run(job.operator, *arrays, **job.attributes)).result(timeout=WAIT_S)
     return hash_of(result), time.perf_counter() - begin, len(readers(journal)), kill
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
 import csv
+import os
+import signal
 import sys
 import threading
 import time
@@ -95,7 +96,7 @@ def test_a_worker_is_killed_in_the_middle(two: Client, tmp_path: Path) -> None:
     paths, plain = files("weights", tmp_path)
     journal = tmp_path / "journal"
     arrays = lazy(JOBS["weights"], paths, journal, 7, delay_s=0.01)
-    with killing(journal, 8) as kill:
+    with killing(two, journal, 8) as kill:
         assert computed(two, "weights", arrays) == plain
     assert kill.pid
     two.wait_for_workers(2, timeout=WAIT_S)
@@ -160,7 +161,7 @@ def test_interrupted_and_asked_again(two: Client, tmp_path: Path) -> None:
     """Ctrl-C ends the wait; what was asked for is dropped, and the cluster serves on."""
     paths, plain = files("weights", tmp_path)
     lazily = made("weights", lazy(JOBS["weights"], paths, tmp_path / "journal", 1, delay_s=0.05))
-    thread = threading.Timer(0.5, _thread.interrupt_main)
+    thread = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     thread.start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
