@@ -68,9 +68,9 @@ def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int
     """Return the boxes of rows that the positions of every image are cut into."""
     extents, everything = positions(problem), whole(problem)
     step = row_step(extents)
-    ends = max((_ends_of_positions(problem, tensor, axes, 0) for tensor, axes in canonical.items()), key=len)
-    if step is None or len(ends) == 1:
+    if step is None:
         return (everything,)
+    ends = max((_ends_of_positions(problem, tensor, axes, 0) for tensor, axes in canonical.items()), key=len)
     row_bytes = image_bytes // extents[0]
     at = cuts(ends, step, lambda row: blocks_of(extents, range(row)).stop, row_bytes, output_bytes)
     return tuple((rows, *everything[1:]) for rows in runs(at))

@@ -81,7 +81,7 @@ class Layer:
 def array_of(problem: Problem, operands: Data, threads: int) -> Any:
     """Return the dask array of a problem whose operands are dask arrays of its shapes and type."""
     if any(0 in array.shape for array in operands.values()):  # sums of nothing
-        return da.zeros(problem.output_shape, problem.output_format.dtype, chunks=-1)
+        return da.zeros(problem.output_shape, dtype=problem.output_format.dtype, chunks=-1)
     layer = Layer(problem, operands, threads)
     return _sum(layer) if problem.solves_for in SUMMED else _write(layer)
 
