@@ -157,10 +157,10 @@ def cuts(
         waiting = len(nodes_of(leaf, leaf + leaves)) - 1
         return abs(cut - end) * unit_bytes + waiting * sum_bytes, cut
 
-    found = []
+    found = set()
     for end in ends[:-1]:
         nearest = (end + each // 2) // each * each
         beside = {grain * (end // grain + above) for grain in grains for above in (0, 1)}
         candidates = {nearest, *(cut for cut in beside if abs(cut - end) <= near // 2)}
-        found.append(min(candidates, key=lambda cut: moved(cut, end)))
-    return (*(cut for cut in dict.fromkeys(found) if 0 < cut < total), total)
+        found.add(min(candidates, key=lambda cut: moved(cut, end)))
+    return (*sorted(cut for cut in found if 0 < cut < total), total)

@@ -13,7 +13,6 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from dask.sizeof import sizeof
 from numpy.typing import NDArray
 
 from convgrad import arrays
@@ -141,11 +140,3 @@ class Join:
         """Return it."""
         gradient: Array = join(parts, dtype=self.dtype)
         return gradient
-
-
-def _sum_bytes(value: Partials | Rows) -> int:
-    """Return what is told of a worker's memory that a value takes: what it says beside its arrays is little."""
-    return sum(array.nbytes for array in value.sums)
-
-
-sizeof.register((Partials, Rows), _sum_bytes)

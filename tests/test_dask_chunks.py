@@ -1,0 +1,85 @@
+"""Where Dask's pieces are cut: at leaves, near the ends of chunks, where least is moved."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from convgrad.notation import problem
+from convgrad.spec.order import FAN_IN
+
+pytest.importorskip("dask.array")
+
+from convgrad.dask.blocks import Blocks
+from convgrad.dask.chunks import cuts, ends_of, summed, written
+
+DEEP = problem("BWD_W f32 NCX mb200ic512ih14oc512oh14kh3ph1")  # a sum is 11 images
+WIDE = problem("BWD_W f32 NCX mb200ic64ih112oc64oh112kh3ph1")  # and here 1/40 of one
+LINES = (
+    "FWD_D f32 NCX mb7ic4ih23iw40oc6oh6ow14kh3sh4sw3ph1pw1kw3",
+    "BWD_D f32 NCX mb7ic4ih23iw40oc6oh6ow14kh3sh4sw3ph1pw1kw3",
+    "FWD_D f32 NCX mb7ic4ih5iw20oc6oh25ow20kh3ph11pw1kw3",
+    "BWD_D f32 NCX mb7ic4ih30iw20oc6oh2ow20kh3ph0pw1sh20sw19kw3",
+)
+
+
+def test_cuts_are_leaves_near_the_ends_of_chunks() -> None:
+    """Of any chunks; no piece is empty, and none longer than two chunks and a leaf."""
+    chance = random.Random(1)
+    for _ in range(300):
+        chunks = [chance.choice((1, 3, 7, 16, 64, chance.randrange(1, 300))) for _ in range(chance.randrange(1, 20))]
+        each, unit, held = chance.choice((1, 1, 2, 5, 64)), chance.randrange(1, 10), chance.choice((1, 100, 10**6))
+        ends = ends_of(chunks)
+        at = (0, *cuts(ends, each, lambda image, each=each: image // each, unit, held))
+        assert at[-1] == sum(chunks)
+        assert all(a < b for a, b in pairwise(at))
+        assert not any(cut % each for cut in at[:-1])
+        assert max(b - a for a, b in pairwise(at)) <= 2 * max(chunks) + each
+
+
+@pytest.mark.parametrize(("one", "starts"), [(WIDE, [0, 40, 80, 120, 160]), (DEEP, [0, 32, 80, 112, 160])])
+def test_a_cut_moves_images_where_the_sums_that_would_wait_are_larger(one: object, starts: list[int]) -> None:
+    chunks = {tensor: ((40,) * 5, (shape[1],), *((n,) for n in shape[2:])) for tensor, shape in shapes(one).items()}
+    pieces = summed(one, chunks)  # type: ignore[arg-type]
+    assert [piece.images.start for piece in pieces] == starts
+    assert (one is DEEP) == all(start % FAN_IN == 0 for start in starts)
+
+
+def shapes(one: object) -> dict[str, tuple[int, ...]]:
+    geometry = one.geometry  # type: ignore[attr-defined]
+    return {"src": geometry.src_shape, "dst": geometry.dst_shape}
+
+
+def test_rows_are_cut_where_the_image_can_be() -> None:
+    """Blocks of 4 rows of 56 positions; the finer operand's chunks count."""
+    one = problem("BWD_W f32 NCX mb2ic4ih113iw112oc4oh56ow56kh3kw3sh2sw2ph0pw0")
+    src = ((2,), (4,), (14, 20, 79), (112,))
+    found = summed(one, {"src": src, "dst": ((2,), (4,), (56,), (56,))})
+    assert [[box[0] for box in piece.boxes] for piece in found] == [[range(0, 8), range(8, 16), range(16, 56)]]
+
+
+def test_boxes_of_a_result_tile_it_in_any_chunks() -> None:
+    """Each position is written once, whatever strides, pads and dilations say of which chunk it belongs to."""
+    chance = random.Random(2)
+    for line in LINES * 20:
+        one = problem(line)
+        (tensor, *_), geometry = one.operands, one.geometry
+        data = geometry.src_shape if tensor == "src" else geometry.dst_shape  # type: ignore[union-attr]
+        ends = (sorted({*chance.sample(range(1, n), min(n - 1, chance.randrange(4))), n}) for n in data)
+        chunks = tuple(tuple(b - a for a, b in pairwise((0, *some))) for some in ends)
+        found = written(one, tensor, chunks)
+        extents = [a.dst if tensor == "src" else a.src for a in geometry.axes]  # type: ignore[union-attr]
+        for runs, extent in zip((found.images, *found.axes), (7, *extents), strict=True):
+            assert [n for run in runs for n in run] == list(range(extent))
+            assert all(runs)
+
+
+def test_a_region_is_read_of_the_blocks_that_it_meets() -> None:
+    """Of each what is there, in order; blocks of no extent are met by none."""
+    read = Blocks(((3, 0, 4, 5), (2, 2))).read((slice(2, 8), slice(0, 2)))
+    assert [part.block for part in read.parts] == [(0, 0), (2, 0), (3, 0)]
+    assert [part.within[0] for part in read.parts] == [slice(2, 3), slice(0, 4), slice(0, 1)]
+    assert [part.is_whole for part in read.parts] == [False, True, False]
+    assert read.extents == ((1, 4, 1), (2,))
