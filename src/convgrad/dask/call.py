@@ -67,7 +67,7 @@ def _stand_in(op: Operator, at: int, value: Any) -> object:
     name = op.operands[at].name if at < len(op.operands) else f"operand {at}"
     if not _is_array(value):
         if is_dask_collection(value):  # T1
-            ways = "dask.array.from_delayed or its to_dask_array(lengths=True) would do"
+            ways = "its .data, to_dask_array(lengths=True) or dask.array.from_delayed would do"
             refuse("T1", op.name, f"{name} must be a dask array; got Dask's {type(value).__name__}; {ways}")
         return value
     if at < len(op.operands) and op.operands[at].is_shape:  # T3
