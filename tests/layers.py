@@ -312,6 +312,7 @@ ORDERS = {
         "blocks",
         "chunks",
         "tasks",
+        "fused",
         "graph",
         "call",
         "convolution",

@@ -9,10 +9,12 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
+from dask.blockwise import Blockwise
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from convgrad.dask.blocks import Blocks, Chunks
 from convgrad.dask.chunks import Piece, summed, written
+from convgrad.dask.fused import Within, are_blocks, on_blocks
 from convgrad.dask.tasks import Cut, Join, Sum, SumRows, Write, add_parts, add_rows, whole_images
 from convgrad.functional.partials import SUMMED
 from convgrad.spec.layouts import from_canonical
@@ -35,6 +37,9 @@ class Layer:
         self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
         self.name = f"{self.label}-{self.token}"
         self.tasks: dict[Key, Any] = {}
+        self.layers: dict[
+            str, Blockwise
+        ] = {}  # of tasks that read whole blocks; ``tasks`` read these, or parts of blocks
         self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
 
     def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], keys: Sequence[Key]) -> Key:
@@ -70,10 +75,30 @@ class Layer:
         ends = (end for one in within for end in (one.start, one.stop))
         return self.put(f"read-{tensor}", (*block, *ends), Cut(within), [key])
 
+    def put_on_blocks(self, kind: str, rank: int, task: type[Write | Sum], images: Sequence[range]) -> list[Key]:
+        """Enter a layer of tasks on images that are whole blocks of the operands; ``kind`` is empty for the result."""
+        name = f"{self.label}-{kind}-{self.token}" if kind else self.name
+        everything, tasks = whole(self.problem), []
+        for some in images:
+            regions = slab_of(self.problem, some, everything).reads
+            reads = [self._blocks[t].read(region) for t, region in zip(self.problem.operands, regions, strict=True)]
+            slab = task(self.problem, some, everything, tuple(read.extents for read in reads), self.threads)
+            parts = [part for read in reads for part in read.parts]
+            tasks.append(Within(slab, tuple(None if part.is_whole else part.within for part in parts)))
+        self.layers[name] = on_blocks(name, rank, tasks, self.operands)
+        return [(name, n, *[0] * (rank - 1)) for n in range(len(images))]
+
     def array(self, chunks: Chunks) -> Any:
         """Return the dask array whose blocks are the results."""
-        arrays = list(self.operands.values())
-        graph = HighLevelGraph.from_collections(self.name, self.tasks, dependencies=arrays)
+        graph = HighLevelGraph.merge(*(array.dask for array in self.operands.values()))
+        names = {array.name for array in self.operands.values()}
+        layers, dependencies = dict(graph.layers), dict(graph.dependencies)
+        for name, layer in self.layers.items():
+            layers[name], dependencies[name] = layer, names
+        if self.tasks:
+            layers[self.name] = MaterializedLayer(self.tasks)
+            dependencies[self.name] = set(self.layers) or names
+        graph = HighLevelGraph(layers, dependencies)
         meta = np.empty((0,) * len(chunks), self.problem.output_format.dtype)
         return da.Array(graph, self.name, chunks, meta=meta)
 
@@ -90,7 +115,11 @@ def _sum(layer: Layer) -> Any:
     """Return the sum over the batch: of pieces, then of 16 neighbours at a time, as the order of the sum has them."""
     problem = layer.problem
     pieces = summed(problem, {tensor: array.chunks for tensor, array in layer.operands.items()})
-    parts = [_part(layer, at, piece) for at, piece in enumerate(pieces)]
+    images = [piece.images for piece in pieces]
+    if pieces[0].boxes == (whole(problem),) and are_blocks(layer.operands, images):
+        parts = layer.put_on_blocks("part", 2, Sum, images)
+    else:
+        parts = [_part(layer, at, piece) for at, piece in enumerate(pieces)]
     parts = _climbed(layer, "sum", (), parts, add_parts)
     shape = problem.output_shape
     layer.put_result((0,) * len(shape), Join(problem.output_format.name), parts)
@@ -123,10 +152,13 @@ def _write(layer: Layer) -> Any:
     data = problem.operands[0]
     boxes = written(problem, data, layer.operands[data].chunks)
     axes = (boxes.images, *boxes.axes)
-    for at in product(*(range(len(runs)) for runs in axes)):
-        images, *box = (runs[n] for runs, n in zip(axes, at, strict=True))
-        index = from_canonical((at[0], 0, *at[1:]), problem.layouts[-1])
-        layer.put_result(index, *layer.reading(Write, images, tuple(box)))
+    if are_blocks(layer.operands, boxes.images):
+        layer.put_on_blocks("", len(problem.output_shape), Write, boxes.images)
+    else:
+        for at in product(*(range(len(runs)) for runs in axes)):
+            images, *box = (runs[n] for runs, n in zip(axes, at, strict=True))
+            index = from_canonical((at[0], 0, *at[1:]), problem.layouts[-1])
+            layer.put_result(index, *layer.reading(Write, images, tuple(box)))
     extents = [tuple(map(len, runs)) for runs in axes]
     extents.insert(CHANNELS, (problem.output_shape[problem.output_order[CHANNELS]],))
     return layer.array(from_canonical(extents, problem.layouts[-1]))  # type: ignore[arg-type]
