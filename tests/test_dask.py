@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from dask.utils import key_split  # noqa: E402
 
 import convgrad  # noqa: E402
 import convgrad.dask as scattered  # noqa: E402
+from classes import TYPES  # noqa: E402
 from convgrad.functional.call import prepare  # noqa: E402
 from convgrad.functional.partials import Partials  # noqa: E402
 from convgrad.functional.rows import Rows  # noqa: E402
 from convgrad.spec.operators import OPERATORS, Operator  # noqa: E402
+from cut_campaign import cases_of  # noqa: E402
 from helpers import FUNCTIONS, Case, assert_same_bits, operands_of, random_case  # noqa: E402
 
 Array = np.ndarray
@@ -81,25 +84,46 @@ def test_many_calls_in_any_chunks(op: Operator) -> None:
 
 def any_call(op: Operator, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    case = random_case(rng, op)
-    operands = operands_of(case, "normal", seed)
+    hold(random_case(rng, op), rng)
+
+
+def hold(case: Case, rng: np.random.Generator) -> None:
+    """Hold what Dask computes of a case in any chunks against the plain call: f64 is refused."""
+    name, operands = case.op.name, operands_of(case, "normal", int(rng.integers(1 << 30)))
     given = chunked(rng, case, operands)
 
     def lazily() -> Any:
-        return scattered.run(op.name, *given, dtype=case.dtype, **case.attributes)
+        return scattered.run(name, *given, dtype=case.dtype, **case.attributes)
 
-    if case.format.name == "f64" and op.solves_for != "bias_add":
+    if case.format.name == "f64" and case.op.solves_for != "bias_add":
         with pytest.raises(convgrad.UnsupportedError, match=r"must have an order.*\[P2\]$"):
             lazily()
         return
-    expected = convgrad.run(op.name, *operands, dtype=case.dtype, **case.attributes)
+    expected = convgrad.run(name, *operands, dtype=case.dtype, **case.attributes)
     lazy = lazily()
     assert (lazy.shape, lazy.dtype, lazy._meta.dtype) == (expected.shape, expected.dtype, expected.dtype)
     assert [sum(axis) for axis in lazy.chunks] == list(expected.shape)
-    blocks = lazy.to_delayed().ravel()
-    first = blocks[0].compute()
+    first = lazy.blocks[(0,) * lazy.ndim].compute()
     assert first.shape == tuple(axis[0] for axis in lazy.chunks)
-    assert_same_bits(lazy.compute(), expected, case)
+    assert_same_bits(lazy.compute(), expected, (case, [one.chunks for one in given if isinstance(one, da.Array)]))
+
+
+def batches(seed: int, cases: int) -> None:
+    """Hold weight and bias gradients of large batches and images, class after class."""
+    rng = np.random.default_rng([17, seed])
+    operand, output = (str(rng.choice(TYPES)) for _ in range(2))
+    for _, case in islice(cases_of(rng, operand, output), cases):
+        hold(case, rng)
+
+
+def test_batches_in_any_chunks() -> None:
+    batches(0, 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_many_batches_of_every_class_in_any_chunks(seed: int) -> None:
+    batches(seed, 40)
 
 
 CHUNKS = (1, 3, 7, 16, 64)
