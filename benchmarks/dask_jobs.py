@@ -14,6 +14,8 @@ from clusters import Slow
 from numpy.typing import NDArray
 
 import convgrad
+from convgrad.functional.call import prepare
+from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
 
@@ -53,10 +55,16 @@ JOBS = {
 }
 
 
-def operands(job: Job, dtype: Any = np.float32) -> list[Array]:
+def operands(job: Job) -> list[Array]:
     """Return the operands of a job."""
     rng = np.random.default_rng(len(job.operator))
-    return [rng.standard_normal(shape, np.float32).astype(dtype) for shape in job.shapes]
+    return [rng.standard_normal(shape, np.float32).astype(job.dtype) for shape in job.shapes]
+
+
+def posed(job: Job) -> Problem:
+    """Return the problem that a job is."""
+    stand_ins = tuple(np.broadcast_to(np.zeros((), job.dtype), shape) for shape in job.shapes)
+    return prepare(job.operator, stand_ins, job.attributes).problem
 
 
 def hash_of(array: Array) -> str:

@@ -17,21 +17,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import distributed
-import numpy as np
 from clusters import WAIT_S, calls, cluster, forget_moved, moved, readers
-from dask_jobs import JOBS, Job, expected, hash_of, lazy, operands, saved
+from dask_jobs import JOBS, Job, expected, hash_of, lazy, operands, posed, saved
 from distributed import Client
 from distributed.protocol import pickle
 from rows import write_rows
 
 import convgrad.dask
+from convgrad.dask.chunks import summed
 from convgrad.engines.llvm import isas
+from convgrad.functional.partials import SUMMED
 from convgrad.host import cpu_model
+from convgrad.spec.boxes import blocks_of
+from convgrad.spec.pieces import leaf_images, nodes_of
+from convgrad.spec.slabs import positions, whole
 
 CHUNKS, WORKERS, ROUNDS = (1, 3, 7, 16, 64), (1, 2, 3, 4), 5
 
@@ -57,8 +62,26 @@ def measured(client: Client, job: Job, paths: Sequence[Path], chunk: int, rows: 
         "graph_bytes": len(pickle.dumps(result.__dask_graph__())), "messages": sent.messages, "values": sent.values,
         "moved_bytes": sent.nbytes,
         "moved": "; ".join(f"{kind} {n} x {nbytes // n}" for kind, (n, nbytes) in sorted(sent.by_kind.items())),
-        "result_bytes": result.nbytes, "sums_bytes": result.size * np.float32().nbytes, "hashes": " ".join(hashes),
+        "read_bytes": sum(array.nbytes for array in arrays), "result_bytes": result.nbytes,
+        "sums_bytes": sums_bytes(job, arrays), "hashes": " ".join(hashes),
     }  # fmt: skip
+
+
+def sums_bytes(job: Job, arrays: Sequence[Any]) -> int:
+    """Return the bytes of the unfinished sums of all pieces; none of what is computed image by image."""
+    problem = posed(job)
+    if problem.solves_for not in SUMMED:
+        return 0
+    pieces = summed(problem, {t: array.chunks for t, array in zip(problem.operands, arrays, strict=True)})
+    extents, each, sums = positions(problem), leaf_images(problem.geometry), 0
+    for piece in pieces:
+        if piece.boxes == (whole(problem),):
+            sums += len(nodes_of(piece.images.start // each, -(-piece.images.stop // each)))
+            continue
+        for box in piece.boxes:
+            blocks = blocks_of(extents, box[0])
+            sums += len(piece.images) * len(nodes_of(blocks.start, blocks.stop))
+    return sums * 4 * prod(problem.output_shape)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
