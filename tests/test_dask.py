@@ -22,6 +22,7 @@ from dask.utils import key_split  # noqa: E402
 import convgrad  # noqa: E402
 import convgrad.dask as scattered  # noqa: E402
 from classes import TYPES  # noqa: E402
+from convgrad import engines  # noqa: E402
 from convgrad.functional.call import prepare  # noqa: E402
 from convgrad.functional.partials import Partials  # noqa: E402
 from convgrad.functional.rows import Rows  # noqa: E402
@@ -203,7 +204,9 @@ def test_a_halo_is_cut_beside_its_block_and_moves_alone() -> None:
     graph = dict(lazy.dask)
     moved = [task for key, task in graph.items() if key_split(key) == "Convolution-read-src"]
     assert len(moved) == 2 * 4  # of each image two borders, a row of either side
-    assert {task[0](np.zeros((1, 10, 20, 8))).shape for task in moved} == {(1, 1, 20, 8)}
+    cut = [task[0](np.zeros((1, 10, 20, 8), F32)) for task in moved]
+    assert {one.shape for one in cut} == {(1, 1, 20, 8)}
+    assert all(one.base is None for one in cut), "a view would hold the block"
     assert sum(key_split(key) == "Convolution" for key in graph) == 2 * 3
 
 
@@ -221,6 +224,25 @@ def test_names_tell_what_is_asked_and_nothing_else() -> None:
         "BiasAddBackward",
         "BiasAddBackward-part",
     }
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_task_computes_with_as_many_threads_as_asked_for(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one where nothing is said: workers run several tasks."""
+    seen = []
+    execute = engines.execute
+    monkeypatch.setattr(engines, "execute", lambda *args: (seen.append(args[3]), execute(*args)))
+    x = da.from_array(numbers(3, 40, 30, 4), chunks=(2, 20, -1, -1))
+    y, w = x[:, :20], numbers(3, 3, 4, 4)
+    more = {} if threads == 1 else {"threads": threads}
+    for lazy in (
+        scattered.bias_add_backward(x, **more),
+        scattered.convolution_backward_weights(y, y, (3, 3, 4, 4), **SAME, **more),
+        scattered.convolution(y, w, **SAME, **more),
+    ):
+        seen.clear()
+        lazy.compute()
+        assert set(seen) == {threads}
 
 
 def values_of(lazy: Any, kind: str) -> list[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +65,9 @@ REFUSED: dict[str, tuple[str, Callable[[], Any], str]] = {
     "a shape of a block": ("D7", lambda: scattered.bias_add_backward(X.map_blocks(
         lambda block: block[:, :2], dtype=F32, chunks=X.chunks, meta=X._meta)).compute(),
         "BiasAddBackward: a block of diff_dst must be 2x4x9x4, as its array's chunks say; got 2x2x9x4"),
+    "a shape of a block that is cut": ("D7", lambda: scattered.convolution(X.map_blocks(
+        lambda block: np.repeat(block, 2, axis=1), dtype=F32, chunks=X.chunks, meta=X._meta), W).compute(),
+        "Convolution: a block of src must be"),
     "a type of a block": ("T6", lambda: scattered.convolution(X.map_blocks(
         lambda block: block.astype("f2"), dtype=F32, meta=X._meta), W).compute(),
         "Convolution: a block of src must be f32, as its array's dtype says; got f16"),
@@ -98,3 +104,12 @@ def test_output_padding_that_is_ignored_warns_where_it_was_said() -> None:
     with pytest.warns(UserWarning, match=r"output_padding \[0, 0\] is ignored") as caught:
         scattered.convolution_backward_data(X, W.swapaxes(2, 3), (8, 20, 20, 6), strides=2, output_padding=0)
     assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.long
+def test_arrays_that_are_expressions_are_refused_at_once() -> None:
+    """They are Dask's experiment, off where nobody asks for it."""
+    environment = os.environ | {"DASK_ARRAY__QUERY_PLANNING": "True"}
+    command = [sys.executable, "-c", "import convgrad.dask"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: convgrad.dask needs arrays that are graphs; got")

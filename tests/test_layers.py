@@ -114,7 +114,7 @@ def test_import_is_light() -> None:
     assert not heavy & set(loaded)
 
 
-@pytest.mark.parametrize("name", ["graph", "jax", "torch", "verify"])
+@pytest.mark.parametrize("name", ["dask", "graph", "jax", "torch", "verify"])
 def test_what_is_not_imported_says_how(name: str) -> None:
     with pytest.raises(AttributeError, match=f"has no attribute '{name}' until .*: import convgrad.{name}$"):
         convgrad.__getattr__(name)

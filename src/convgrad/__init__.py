@@ -87,7 +87,7 @@ __all__ = [
     "weighted_weights_sum",
 ]
 
-_BY_THEMSELVES = ("graph", "jax", "torch", "verify")  # never imported unasked
+_BY_THEMSELVES = ("dask", "graph", "jax", "torch", "verify")  # never imported unasked
 
 
 def __getattr__(name: str) -> Any:

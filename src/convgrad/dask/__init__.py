@@ -4,9 +4,14 @@ Needs Dask, the extra ``convgrad[dask]``; ``import convgrad`` alone does not loa
 """
 
 try:
-    import dask.array  # noqa: F401
+    import dask.array
+    import dask.array.core
 except ImportError as error:
     raise ImportError("convgrad.dask needs Dask's arrays: pip install 'convgrad[dask]'") from error
+if dask.array.Array is not dask.array.core.Array:
+    raise ImportError(
+        "convgrad.dask needs arrays that are graphs; got array.query-planning on; DASK_ARRAY__QUERY_PLANNING=False"
+    )
 
 from convgrad.dask.bias import bias_add, bias_add_backward
 from convgrad.dask.convolution import convolution, convolution_backward_data, convolution_backward_weights

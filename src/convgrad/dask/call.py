@@ -13,8 +13,8 @@ from dask.base import is_dask_collection
 
 from convgrad import arrays
 from convgrad.dask.graph import array_of
-from convgrad.dask.tasks import check_order
 from convgrad.functional.call import check_options, prepare
+from convgrad.functional.partials import check_order
 from convgrad.functional.types import DType
 from convgrad.spec.operators import Operator, Tensor, find
 from convgrad.spec.rules import refuse

@@ -147,14 +147,14 @@ def cuts(
     """
     total = ends[-1]
     near = max(end - begin for begin, end in pairwise((0, *ends)))
-    leaves = max(1, leaf_at(min(near // each * each, total)))
+    near_leaves = leaf_at(min(max(near // each, 1) * each, total))
     grains = [each]
     while grains[-1] * FAN_IN <= 2 * near:
         grains.append(grains[-1] * FAN_IN)
 
     def moved(cut: int, end: int) -> tuple[int, int]:
-        leaf = leaf_at(cut)
-        waiting = len(nodes_of(leaf, leaf + leaves)) - 1
+        leaf = leaf_at(min(cut, total)) if cut else 0
+        waiting = len(nodes_of(leaf, leaf + near_leaves)) - 1
         return abs(cut - end) * unit_bytes + waiting * sum_bytes, cut
 
     found = set()

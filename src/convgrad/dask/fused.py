@@ -11,30 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from dask.blockwise import Blockwise, BlockwiseDepDict, blockwise
 from numpy.typing import NDArray
 
+from convgrad.dask.tasks import Cut
 from convgrad.spec.operators import Tensor
-from convgrad.spec.slabs import Region
 
 Array = NDArray[Any]
 BATCHED = ("src", "dst")  # tensors of which each image is a position of the first axis
 
 
 @dataclass(frozen=True)
-class Within:
-    """A task that reads of each block a region, or all of it: what no tap meets is left out."""
+class OnCuts:
+    """A task that reads but a part of some blocks, as where no tap meets the rest."""
 
     task: Callable[..., Any]
-    regions: tuple[Region | None, ...]
+    cuts: tuple[Cut | None, ...]
 
     def __call__(self, *blocks: Array) -> Any:
         """Call it."""
-        read = (
-            block if one is None else np.asarray(block)[one] for block, one in zip(blocks, self.regions, strict=True)
-        )
-        return self.task(*read)
+        return self.task(*(cut(block) if cut else block for cut, block in zip(self.cuts, blocks, strict=True)))
 
 
 def are_blocks(operands: Mapping[Tensor, Any], images: Sequence[range]) -> bool:

@@ -14,11 +14,11 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from convgrad.dask.blocks import Blocks, Chunks
 from convgrad.dask.chunks import Piece, summed, written
-from convgrad.dask.fused import Within, are_blocks, on_blocks
+from convgrad.dask.fused import OnCuts, are_blocks, on_blocks
 from convgrad.dask.tasks import Cut, Join, Sum, SumRows, Write, add_parts, add_rows, whole_images
 from convgrad.functional.partials import SUMMED
 from convgrad.spec.layouts import from_canonical
-from convgrad.spec.operators import Tensor
+from convgrad.spec.operators import Tensor, find
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Box, slab_of, whole
@@ -37,9 +37,9 @@ class Layer:
         self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
         self.name = f"{self.label}-{self.token}"
         self.tasks: dict[Key, Any] = {}
-        self.layers: dict[
-            str, Blockwise
-        ] = {}  # of tasks that read whole blocks; ``tasks`` read these, or parts of blocks
+        # Of tasks on whole blocks: where there are any, ``tasks`` read these alone
+        self.layers: dict[str, Blockwise] = {}
+        self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
         self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
 
     def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], keys: Sequence[Key]) -> Key:
@@ -73,7 +73,12 @@ class Layer:
         if is_whole:
             return key
         ends = (end for one in within for end in (one.start, one.stop))
-        return self.put(f"read-{tensor}", (*block, *ends), Cut(within), [key])
+        return self.put(f"read-{tensor}", (*block, *ends), self._cut(tensor, block, within), [key])
+
+    def _cut(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...]) -> Cut:
+        chunks = self.operands[tensor].chunks
+        shape = tuple(axis[n] for axis, n in zip(chunks, block, strict=True))
+        return Cut(self.problem, self._names[tensor], shape, within)
 
     def put_on_blocks(self, kind: str, rank: int, task: type[Write | Sum], images: Sequence[range]) -> list[Key]:
         """Enter a layer of tasks on images that are whole blocks of the operands; ``kind`` is empty for the result."""
@@ -81,10 +86,11 @@ class Layer:
         everything, tasks = whole(self.problem), []
         for some in images:
             regions = slab_of(self.problem, some, everything).reads
-            reads = [self._blocks[t].read(region) for t, region in zip(self.problem.operands, regions, strict=True)]
-            slab = task(self.problem, some, everything, tuple(read.extents for read in reads), self.threads)
-            parts = [part for read in reads for part in read.parts]
-            tasks.append(Within(slab, tuple(None if part.is_whole else part.within for part in parts)))
+            reads = {t: self._blocks[t].read(one) for t, one in zip(self.problem.operands, regions, strict=True)}
+            slab = task(self.problem, some, everything, tuple(read.extents for read in reads.values()), self.threads)
+            parts = [(t, *part) for t, read in reads.items() for part in read.parts]
+            cuts = tuple(None if is_whole else self._cut(t, block, within) for t, block, within, is_whole in parts)
+            tasks.append(slab if not any(cuts) else OnCuts(slab, cuts))
         self.layers[name] = on_blocks(name, rank, tasks, self.operands)
         return [(name, n, *[0] * (rank - 1)) for n in range(len(images))]
 

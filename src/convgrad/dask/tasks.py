@@ -12,14 +12,13 @@ from itertools import product
 from operator import add
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.dask.blocks import Chunks, assembled
 from convgrad.functional.call import canonical, solve
 from convgrad.functional.join import join
-from convgrad.functional.partials import Partials, partials_of, why_no_order
+from convgrad.functional.partials import Partials, check_order, partials_of
 from convgrad.functional.rows import Rows, rows_of, slab_of_rows
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import find
@@ -28,17 +27,6 @@ from convgrad.spec.rules import refuse
 from convgrad.spec.slabs import Box, Region, slab_of
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """What of a block is read by another: a copy, as a view would keep all of the block."""
-
-    within: Region
-
-    def __call__(self, block: Array) -> Array:
-        """Return it."""
-        return np.asarray(block)[self.within].copy()
 
 
 @dataclass(frozen=True)
@@ -74,11 +62,18 @@ def _checked(block: object, shape: tuple[int, ...], problem: Problem, name: str)
     return array
 
 
-def check_order(problem: Problem) -> None:
-    """Check that sums have the bits of any other machine, by rule P2; to add a bias there are none."""
-    if problem.solves_for != "bias_add" and (missing := why_no_order(problem)):  # P2
-        order = "sums in pieces must have an order, which the NumPy engine has not, that computes them"
-        refuse("P2", problem.operator, f"{order}; got {missing}")
+@dataclass(frozen=True)
+class Cut:
+    """What of a block of an operand is read by another: a copy, as a view would keep all of the block."""
+
+    problem: Problem
+    name: str
+    shape: tuple[int, ...]
+    within: Region
+
+    def __call__(self, block: object) -> Array:
+        """Return it."""
+        return _checked(block, self.shape, self.problem, self.name)[self.within].copy()
 
 
 @dataclass(frozen=True)
