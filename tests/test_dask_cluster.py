@@ -31,8 +31,8 @@ from engine_helpers import HOST
 from tiers import tiers
 
 WEIGHTS = "ConvolutionBackwardWeights"
-# Images and rows of a chunk; every second job is of the quick tier
-CUTS = {"weights": (7, 0), "bias": (16, 0), "rows": (1, 24), "forward": (7, 0), "data": (16, 6)}
+# Images and rows of a chunk; every third job is of the quick tier
+CUTS = {"weights": (7, 0), "bias": (16, 0), "forward": (7, 0), "rows": (1, 24), "data": (16, 6)}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def computed(client: Client, name: str, arrays: Sequence[Any]) -> str:
     return hash_of(client.compute(made(name, arrays)).result(timeout=WAIT_S))
 
 
-@tiers("name", list(CUTS), every=2)
+@tiers("name", list(CUTS), every=3)
 def test_workers_of_two_instruction_sets_compute_one_hash(two: Client, tmp_path: Path, name: str) -> None:
     paths, plain = files(name, tmp_path)
     calls(two)
