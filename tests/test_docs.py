@@ -61,7 +61,7 @@ def test_readme_has_its_two_commands_first() -> None:
 
 @pytest.mark.parametrize("block", [pytest.param(block, marks=SLOW * ("import jax" in block)) for block in BLOCKS])
 def test_readme_python_runs(block: str) -> None:
-    for library in re.findall(r"^import (torch|jax)$", block, re.MULTILINE):
+    for library in re.findall(r"^import (torch|jax|dask)\b", block, re.MULTILINE):
         pytest.importorskip(library)
     exec(compile(block, str(README), "exec"), {})
 
