@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 pytest.importorskip("dask.array")
 import dask.array as da
+from dask._task_spec import Task, TaskRef
+from dask.utils import key_split
 
 import convgrad.dask
 from convgrad.dask.tasks import Cut, Sum
@@ -36,8 +39,18 @@ def graph_of(line: str, extents: tuple[int, ...], chunk: Any) -> dict[Any, Any]:
     )
     layer: dict[str, Any] = {"weights_shape": (3, 3, conv.src_channels, conv.dst_channels), "auto_pad": "same_upper"}
     result = convgrad.dask.run("ConvolutionBackwardWeights", src, dst, **layer)
-    tasks = result.dask.layers[result.name]
-    return {key: (task[0], [need for need in task[1:] if need in tasks]) for key, task in tasks.items()}
+    tasks = {key: task for key, task in dict(result.dask).items() if key_split(key).startswith("Convolution")}
+    return {key: (called(task), [need for need in needs(task) if need in tasks]) for key, task in tasks.items()}
+
+
+def called(task: Task) -> Any:
+    """Return what a task calls, which one on whole blocks is given with them."""
+    return task.args[0].value if task.func is operator.call else task.func
+
+
+def needs(task: Task) -> list[Any]:
+    """Return the keys of what a task is given, in order."""
+    return [given.key for given in task.args if isinstance(given, TaskRef)]
 
 
 @pytest.mark.parametrize(("name", "chunk"), CASES)

@@ -8,6 +8,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask._task_spec import Task, TaskRef
 from dask.base import tokenize
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
@@ -36,7 +37,7 @@ class Layer:
         self.label = problem.operator.removesuffix("-1")
         self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
         self.name = f"{self.label}-{self.token}"
-        self.tasks: dict[Key, Any] = {}
+        self.tasks: dict[Key, Task] = {}
         # Of tasks on whole blocks: where there are any, ``tasks`` read these alone
         self.layers: dict[str, Blockwise] = {}
         self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
@@ -51,7 +52,7 @@ class Layer:
         return self._put((self.name, *at), task, keys)
 
     def _put(self, key: Key, task: Callable[..., Any], keys: Sequence[Key]) -> Key:
-        self.tasks[key] = (task, *keys)
+        self.tasks[key] = Task(key, task, *map(TaskRef, keys))
         return key
 
     def reading(
