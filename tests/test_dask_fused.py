@@ -59,6 +59,17 @@ def test_what_makes_a_block_and_what_takes_one_are_of_the_task() -> None:
     assert_same_bits(lazy.compute(), abs(convgrad.convolution(X + 1, W, **SAME)), "forward")
 
 
+@pytest.mark.parametrize("chunk", [-1, 2])
+def test_weights_that_are_computed_are_computed_once(chunk: int) -> None:
+    """Not in each task with the data that they are for, as a function of blocks would be."""
+    made = []
+    weights = da.from_array(W, chunks=chunk).map_blocks(lambda w: made.append(w) or w, meta=W[:0, :0, :0, :0])
+    lazy = convgrad.dask.convolution(lazily(X, 8), weights, **SAME)
+    assert tasks(lazy)["Convolution"] == 5
+    assert_same_bits(lazy.compute(scheduler="synchronous"), convgrad.convolution(X, W, **SAME), chunk)
+    assert len(made) == weights.npartitions
+
+
 def test_what_no_tap_meets_of_a_block_is_left_out() -> None:
     """Of 20 positions the last lies behind the last stride of 3."""
     weights = numbers(1, 1, 3, 4)

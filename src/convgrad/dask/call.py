@@ -52,10 +52,16 @@ def call(
 
 
 def _dask_array(tensor: Tensor, value: Any, array: Any, batch: object) -> Any:
-    """Return an operand as a dask array: another's in the chunks of the batch, and what belongs to all of it in one."""
+    """Return an operand as a dask array: another's in the chunks of the batch, and what belongs to all of it in one.
+
+    That one is of a layer that Dask fuses with nothing, or each task would make its weights anew.
+    """
     if not _is_array(value):
         return da.from_array(array, chunks=(batch, *(-1,) * (array.ndim - 1)) if tensor in DATA else -1)
-    return value if tensor in DATA else value.rechunk(-1)
+    if tensor in DATA:
+        return value
+    (block,) = value.rechunk(-1).to_delayed(optimize_graph=False).flat
+    return da.from_delayed(block, value.shape, meta=value._meta)
 
 
 def _is_array(value: object) -> bool:
