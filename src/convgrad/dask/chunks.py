@@ -64,6 +64,23 @@ def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...
     return tuple(Piece(images, boxes) for images in runs(at))
 
 
+def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
+    """Return whether the blocks of several operands have the same indices and, wherever one lies, the same positions.
+
+    >>> from convgrad.notation import problem
+    >>> half, dst = problem("BWD_W f32 NCX mb8ic3iw20oc4ow10kw3sw2pw1"), ((4, 4), (4,), (5, 5))
+    >>> [coincide(half, {"src": ((4, 4), (3,), rows), "dst": dst}) for rows in ((10, 10), (8, 12), (20,))]
+    [True, False, False]
+    """
+    lie, axes = dict(zip(problem.operands, problem.layouts, strict=False)), range(len(positions(problem)))
+    canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in given.items()}
+    ends = {
+        (ends_of(chunks[0]), *(_ends_of_positions(problem, tensor, chunks, axis) for axis in axes))
+        for tensor, chunks in canonical.items()
+    }
+    return len(ends) == len({tuple(map(len, chunks)) for chunks in canonical.values()}) == 1 < len(canonical)
+
+
 def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int, output_bytes: int) -> tuple[Box, ...]:
     """Return the boxes of rows that the positions of every image are cut into."""
     extents, everything = positions(problem), whole(problem)
