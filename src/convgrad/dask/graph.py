@@ -1,4 +1,4 @@
-"""The graph of a call: its tasks by key, one layer, which read the blocks of the operands' layers."""
+"""The graph of a call: its tasks, which read the blocks of the operands' layers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ Data = Mapping[Tensor, Any]  # dask arrays, by which operand they are
 CHANNELS = 1  # the axis of canonical data
 
 
-class Layer:
-    """Tasks by key. What is read of a block lies beside it, under a key of its own, and is read once."""
+class Graph:
+    """Tasks by key, and layers of those on whole blocks.
+
+    What is read of a block lies beside it, under a key of its own, and is read once.
+    """
 
     def __init__(self, problem: Problem, operands: Data, threads: int) -> None:
         self.problem, self.operands, self.threads = problem, operands, threads
@@ -127,63 +130,63 @@ def array_of(problem: Problem, operands: Data, threads: int) -> Any:
     """Return the dask array of a problem whose operands are dask arrays of its shapes and type."""
     if any(0 in array.shape for array in operands.values()):  # sums of nothing
         return da.zeros(problem.output_shape, dtype=problem.output_format.dtype, chunks=-1)
-    layer = Layer(problem, operands, threads)
-    return _sum(layer) if problem.solves_for in SUMMED else _write(layer)
+    graph = Graph(problem, operands, threads)
+    return _sum(graph) if problem.solves_for in SUMMED else _write(graph)
 
 
-def _sum(layer: Layer) -> Any:
+def _sum(graph: Graph) -> Any:
     """Return the sum over the batch: of pieces, then of 16 neighbours at a time, as the order of the sum has them."""
-    problem = layer.problem
-    chunks = {tensor: array.chunks for tensor, array in layer.operands.items()}
+    problem = graph.problem
+    chunks = {tensor: array.chunks for tensor, array in graph.operands.items()}
     pieces = summed(problem, chunks)
     images = [piece.images for piece in pieces]
-    if pieces[0].boxes == (whole(problem),) and are_blocks(layer.operands, images):
-        parts = layer.put_on_blocks("part", 2, Sum, images)
+    if pieces[0].boxes == (whole(problem),) and are_blocks(graph.operands, images):
+        parts = graph.put_on_blocks("part", 2, Sum, images)
     else:
         if coincide(problem, chunks):
-            layer.read_beside()
-        parts = [_part(layer, at, piece) for at, piece in enumerate(pieces)]
-    parts = _climbed(layer, "sum", (), parts, add_parts)
+            graph.read_beside()
+        parts = [_part(graph, at, piece) for at, piece in enumerate(pieces)]
+    parts = _climbed(graph, "sum", (), parts, add_parts)
     shape = problem.output_shape
-    layer.put_result((0,) * len(shape), Join(problem.output_format.name), parts)
-    return layer.array(tuple((extent,) for extent in shape))
+    graph.put_result((0,) * len(shape), Join(problem.output_format.name), parts)
+    return graph.array(tuple((extent,) for extent in shape))
 
 
-def _part(layer: Layer, at: int, piece: Piece) -> TaskRef:
+def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
     """Return what stands for the unfinished sums of a piece."""
-    if piece.boxes == (whole(layer.problem),):
-        return layer.put("part", (at,), *layer.reading(Sum, piece.images, piece.boxes[0]))
+    if piece.boxes == (whole(graph.problem),):
+        return graph.put("part", (at,), *graph.reading(Sum, piece.images, piece.boxes[0]))
     rows = [
-        layer.put("rows", (at, row), *layer.reading(SumRows, piece.images, box)) for row, box in enumerate(piece.boxes)
+        graph.put("rows", (at, row), *graph.reading(SumRows, piece.images, box)) for row, box in enumerate(piece.boxes)
     ]
-    return layer.put("part", (at,), whole_images, _climbed(layer, "rows-sum", (at,), rows, add_rows))
+    return graph.put("part", (at,), whole_images, _climbed(graph, "rows-sum", (at,), rows, add_rows))
 
 
 def _climbed(
-    layer: Layer, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
+    graph: Graph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
 ) -> list[TaskRef]:
     """Return at most 16 sums that stand for many."""
     level = 0
     while len(sums) > FAN_IN:
         groups = [sums[first : first + FAN_IN] for first in range(0, len(sums), FAN_IN)]
-        sums = [layer.put(kind, (*at, level, n), task, group) for n, group in enumerate(groups)]
+        sums = [graph.put(kind, (*at, level, n), task, group) for n, group in enumerate(groups)]
         level += 1
     return sums
 
 
-def _write(layer: Layer) -> Any:
+def _write(graph: Graph) -> Any:
     """Return a forward or a data gradient: a task for each block of the result."""
-    problem = layer.problem
+    problem = graph.problem
     data = problem.operands[0]
-    boxes = written(problem, data, layer.operands[data].chunks)
+    boxes = written(problem, data, graph.operands[data].chunks)
     axes = (boxes.images, *boxes.axes)
-    if are_blocks(layer.operands, boxes.images):
-        layer.put_on_blocks("", len(problem.output_shape), Write, boxes.images)
+    if are_blocks(graph.operands, boxes.images):
+        graph.put_on_blocks("", len(problem.output_shape), Write, boxes.images)
     else:
         for at in product(*(range(len(runs)) for runs in axes)):
             images, *box = (runs[n] for runs, n in zip(axes, at, strict=True))
             index = from_canonical((at[0], 0, *at[1:]), problem.layouts[-1])
-            layer.put_result(index, *layer.reading(Write, images, tuple(box)))
+            graph.put_result(index, *graph.reading(Write, images, tuple(box)))
     extents = [tuple(map(len, runs)) for runs in axes]
     extents.insert(CHANNELS, (problem.output_shape[problem.output_order[CHANNELS]],))
-    return layer.array(from_canonical(extents, problem.layouts[-1]))  # type: ignore[arg-type]
+    return graph.array(from_canonical(extents, problem.layouts[-1]))  # type: ignore[arg-type]
