@@ -18,6 +18,7 @@ import convgrad.dask
 from helpers import assert_same_bits
 
 Array = np.ndarray
+WEIGHTS = "ConvolutionBackwardWeights"
 SAME = {"auto_pad": "same_upper"}
 
 
@@ -49,14 +50,36 @@ X, Y, W = numbers(40, 9, 20, 3), numbers(40, 9, 20, 4), numbers(3, 3, 3, 4)
 
 def test_a_piece_reads_both_its_chunks() -> None:
     lazy = convgrad.dask.convolution_backward_weights(lazily(X, 8), lazily(Y, 8), (3, 3, 3, 4), **SAME)
-    assert tasks(lazy) == {"ConvolutionBackwardWeights-part": 5, "ConvolutionBackwardWeights": 1}
+    assert tasks(lazy) == {f"{WEIGHTS}-part": 5, WEIGHTS: 1}
     assert_same_bits(lazy.compute(), convgrad.convolution_backward_weights(X, Y, (3, 3, 3, 4), **SAME), "weights")
+
+
+@pytest.mark.parametrize(("height", "cut_out"), [(12, {"src": 4}), (10, {"src": 8, "dst": 8})])
+def test_blocks_of_the_same_rows_are_read_by_one_task(height: int, cut_out: dict[str, int]) -> None:
+    """Whatever the stride. Halos, and rows before a cut, which is made at multiples of 12, are cut out beside it."""
+    src, dst, layer = numbers(2, 60, 40, 3), numbers(2, 30, 20, 4), {"strides": 2} | SAME
+    x, y = lazily(src, 1, 2 * height), lazily(dst, 1, height)
+    lazy = convgrad.dask.convolution_backward_weights(x, y, (3, 3, 3, 4), **layer)
+    cuts = {f"{WEIGHTS}-read-{tensor}": n for tensor, n in cut_out.items()}
+    assert tasks(lazy) == {f"{WEIGHTS}-read": 6, f"{WEIGHTS}-rows": 6, f"{WEIGHTS}-part": 2, WEIGHTS: 1} | cuts
+    assert_same_bits(lazy.compute(), convgrad.convolution_backward_weights(src, dst, (3, 3, 3, 4), **layer), height)
 
 
 def test_what_makes_a_block_and_what_takes_one_are_of_the_task() -> None:
     lazy = abs(convgrad.dask.convolution(lazily(X, 16) + 1, W, **SAME))
     assert tasks(lazy)["abs"] == tasks(lazy).total() - 1 == 3, "the weights are the other one"
     assert_same_bits(lazy.compute(), abs(convgrad.convolution(X + 1, W, **SAME)), "forward")
+
+
+@pytest.mark.parametrize("chunk", [-1, 2])
+def test_weights_that_are_computed_are_computed_once(chunk: int) -> None:
+    """Not in each task with the data that they are for, as a function of blocks would be."""
+    made = []
+    weights = da.from_array(W, chunks=chunk).map_blocks(lambda w: made.append(w) or w, meta=W[:0, :0, :0, :0])
+    lazy = convgrad.dask.convolution(lazily(X, 8), weights, **SAME)
+    assert tasks(lazy)["Convolution"] == 5
+    assert_same_bits(lazy.compute(scheduler="synchronous"), convgrad.convolution(X, W, **SAME), chunk)
+    assert len(made) == weights.npartitions
 
 
 def test_what_no_tap_meets_of_a_block_is_left_out() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from dask.base import is_dask_collection
 
 from convgrad import arrays
+from convgrad.dask.fused import BATCHED
 from convgrad.dask.graph import array_of
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.partials import check_order
@@ -20,7 +21,6 @@ from convgrad.spec.operators import Operator, Tensor, find
 from convgrad.spec.rules import refuse
 
 Operand = Any  # a dask array, or what convgrad takes: NumPy's, or of a library that it knows
-DATA = ("src", "dst")  # what has images
 
 
 def call(
@@ -46,16 +46,22 @@ def call(
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
     tensors = [*zip(problem.operands, given, prepared.taken.values(), strict=True)]
-    batch = next((value.chunks[0] for tensor, value, _ in tensors if tensor in DATA and _is_array(value)), -1)
+    batch = next((value.chunks[0] for tensor, value, _ in tensors if tensor in BATCHED and _is_array(value)), -1)
     collections = {tensor: _dask_array(tensor, value, array, batch) for tensor, value, array in tensors}
     return array_of(problem, collections, threads)
 
 
 def _dask_array(tensor: Tensor, value: Any, array: Any, batch: object) -> Any:
-    """Return an operand as a dask array: another's in the chunks of the batch, and what belongs to all of it in one."""
+    """Return an operand as a dask array: another's in the chunks of the batch, and what belongs to all of it in one.
+
+    That one is of a layer that Dask fuses with nothing, or each task would make its weights anew.
+    """
     if not _is_array(value):
-        return da.from_array(array, chunks=(batch, *(-1,) * (array.ndim - 1)) if tensor in DATA else -1)
-    return value if tensor in DATA else value.rechunk(-1)
+        return da.from_array(array, chunks=(batch, *(-1,) * (array.ndim - 1)) if tensor in BATCHED else -1)
+    if tensor in BATCHED:
+        return value
+    (block,) = value.rechunk(-1).to_delayed(optimize_graph=False).flat
+    return da.from_delayed(block, value.shape, meta=value._meta)
 
 
 def _is_array(value: object) -> bool:

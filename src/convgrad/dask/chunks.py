@@ -59,9 +59,26 @@ def summed(problem: Problem, given: Mapping[Tensor, Chunks]) -> tuple[Piece, ...
     lie = dict(zip(problem.operands, problem.layouts, strict=False))
     canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in given.items()}
     finest = max((ends_of(chunks[0]) for chunks in canonical.values()), key=len)
-    at = cuts(finest, each, lambda image: image // each, image_bytes, output * SUM_BYTES)
+    at = cuts(finest, each, lambda image: -(-image // each), image_bytes, output * SUM_BYTES)
     boxes = _rows(problem, canonical, image_bytes, output * SUM_BYTES)
     return tuple(Piece(images, boxes) for images in runs(at))
+
+
+def coincide(problem: Problem, given: Mapping[Tensor, Chunks]) -> bool:
+    """Return whether the blocks of several operands have the same indices and, wherever one lies, the same positions.
+
+    >>> from convgrad.notation import problem
+    >>> half, dst = problem("BWD_W f32 NCX mb8ic3iw20oc4ow10kw3sw2pw1"), ((4, 4), (4,), (5, 5))
+    >>> [coincide(half, {"src": ((4, 4), (3,), rows), "dst": dst}) for rows in ((10, 10), (8, 12), (20,))]
+    [True, False, False]
+    """
+    lie, axes = dict(zip(problem.operands, problem.layouts, strict=False)), range(len(positions(problem)))
+    canonical = {tensor: to_canonical_chunks(chunks, lie[tensor]) for tensor, chunks in given.items()}
+    ends = {
+        (ends_of(chunks[0]), *(_ends_of_positions(problem, tensor, chunks, axis) for axis in axes))
+        for tensor, chunks in canonical.items()
+    }
+    return len(ends) == len({tuple(map(len, chunks)) for chunks in canonical.values()}) == 1 < len(canonical)
 
 
 def _rows(problem: Problem, canonical: Mapping[Tensor, Chunks], image_bytes: int, output_bytes: int) -> tuple[Box, ...]:
@@ -134,33 +151,28 @@ def _src_before(axis: Axis, end: int) -> int:
 def cuts(
     ends: Sequence[int], each: int, leaf_at: Callable[[int], int], unit_bytes: int, sum_bytes: int
 ) -> tuple[int, ...]:
-    """Return where to cut near ``ends``, the last of which is the end of all: at multiples of ``each``.
+    """Return where to cut near ``ends``, the last of which is the end of all: at the nearest multiples of a grain.
 
-    A cut elsewhere than at the end of a chunk moves bytes between blocks; behind one elsewhere than at a multiple of 16
-    leaves, or of 256, sums wait for those before them, each an array that is moved. The cut that moves least is taken,
-    no further than half a chunk away if one is there. ``leaf_at`` tells the number of the leaf that begins at a cut.
+    That is ``each``, 16 of it, or 256. A cut elsewhere than at the end of a chunk moves bytes between blocks; behind
+    one elsewhere than at a multiple of 16 leaves, or of 256, sums wait for those before them, each an array that is
+    moved. The grain that moves least is taken, but none so large that pieces were many fewer than chunks. ``leaf_at``
+    tells how many leaves end at a cut.
 
-    >>> cuts((24, 48, 72, 96), 1, int, 1, 1), cuts((24, 48, 72, 96), 1, int, 1, 100)
-    ((24, 48, 72, 96), (16, 48, 64, 96))
-    >>> cuts((3, 6, 7), 5, lambda image: image // 5, 1, 1)
+    >>> cuts((24, 48, 72, 96), 1, int, 10, 1), cuts((24, 48, 72, 96), 1, int, 1, 100)
+    ((24, 48, 72, 96), (32, 48, 80, 96))
+    >>> cuts((3, 6, 7), 5, lambda image: -(-image // 5), 1, 1)
     (5, 7)
     """
-    total = ends[-1]
-    near = max(end - begin for begin, end in pairwise((0, *ends)))
-    near_leaves = leaf_at(min(max(near // each, 1) * each, total))
+    total, longest = ends[-1], max(len(run) for run in runs(ends))
     grains = [each]
-    while grains[-1] * FAN_IN <= 2 * near:
+    while 2 * grains[-1] * FAN_IN <= 3 * longest:
         grains.append(grains[-1] * FAN_IN)
 
-    def moved(cut: int, end: int) -> tuple[int, int]:
-        leaf = leaf_at(min(cut, total)) if cut else 0
-        waiting = len(nodes_of(leaf, leaf + near_leaves)) - 1
-        return abs(cut - end) * unit_bytes + waiting * sum_bytes, cut
+    def moved(grain: int) -> tuple[int, tuple[int, ...]]:
+        nearest = [min((end + grain // 2) // grain * grain, total) for end in ends[:-1]]
+        at = tuple(dict.fromkeys(cut for cut in (*nearest, total) if cut))
+        units = sum(abs(cut - end) for cut, end in zip(nearest, ends, strict=False))
+        sums = sum(len(nodes_of(*leaves)) for leaves in pairwise((0, *map(leaf_at, at))))
+        return units * unit_bytes + sums * sum_bytes, at
 
-    found = set()
-    for end in ends[:-1]:
-        nearest = (end + each // 2) // each * each
-        beside = {grain * (end // grain + above) for grain in grains for above in (0, 1)}
-        candidates = {nearest, *(cut for cut in beside if abs(cut - end) <= near // 2)}
-        found.add(min(candidates, key=lambda cut: moved(cut, end)))
-    return (*sorted(cut for cut in found if 0 < cut < total), total)
+    return min(map(moved, grains))[1]

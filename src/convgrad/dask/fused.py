@@ -1,4 +1,4 @@
-"""Tasks on whole blocks as a layer that Dask fuses with what reads or makes the blocks, so that none of them is moved.
+"""Layers of whole blocks, which Dask fuses with what reads or makes the blocks, so that none of them is moved.
 
 A task of its own for each block of each operand is run by any worker; of two operands, about half the blocks then move
 to where the other is.
@@ -40,6 +40,17 @@ def are_blocks(operands: Mapping[Tensor, Any], images: Sequence[range]) -> bool:
         array.chunks[0] == (batch if tensor in BATCHED else array.shape[:1]) and set(array.numblocks[1:]) <= {1}
         for tensor, array in operands.items()
     )
+
+
+def beside(name: str, arrays: Sequence[Any]) -> Blockwise:
+    """Return the layer whose key (``name``, index) is the tuple of the blocks of that index of some arrays."""
+    axes = tuple(range(arrays[0].ndim))
+    pairs = [one for array in arrays for one in (array.name, axes)]
+    return blockwise(_beside, name, axes, *pairs, numblocks={array.name: array.numblocks for array in arrays})
+
+
+def _beside(*blocks: Array) -> tuple[Array, ...]:
+    return blocks
 
 
 def on_blocks(name: str, rank: int, tasks: Sequence[Callable[..., Any]], operands: Mapping[Tensor, Any]) -> Blockwise:

@@ -1,20 +1,22 @@
-"""The graph of a call: its tasks by key, one layer, which read the blocks of the operands' layers."""
+"""The graph of a call: its tasks, which read the blocks of the operands' layers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from dask._task_spec import Task, TaskRef
 from dask.base import tokenize
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from convgrad.dask.blocks import Blocks, Chunks
-from convgrad.dask.chunks import Piece, summed, written
-from convgrad.dask.fused import OnCuts, are_blocks, on_blocks
+from convgrad.dask.chunks import Piece, coincide, summed, written
+from convgrad.dask.fused import OnCuts, are_blocks, beside, on_blocks
 from convgrad.dask.tasks import Cut, Join, Sum, SumRows, Write, add_parts, add_rows, whole_images
 from convgrad.functional.partials import SUMMED
 from convgrad.spec.layouts import from_canonical
@@ -24,63 +26,78 @@ from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Box, slab_of, whole
 
 Key = tuple[Any, ...]
+Given = Any  # what stands for a value that a task is given: a TaskRef, or a Task within it
 Data = Mapping[Tensor, Any]  # dask arrays, by which operand they are
 CHANNELS = 1  # the axis of canonical data
 
 
-class Layer:
-    """Tasks by key. What is read of a block lies beside it, under a key of its own, and is read once."""
+class Graph:
+    """Tasks by key, and layers of those on whole blocks.
+
+    What is read of a block lies beside it, under a key of its own, and is read once.
+    """
 
     def __init__(self, problem: Problem, operands: Data, threads: int) -> None:
         self.problem, self.operands, self.threads = problem, operands, threads
         self.label = problem.operator.removesuffix("-1")
         self.token = tokenize(repr(problem), [array.name for array in operands.values()], threads)
         self.name = f"{self.label}-{self.token}"
-        self.tasks: dict[Key, Any] = {}
+        self.tasks: dict[Key, Task] = {}
         # Of tasks on whole blocks: where there are any, ``tasks`` read these alone
         self.layers: dict[str, Blockwise] = {}
+        self._beside = ""  # the layer of these that has the blocks of all operands
         self._names = dict(zip(problem.operands, find(problem.operator).array_names, strict=False))
         self._blocks = {tensor: Blocks(array.chunks) for tensor, array in operands.items()}
 
-    def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], keys: Sequence[Key]) -> Key:
-        """Enter a task that is called with what the keys stand for, and return its own key."""
-        return self._put((f"{self.label}-{kind}-{self.token}", *at), task, keys)
+    def put(self, kind: str, at: tuple[int, ...], task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
+        """Enter a task that is called with what is given, and return what stands for its value."""
+        return self._put((f"{self.label}-{kind}-{self.token}", *at), task, given)
 
-    def put_result(self, at: tuple[int, ...], task: Callable[..., Any], keys: Sequence[Key]) -> Key:
+    def put_result(self, at: tuple[int, ...], task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
         """Enter a task whose value is a block of the result."""
-        return self._put((self.name, *at), task, keys)
+        return self._put((self.name, *at), task, given)
 
-    def _put(self, key: Key, task: Callable[..., Any], keys: Sequence[Key]) -> Key:
-        self.tasks[key] = (task, *keys)
-        return key
+    def _put(self, key: Key, task: Callable[..., Any], given: Sequence[Given]) -> TaskRef:
+        self.tasks[key] = Task(key, task, *given)
+        return TaskRef(key)
 
     def reading(
         self, task: type[Write | Sum | SumRows], images: range, box: Box
-    ) -> tuple[Write | Sum | SumRows, list[Key]]:
-        """Return a task on images and a box, and the keys of the blocks that it reads."""
-        keys: list[Key] = []
+    ) -> tuple[Write | Sum | SumRows, list[Given]]:
+        """Return a task on images and a box, and the blocks that it reads."""
+        blocks: list[Given] = []
         extents: list[Chunks] = []
         regions = slab_of(self.problem, images, box).reads
         for tensor, region in zip(self.problem.operands, regions, strict=True):
             read = self._blocks[tensor].read(region)
             extents.append(read.extents)
-            keys += [self._part(tensor, *part) for part in read.parts]
-        return task(self.problem, images, box, tuple(extents), self.threads), keys
+            blocks += [self._part(tensor, *part) for part in read.parts]
+        return task(self.problem, images, box, tuple(extents), self.threads), blocks
 
-    def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Key:
-        """Return the key of a block, or of what is read of it."""
-        key = (self.operands[tensor].name, *block)
+    def _part(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...], is_whole: bool) -> Given:
+        """Return what stands for a block, or for what is read of it."""
+        whole_block = self._block(tensor, block)
         if is_whole:
-            return key
+            return whole_block
         ends = (end for one in within for end in (one.start, one.stop))
-        return self.put(f"read-{tensor}", (*block, *ends), self._cut(tensor, block, within), [key])
+        return self.put(f"read-{tensor}", (*block, *ends), self._cut(tensor, block, within), [whole_block])
+
+    def _block(self, tensor: Tensor, block: tuple[int, ...]) -> Given:
+        if not self._beside:
+            return TaskRef((self.operands[tensor].name, *block))
+        return Task(None, itemgetter(list(self.operands).index(tensor)), TaskRef((self._beside, *block)))
+
+    def read_beside(self) -> None:
+        """Have one task read the blocks of all operands that have the same index, for all tasks that are to come."""
+        self._beside = f"{self.label}-read-{self.token}"
+        self.layers[self._beside] = beside(self._beside, list(self.operands.values()))
 
     def _cut(self, tensor: Tensor, block: tuple[int, ...], within: tuple[slice, ...]) -> Cut:
         chunks = self.operands[tensor].chunks
         shape = tuple(axis[n] for axis, n in zip(chunks, block, strict=True))
         return Cut(self.problem, self._names[tensor], shape, within)
 
-    def put_on_blocks(self, kind: str, rank: int, task: type[Write | Sum], images: Sequence[range]) -> list[Key]:
+    def put_on_blocks(self, kind: str, rank: int, task: type[Write | Sum], images: Sequence[range]) -> list[TaskRef]:
         """Enter a layer of tasks on images that are whole blocks of the operands; ``kind`` is empty for the result."""
         name = f"{self.label}-{kind}-{self.token}" if kind else self.name
         everything, tasks = whole(self.problem), []
@@ -92,7 +109,7 @@ class Layer:
             cuts = tuple(None if is_whole else self._cut(t, block, within) for t, block, within, is_whole in parts)
             tasks.append(slab if not any(cuts) else OnCuts(slab, cuts))
         self.layers[name] = on_blocks(name, rank, tasks, self.operands)
-        return [(name, n, *[0] * (rank - 1)) for n in range(len(images))]
+        return [TaskRef((name, n, *[0] * (rank - 1))) for n in range(len(images))]
 
     def array(self, chunks: Chunks) -> Any:
         """Return the dask array whose blocks are the results."""
@@ -113,58 +130,63 @@ def array_of(problem: Problem, operands: Data, threads: int) -> Any:
     """Return the dask array of a problem whose operands are dask arrays of its shapes and type."""
     if any(0 in array.shape for array in operands.values()):  # sums of nothing
         return da.zeros(problem.output_shape, dtype=problem.output_format.dtype, chunks=-1)
-    layer = Layer(problem, operands, threads)
-    return _sum(layer) if problem.solves_for in SUMMED else _write(layer)
+    graph = Graph(problem, operands, threads)
+    return _sum(graph) if problem.solves_for in SUMMED else _write(graph)
 
 
-def _sum(layer: Layer) -> Any:
+def _sum(graph: Graph) -> Any:
     """Return the sum over the batch: of pieces, then of 16 neighbours at a time, as the order of the sum has them."""
-    problem = layer.problem
-    pieces = summed(problem, {tensor: array.chunks for tensor, array in layer.operands.items()})
+    problem = graph.problem
+    chunks = {tensor: array.chunks for tensor, array in graph.operands.items()}
+    pieces = summed(problem, chunks)
     images = [piece.images for piece in pieces]
-    if pieces[0].boxes == (whole(problem),) and are_blocks(layer.operands, images):
-        parts = layer.put_on_blocks("part", 2, Sum, images)
+    if pieces[0].boxes == (whole(problem),) and are_blocks(graph.operands, images):
+        parts = graph.put_on_blocks("part", 2, Sum, images)
     else:
-        parts = [_part(layer, at, piece) for at, piece in enumerate(pieces)]
-    parts = _climbed(layer, "sum", (), parts, add_parts)
+        if coincide(problem, chunks):
+            graph.read_beside()
+        parts = [_part(graph, at, piece) for at, piece in enumerate(pieces)]
+    parts = _climbed(graph, "sum", (), parts, add_parts)
     shape = problem.output_shape
-    layer.put_result((0,) * len(shape), Join(problem.output_format.name), parts)
-    return layer.array(tuple((extent,) for extent in shape))
+    graph.put_result((0,) * len(shape), Join(problem.output_format.name), parts)
+    return graph.array(tuple((extent,) for extent in shape))
 
 
-def _part(layer: Layer, at: int, piece: Piece) -> Key:
-    """Return the key of the unfinished sums of a piece."""
-    if piece.boxes == (whole(layer.problem),):
-        return layer.put("part", (at,), *layer.reading(Sum, piece.images, piece.boxes[0]))
+def _part(graph: Graph, at: int, piece: Piece) -> TaskRef:
+    """Return what stands for the unfinished sums of a piece."""
+    if piece.boxes == (whole(graph.problem),):
+        return graph.put("part", (at,), *graph.reading(Sum, piece.images, piece.boxes[0]))
     rows = [
-        layer.put("rows", (at, row), *layer.reading(SumRows, piece.images, box)) for row, box in enumerate(piece.boxes)
+        graph.put("rows", (at, row), *graph.reading(SumRows, piece.images, box)) for row, box in enumerate(piece.boxes)
     ]
-    return layer.put("part", (at,), whole_images, _climbed(layer, "rows-sum", (at,), rows, add_rows))
+    return graph.put("part", (at,), whole_images, _climbed(graph, "rows-sum", (at,), rows, add_rows))
 
 
-def _climbed(layer: Layer, kind: str, at: tuple[int, ...], keys: list[Key], task: Callable[..., Any]) -> list[Key]:
-    """Return the keys of at most 16 sums that stand for many."""
+def _climbed(
+    graph: Graph, kind: str, at: tuple[int, ...], sums: list[TaskRef], task: Callable[..., Any]
+) -> list[TaskRef]:
+    """Return at most 16 sums that stand for many."""
     level = 0
-    while len(keys) > FAN_IN:
-        groups = [keys[first : first + FAN_IN] for first in range(0, len(keys), FAN_IN)]
-        keys = [layer.put(kind, (*at, level, n), task, group) for n, group in enumerate(groups)]
+    while len(sums) > FAN_IN:
+        groups = [sums[first : first + FAN_IN] for first in range(0, len(sums), FAN_IN)]
+        sums = [graph.put(kind, (*at, level, n), task, group) for n, group in enumerate(groups)]
         level += 1
-    return keys
+    return sums
 
 
-def _write(layer: Layer) -> Any:
+def _write(graph: Graph) -> Any:
     """Return a forward or a data gradient: a task for each block of the result."""
-    problem = layer.problem
+    problem = graph.problem
     data = problem.operands[0]
-    boxes = written(problem, data, layer.operands[data].chunks)
+    boxes = written(problem, data, graph.operands[data].chunks)
     axes = (boxes.images, *boxes.axes)
-    if are_blocks(layer.operands, boxes.images):
-        layer.put_on_blocks("", len(problem.output_shape), Write, boxes.images)
+    if are_blocks(graph.operands, boxes.images):
+        graph.put_on_blocks("", len(problem.output_shape), Write, boxes.images)
     else:
         for at in product(*(range(len(runs)) for runs in axes)):
             images, *box = (runs[n] for runs, n in zip(axes, at, strict=True))
             index = from_canonical((at[0], 0, *at[1:]), problem.layouts[-1])
-            layer.put_result(index, *layer.reading(Write, images, tuple(box)))
+            graph.put_result(index, *graph.reading(Write, images, tuple(box)))
     extents = [tuple(map(len, runs)) for runs in axes]
     extents.insert(CHANNELS, (problem.output_shape[problem.output_order[CHANNELS]],))
-    return layer.array(from_canonical(extents, problem.layouts[-1]))  # type: ignore[arg-type]
+    return graph.array(from_canonical(extents, problem.layouts[-1]))  # type: ignore[arg-type]
