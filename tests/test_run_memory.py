@@ -137,6 +137,16 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
         2,
         "--checkpoint of a forward or data gradient goes with -o",
     ),
+    "a checkpoint at the result's place": (
+        [*RUNS["forward"], "--checkpoint", "./a.npy", "-o", "a.npy"],
+        2,
+        "--checkpoint and -o must name two files",
+    ),
+    "a checkpoint that is an operand": (
+        [*RUNS["forward"], "--checkpoint", "src.npy", "-o", "a.npy"],
+        3,
+        "src.npy: must begin with 'convgrad checkpoint 1",
+    ),
     "an archive": ([*RUNS["forward"], "-o", "a.npz"], 3, "goes to .npy or .safetensors; got .npz"),
     "bf16 as .npy": ([*RUNS["bf16"], "-o", "a.npy"], 3, "bf16 cannot be kept in .npy files"),
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -37,6 +39,8 @@ def check_usage(options: argparse.Namespace) -> None:
     for name in ("check", "expect"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} does not go with --memory: {ALONE}")
+    if options.checkpoint is not None and options.output and _is_same(options.checkpoint, options.output):
+        raise UsageError("--checkpoint and -o must name two files: the checkpoint is removed at the end")
     if options.limit:
         raise UsageError("--limit does not go with --memory, which says what is read at a time")
 
@@ -82,6 +86,10 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     return summary
 
 
+def _is_same(path: str, place: str) -> bool:
+    return os.path.realpath(path) == os.path.realpath(files.split_place(place)[0])
+
+
 def _operand(place: str) -> object:
     """Return the map of an operand's file; the extents of one that is a shape."""
     array = files.mapped(place)
@@ -110,6 +118,7 @@ def _result(problem: Problem, options: argparse.Namespace) -> Iterator[Array | N
     if not options.output or problem.solves_for in SUMMED:
         yield None
         return
-    shape, dtype, keep = problem.output_shape, problem.output_format.dtype, options.checkpoint is not None
-    with files.written_in_pieces(options.output, shape, dtype, force=options.force, keep=keep) as out:
+    shape, dtype = problem.output_shape, problem.output_format.dtype
+    kept = None if options.checkpoint is None else Path(options.checkpoint)
+    with files.written_in_pieces(options.output, shape, dtype, force=options.force, kept=kept) as out:
         yield out
