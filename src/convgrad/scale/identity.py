@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from convgrad import __version__
+from convgrad.scale.mapped import part_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 
@@ -39,20 +40,19 @@ def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Wor
 
 def _lies(name: str, array: Any, read: bool) -> Iterator[tuple[str, str]]:
     """Yield where an array lies, and of one that is read what tells that it is as it was."""
-    top = array
-    while isinstance(array, np.ndarray) and not (isinstance(array, np.memmap) and array.filename):
-        array = array.base
-    if not isinstance(array, np.memmap):
-        yield name, "nothing" if top is None else "in memory" if isinstance(top, np.ndarray) else type(top).__name__
+    part = part_of(array)
+    if part is None:
+        yield (
+            name,
+            "nothing" if array is None else "in memory" if isinstance(array, np.ndarray) else type(array).__name__,
+        )
         return
-    file = os.path.realpath(str(array.filename))
-    yield name, file
+    yield name, part.file
     if read:
-        status = os.stat(file)
-        offset = array.offset + top.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+        status = os.stat(part.file)
         yield f"the size of {name}'s file", f"{status.st_size} bytes"
         yield f"the time of change of {name}'s file", _time(status.st_mtime_ns)
-        yield f"the part of {name}'s file that is mapped", f"from byte {offset} by {top.strides}"
+        yield f"the part of {name}'s file that is mapped", f"from byte {part.first} by {array.strides}"
 
 
 def _time(since_ns: int) -> str:

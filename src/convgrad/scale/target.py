@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, formats, libraries
+from convgrad.scale.mapped import part_of
 from convgrad.scale.source import is_sliced
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -60,6 +61,8 @@ def target_of(problem: Problem, out: Any, taken: Mapping[str, Array]) -> Target:
         return Target(made, made, problem.accumulate)
     if not is_sliced(out):
         array = arrays.check_out(out, shape, fmt, taken, operator).view(np.ndarray)
+        for name, operand in taken.items():
+            _check_other_bytes(operator, array, name, operand)
         return Target(out, array, problem.accumulate)
     if formats.of_dtype(np.dtype(out.dtype)) is not fmt:  # T5
         refuse("T5", operator, f"out must be of {fmt}, the output's type; got {np.dtype(out.dtype)}")
@@ -68,3 +71,10 @@ def target_of(problem: Problem, out: Any, taken: Mapping[str, Array]) -> Target:
     if not hasattr(out, "__setitem__"):  # D3
         refuse("D3", operator, f"out must take out[region] = array; got {type(out).__name__}")
     return Target(out, None, problem.accumulate)
+
+
+def _check_other_bytes(operator: str, out: Array, name: str, operand: Array) -> None:
+    """Refuse an operand in the bytes of a file that are written, which another map of it does not share memory with."""
+    written, read = part_of(out), part_of(operand)
+    if written and read and written.meets(read):  # D4
+        refuse("D4", operator, f"out must not overlap an operand; got bytes of {read.file} that {name} is read from")
