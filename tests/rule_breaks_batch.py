@@ -92,6 +92,7 @@ ROWS = [
     Row("M1", larger, [Y], {"memory": 0}, ("must be a positive number of bytes", "got 0")),
     Row("M1", larger, [Y], {"memory": True}, ("got True",)),
     Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 64 B, the result 16 B; got 1 [M2]")),
+    Row("M2", larger_forward, [X, W], {"memory": 1}, ("the result 16 B (an out in a file takes none); got 1 [M2]",)),
     Row("P2", larger, [np.ones(Y)], {}, ("the NumPy engine has not", "kernels keep their sums in f32; got f64")),
     Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("pieces have the bits of the whole where",)),
     Row("T5", larger, [Y], {"out": Only((1,), "f2")}, ("out must be of f32, the output's type; got float16",)),

@@ -97,6 +97,7 @@ def plan_of(
     cut, _, takes = min(seen, key=lambda way: _total(way[2]))
     held = ", ".join(f"{what} {words(size)}" for what, size in takes if size)
     must = f"memory must hold a piece of {cut}, which takes {_total(takes)} bytes: {held}"
+    must += " (an out in a file takes none)" * (target is None and problem.solves_for not in SUMMED)
     refuse("M2", problem.operator, f"{must}; got {memory_bytes}")  # M2
 
 
