@@ -90,6 +90,8 @@ ROWS = [
     # M1, M2, and what is as of other calls
     Row("M1", larger, [Y], {"memory": "much"}, ('such as "1GB" or "512MiB"; got \'much\'',)),
     Row("M1", larger, [Y], {"memory": 0}, ("must be a positive number of bytes", "got 0")),
+    Row("M1", larger, [Y], {"memory": 1e9}, ("got 1000000000.0; 1000000000 would do [M1]",)),
+    Row("M1", larger, [Y], {"memory": float("inf")}, ("got inf [M1]",)),
     Row("M1", larger, [Y], {"memory": True}, ("got True",)),
     Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 64 B, the result 16 B; got 1 [M2]")),
     Row("M2", larger_forward, [X, W], {"memory": 1}, ("the result 16 B (an out in a file takes none); got 1 [M2]",)),
