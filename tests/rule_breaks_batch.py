@@ -42,6 +42,9 @@ class Only:
         raise NotImplementedError
 
 
+ITSELF = Only(Y, "f4")
+
+
 def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> convgrad.Partials:
     """Images of 7 x 7 positions: leaves of 5."""
     return convgrad.partials(BIAS, np.ones((end - begin, 7, 7, channels), operand_type), first=begin)
@@ -99,6 +102,7 @@ ROWS = [
     Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("pieces have the bits of the whole where",)),
     Row("T5", larger, [Y], {"out": Only((1,), "f2")}, ("out must be of f32, the output's type; got float16",)),
     Row("D2", larger, [Y], {"out": Only((2,), "f4")}, ("the output's shape (1,); got (2,)",)),
+    Row("D4", larger, [ITSELF], {"out": ITSELF}, ("must not overlap an operand; got what diff_dst is read from",)),
     Row("D3", larger, [Y], {"out": Only((1,), "f4")}, ("must take out[region] = array; got Only",)),
     # K1, K2
     Row("K1", kept, [], {"path": 3}, ("checkpoint must be the path of a file; got 3",)),
