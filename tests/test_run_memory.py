@@ -98,6 +98,20 @@ def test_interrupted_and_gone_on_with(
     assert not {path.name for path in folder.iterdir()} & left
 
 
+def test_a_signal_to_end_leaves_what_ctrl_c_leaves(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Progress, "relabel", lambda *_: signal.raise_signal(signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    command = ["run", *RUNS["forward"], "--memory", "12kB", "-o", "out.npy", "--threads", "1"]
+    files_before = set(folder.iterdir())
+    assert main(command) == 130
+    assert set(folder.iterdir()) == files_before
+    assert main([*command, "--checkpoint", "kept"]) == 130
+    assert {path.name for path in set(folder.iterdir()) - files_before} == {"kept", "out.npy.unfinished"}
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_interrupted_without_a_checkpoint_nothing_is_left(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

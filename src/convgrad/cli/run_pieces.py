@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,7 +57,11 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     if problem.note:
         complain(f"convgrad: warning: {problem.note}")
     told: list[scale.Progress] = []
-    with _result(problem, options) as out, Progress(f"{problem.operator}:", options.json) as progress:
+    with (
+        _ended_as_by_ctrl_c(),
+        _result(problem, options) as out,
+        Progress(f"{problem.operator}:", options.json) as progress,
+    ):
 
         def tell(now: scale.Progress) -> None:
             told[:] = [now]
@@ -106,6 +112,19 @@ def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any
     """Return attributes whose shape is full, in the same way."""
     shapes = {"output_shape": list(prepared.problem.output_shape)} if prepared.op.spatial_shape else {}
     return {name: shapes.get(name, value) for name, value in attributes.items()}
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Have SIGTERM, by which batch systems end a job, leave what Ctrl-C leaves: a checkpoint, and nothing else."""
+    if threading.current_thread() is not threading.main_thread():  # who alone may say what a signal does
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextmanager
