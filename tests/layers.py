@@ -298,6 +298,7 @@ ORDERS = {
     ),
     "scale": (
         "memory",
+        "mapped",
         "source",
         "target",
         "cut",

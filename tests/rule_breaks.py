@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -235,7 +236,8 @@ ROWS = [
     Row("T1", CONV, [X, W, np.ones(1, np.longdouble)], {}, ("bias must be",)),
     Row("T1", CONV, [[[[1], [2], [3]]], W], {}, ("src must be", "got int64")),
     Row("T1", CONV, [[[1.0], [2.0, 3.0]], W], {}, ("src must be an array; got list",)),
-    Row("T1", CONV, ["text", W], {}, ("src must be",)),
+    Row("T1", CONV, ["a.npy", W], {}, ("src must be an array of f32", "got str; numpy.load of a path would do")),
+    Row("T1", CONV, [Path(), W], {}, ("; numpy.load of a path would do",)),
     Row("T1", CONV, [None, W], {"strides": [1]}, ("src must be an array; got None",)),
     Row("T1", CONV, [np.ma.masked_array(np.ones(X, F32), False), W], {}, ("src must be a plain array; got a masked",)),
     Row("T2", CONV, [X, np.ones(W)], {}, ("all operands must have one type; got src f32, weights f64",)),

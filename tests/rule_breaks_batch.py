@@ -42,6 +42,9 @@ class Only:
         raise NotImplementedError
 
 
+ITSELF = Only(Y, "f4")
+
+
 def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> convgrad.Partials:
     """Images of 7 x 7 positions: leaves of 5."""
     return convgrad.partials(BIAS, np.ones((end - begin, 7, 7, channels), operand_type), first=begin)
@@ -90,12 +93,16 @@ ROWS = [
     # M1, M2, and what is as of other calls
     Row("M1", larger, [Y], {"memory": "much"}, ('such as "1GB" or "512MiB"; got \'much\'',)),
     Row("M1", larger, [Y], {"memory": 0}, ("must be a positive number of bytes", "got 0")),
+    Row("M1", larger, [Y], {"memory": 1e9}, ("got 1000000000.0; 1000000000 would do [M1]",)),
+    Row("M1", larger, [Y], {"memory": float("inf")}, ("got inf [M1]",)),
     Row("M1", larger, [Y], {"memory": True}, ("got True",)),
     Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 64 B, the result 16 B; got 1 [M2]")),
+    Row("M2", larger_forward, [X, W], {"memory": 1}, ("the result 16 B (an out in a file takes none); got 1 [M2]",)),
     Row("P2", larger, [np.ones(Y)], {}, ("the NumPy engine has not", "kernels keep their sums in f32; got f64")),
     Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("pieces have the bits of the whole where",)),
     Row("T5", larger, [Y], {"out": Only((1,), "f2")}, ("out must be of f32, the output's type; got float16",)),
     Row("D2", larger, [Y], {"out": Only((2,), "f4")}, ("the output's shape (1,); got (2,)",)),
+    Row("D4", larger, [ITSELF], {"out": ITSELF}, ("must not overlap an operand; got what diff_dst is read from",)),
     Row("D3", larger, [Y], {"out": Only((1,), "f4")}, ("must take out[region] = array; got Only",)),
     # K1, K2
     Row("K1", kept, [], {"path": 3}, ("checkpoint must be the path of a file; got 3",)),

@@ -31,6 +31,12 @@ class OnADevice:
     dtype, shape, ndim = np.dtype(F32), (0, 0, 0, 0), 4
 
 
+class Future:
+    """What a client gives, of whose package the first name is enough: it need not be there."""
+
+    __module__ = "distributed.client"
+
+
 def with_meta(meta: Any) -> Any:
     array = da.zeros((8, 9, 9, 4), dtype=F32)
     array._meta = meta
@@ -48,6 +54,7 @@ REFUSED: dict[str, tuple[str, Callable[[], Any], str]] = {
     "no array": ("T1", lambda: scattered.convolution(None, W), "src must be an array; got None"),
     "another collection": ("T1", lambda: scattered.bias_add(dask.delayed(W), W),
         "src must be a dask array; got Dask's Delayed"),
+    "a future": ("T1", lambda: scattered.bias_add(Future(), W), "got Dask's Future; its .data, to_dask_array"),
     "integers": ("T1", lambda: scattered.bias_add_backward(X.astype("i4")), "diff_dst must be an array of f32"),
     "masks": ("T1", lambda: scattered.bias_add_backward(da.ma.masked_array(X)), "must be a plain array; got a masked"),
     "two types": ("T2", lambda: scattered.convolution(X, W.astype("f2")), "got src f32, weights f16"),

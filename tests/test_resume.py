@@ -237,7 +237,7 @@ def test_an_out_in_another_file_is_refused(tmp_path: Path) -> None:
     call.out[0] = 0
     for out, wrong in (
         (other, "is of another call: out was .*/out and is .*/other;"),
-        (call.out, "there are other values"),
+        (call.out, "are finished in out, which holds something else there"),
     ):
         with pytest.raises(FileError, match=wrong):
             scale.run(call.operator, *call.sources(), out=out, checkpoint=call.path, **call.attributes)

@@ -56,7 +56,7 @@ def test_pieces_write_the_same_file(name: str, ending: str, folder: Path, capsys
     assert main(["run", *RUNS[name], "--memory", MEMORY[name], "-o", place, "--threads", "1"]) == 0
     text = capsys.readouterr().out
     assert files.read(place).tobytes() == files.read(f"whole{ending}").tobytes()
-    assert re.search(r"^  pieces +\d+; \d.* kB read, .* MB/s, .* ms waited for$", text, re.MULTILINE)
+    assert re.search(r"^  pieces +\d+; \d.* kB read, \d.* [kMG]B/s, .* ms waited for$", text, re.MULTILINE)
     for line in ("largest", "mean", "engine", "pads_end"):
         assert re.findall(rf"^  {line} .*", text, re.MULTILINE) == re.findall(rf"^  {line} .*", whole, re.MULTILINE)
     assert main(["run", *RUNS[name], "--memory", MEMORY[name], "-o", place]) == 3
@@ -98,6 +98,20 @@ def test_interrupted_and_gone_on_with(
     assert not {path.name for path in folder.iterdir()} & left
 
 
+def test_a_signal_to_end_leaves_what_ctrl_c_leaves(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Progress, "relabel", lambda *_: signal.raise_signal(signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    command = ["run", *RUNS["forward"], "--memory", "12kB", "-o", "out.npy", "--threads", "1"]
+    files_before = set(folder.iterdir())
+    assert main(command) == 130
+    assert set(folder.iterdir()) == files_before
+    assert main([*command, "--checkpoint", "kept"]) == 130
+    assert {path.name for path in set(folder.iterdir()) - files_before} == {"kept", "out.npy.unfinished"}
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 def test_interrupted_without_a_checkpoint_nothing_is_left(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +150,16 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
         [*RUNS["forward"], "--checkpoint", "kept"],
         2,
         "--checkpoint of a forward or data gradient goes with -o",
+    ),
+    "a checkpoint at the result's place": (
+        [*RUNS["forward"], "--checkpoint", "./a.npy", "-o", "a.npy"],
+        2,
+        "--checkpoint and -o must name two files",
+    ),
+    "a checkpoint that is an operand": (
+        [*RUNS["forward"], "--checkpoint", "src.npy", "-o", "a.npy"],
+        3,
+        "src.npy: must begin with 'convgrad checkpoint 1",
     ),
     "an archive": ([*RUNS["forward"], "-o", "a.npz"], 3, "goes to .npy or .safetensors; got .npz"),
     "bf16 as .npy": ([*RUNS["bf16"], "-o", "a.npy"], 3, "bf16 cannot be kept in .npy files"),

@@ -89,6 +89,24 @@ def test_small_operands_are_read_once_and_named_too() -> None:
         scale.run(FORWARD, Slices(src), Broken(weights, 1, refuse))
 
 
+class Full(Slices):
+    """What takes no more from the second image on."""
+
+    def __setitem__(self, region: Any, array: Array) -> None:
+        if region[0].start:
+            refuse(array)
+        super().__setitem__(region, array)
+
+
+def test_what_cannot_be_written_is_named() -> None:
+    src, _ = data()
+    weights, out = np.ones((3, 3, 3, 5), np.float32), Full(np.empty((9, 22, 16, 5), np.float32))
+    with pytest.raises(
+        convgrad.FileError, match=r"writing out\[2:4, 0:22, 0:16, 0:5\] failed: OSError: the disk is gone"
+    ):
+        scale.run(FORWARD, Slices(src), weights, memory="40kB", threads=1, out=out)
+
+
 def interrupt(given: Array) -> Array:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(0.01)

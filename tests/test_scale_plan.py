@@ -110,13 +110,15 @@ def test_a_plan_says_what_run_does() -> None:
     plan = scale.plan(WEIGHTS, src, diff_dst, weights_shape=(3, 3, 4, 8), memory="300MB", **SAME)
     text = str(plan).splitlines()
     assert text[0] == "ConvolutionBackwardWeights f32, in 8 pieces of 8 images"
-    assert text[1] == "  src 64x300x300x4, 92.2 MB, in chunks of 8x300x300x4: sliced"
-    assert text[2] == "  diff_dst 64x300x300x8, 184 MB: sliced"
+    assert text[1] == "  src 64x300x300x4, 92.2 MB, in chunks of 8x300x300x4: read piece by piece"
+    assert text[2] == "  diff_dst 64x300x300x8, 184 MB: read piece by piece"
     assert text[3] == "  reads 276 MB, of which 0 B again"
     assert text[4].startswith(
         f"  takes {plan.peak_bytes / 1e6:.3g} MB of 300 MB: 2 pieces of operands 69.1 MB, scratch "
     )
     assert text[5] == "  why: 1 image is a leaf of the tree, 8 a chunk"
+    many = scale.plan(WEIGHTS, zeros((200, 100, 100, 4)), zeros((200, 100, 100, 8)), weights_shape=(3, 3, 4, 8), **SAME)
+    assert many.why == "16 images are a node of the tree; as many of them as suit a cache"
     assert plan == scale.plan(WEIGHTS, src, diff_dst, weights_shape=(3, 3, 4, 8), memory=300_000_000, **SAME)
 
 

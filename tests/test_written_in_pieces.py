@@ -16,11 +16,14 @@ VALUES = np.arange(60, dtype=np.float32).reshape(SHAPE)
 
 def put(place: str, dtype: type = np.float32, until: int = 3, keep: bool = False, force: bool = False) -> None:
     """Write some planes, last first; leave by an exception where there are more."""
-    with files.written_in_pieces(place, SHAPE, np.dtype(dtype), keep=keep, force=force) as array:
+    kept = Path(place).with_name("kept") if keep else None
+    with files.written_in_pieces(place, SHAPE, np.dtype(dtype), kept=kept, force=force) as array:
         assert array.shape == SHAPE
         for plane in range(until)[::-1]:
             array[plane] = VALUES[plane]
         if until < len(VALUES):
+            if kept and until:
+                kept.write_text(f"{until}")
             raise KeyboardInterrupt
 
 
@@ -44,12 +47,37 @@ def test_what_fails_leaves_no_trace_or_all_that_was_written(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
     with pytest.raises(KeyboardInterrupt):
         put(place, until=2, keep=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.npy.unfinished"]
-    with files.written_in_pieces(place, SHAPE, np.dtype("f4"), keep=True) as array:
-        assert np.array_equal(array[:2], VALUES[:2])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy.unfinished", "kept"]
+    with pytest.raises(KeyboardInterrupt):
+        put(place, until=0, keep=True)
+    with files.written_in_pieces(place, SHAPE, np.dtype("f4"), kept=tmp_path / "kept") as array:
+        assert np.array_equal(array[:2], VALUES[:2]), "left by the call that did nothing, too"
         array[2] = VALUES[2]
     assert np.array_equal(np.load(place), VALUES)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "kept"]
+
+
+def test_a_new_file_of_which_nothing_was_kept_leaves_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("of another call")
+    with pytest.raises(KeyboardInterrupt):
+        put(f"{tmp_path}/a.npy", until=0, keep=True)
+    with (
+        pytest.raises(FileError, match=r"a\.npy: cannot be written: "),
+        files.written_in_pieces(f"{tmp_path}/a.npy", (1 << 58,), np.dtype("f4"), kept=tmp_path / "kept"),
+    ):
+        pytest.fail("there is no such disk")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("present", [0, 5, 128, 200])
+def test_a_file_that_has_not_its_room_yet_is_begun_anew(tmp_path: Path, present: int) -> None:
+    """As a call leaves it that was killed before it had written anything."""
+    place = f"{tmp_path}/a.npy"
+    put(place, keep=True)
+    whole = (tmp_path / "a.npy").rename(tmp_path / "a.npy.unfinished").read_bytes()
+    (tmp_path / "a.npy.unfinished").write_bytes(whole[:present])
+    put(place, keep=True)
+    assert (tmp_path / "a.npy").read_bytes() == whole
 
 
 def test_what_another_call_left_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
@@ -43,7 +44,12 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
             hint = f"; {name}.astype(numpy.float32) would do" if hasattr(value, "astype") else "; f32 would do"
         if array.dtype == np.uint16:
             hint = f"; the bits of bf16 are {name}.view(ml_dtypes.bfloat16){hint}"
-        refuse("T1", operator, f"{name} must be an array of f32, bf16, f16 or f64; got {_dtype_words(array)}{hint}")
+        got = _dtype_words(array)
+        if array.dtype.kind in "OU" and not array.ndim:
+            got = type(value).__name__
+            if isinstance(value, str | os.PathLike):
+                hint = "; numpy.load of a path would do, with mmap_mode='r' for a map of its file"
+        refuse("T1", operator, f"{name} must be an array of f32, bf16, f16 or f64; got {got}{hint}")
     return array, fmt
 
 

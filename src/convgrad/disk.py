@@ -94,10 +94,11 @@ def written(path: Path, force: bool, place: str = "") -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def left(path: Path, force: bool, place: str = "") -> Iterator[IO[bytes]]:
+def left(path: Path, force: bool, kept: Path, place: str = "") -> Iterator[IO[bytes]]:
     """Give a file to read and write, which takes its name when all of it is there; what fails leaves it as it is.
 
-    It lies beside its name, with ``UNFINISHED`` behind that, and is given again by the next try.
+    It lies beside its name, with ``UNFINISHED`` behind that, and is given again by the next try. ``kept`` is the file
+    that tells what of it is finished: a new one, of which that was told nothing, leaves no trace.
     """
     name = place or str(path)
     check_new(path, force, place)
@@ -105,8 +106,14 @@ def left(path: Path, force: bool, place: str = "") -> Iterator[IO[bytes]]:
     unfinished = target.with_name(target.name + UNFINISHED)
     try:
         check_new(unfinished, force=True)
-        with open(unfinished, "r+b" if unfinished.exists() else "x+b") as file:
-            yield file
+        is_new, told = not unfinished.exists(), _mark(kept)
+        try:
+            with open(unfinished, "x+b" if is_new else "r+b") as file:
+                yield file
+        except BaseException:
+            if is_new and _mark(kept) == told:
+                unfinished.unlink(missing_ok=True)
+            raise
         if before := _status(target):
             _give(unfinished, before)
         _take_name(unfinished, target, force)
@@ -146,6 +153,12 @@ def _status(target: Path) -> os.stat_result | None:
         return os.stat(target)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    """Return what is another whenever a file was written; nothing where there is none."""
+    there = _status(_target(path))
+    return (there.st_ino, there.st_mtime_ns) if there else None
 
 
 def _exists(name: str) -> FileError:

@@ -139,8 +139,8 @@ def json_number(value: float) -> float | str:
 def _pieces_words(pieces: Mapping[str, Any], time_ms: float) -> str:
     number, before, read = pieces["number"], pieces["resumed"], pieces["read_bytes"]
     done = f"{number}, of which {before} were finished before" if before else f"{number}"
-    rate = f"{bytes_words(read)} read, {read / 1e3 / time_ms:.3g} MB/s" if time_ms else f"{bytes_words(read)} read"
-    return f"{done}; {rate}, {pieces['waiting_ms']:.3g} ms waited for"
+    rate = f", {bytes_words(int(1e3 * read / time_ms))}/s" if time_ms else ""
+    return f"{done}; {bytes_words(read)} read{rate}, {pieces['waiting_ms']:.3g} ms waited for"
 
 
 def _words(value: object) -> str:

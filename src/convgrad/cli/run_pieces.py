@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -37,6 +41,8 @@ def check_usage(options: argparse.Namespace) -> None:
     for name in ("check", "expect"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} does not go with --memory: {ALONE}")
+    if options.checkpoint is not None and options.output and _is_same(options.checkpoint, options.output):
+        raise UsageError("--checkpoint and -o must name two files: the checkpoint is removed at the end")
     if options.limit:
         raise UsageError("--limit does not go with --memory, which says what is read at a time")
 
@@ -51,7 +57,11 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     if problem.note:
         complain(f"convgrad: warning: {problem.note}")
     told: list[scale.Progress] = []
-    with _result(problem, options) as out, Progress(f"{problem.operator}:", options.json) as progress:
+    with (
+        _ended_as_by_ctrl_c(),
+        _result(problem, options) as out,
+        Progress(f"{problem.operator}:", options.json) as progress,
+    ):
 
         def tell(now: scale.Progress) -> None:
             told[:] = [now]
@@ -82,6 +92,10 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     return summary
 
 
+def _is_same(path: str, place: str) -> bool:
+    return os.path.realpath(path) == os.path.realpath(files.split_place(place)[0])
+
+
 def _operand(place: str) -> object:
     """Return the map of an operand's file; the extents of one that is a shape."""
     array = files.mapped(place)
@@ -101,6 +115,19 @@ def _in_full(prepared: Prepared, attributes: Mapping[str, Any]) -> dict[str, Any
 
 
 @contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Have SIGTERM, by which batch systems end a job, leave what Ctrl-C leaves: a checkpoint, and nothing else."""
+    if threading.current_thread() is not threading.main_thread():  # who alone may say what a signal does
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextmanager
 def _result(problem: Problem, options: argparse.Namespace) -> Iterator[Array | None]:
     """Give where the result is written piece by piece, if it is: to a file that becomes the output."""
     if options.output:
@@ -110,6 +137,7 @@ def _result(problem: Problem, options: argparse.Namespace) -> Iterator[Array | N
     if not options.output or problem.solves_for in SUMMED:
         yield None
         return
-    shape, dtype, keep = problem.output_shape, problem.output_format.dtype, options.checkpoint is not None
-    with files.written_in_pieces(options.output, shape, dtype, force=options.force, keep=keep) as out:
+    shape, dtype = problem.output_shape, problem.output_format.dtype
+    kept = None if options.checkpoint is None else Path(options.checkpoint)
+    with files.written_in_pieces(options.output, shape, dtype, force=options.force, kept=kept) as out:
         yield out

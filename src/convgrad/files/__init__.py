@@ -141,11 +141,12 @@ def write(place: str, array: Array, force: bool = False) -> None:
 
 @contextmanager
 def written_in_pieces(
-    place: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, force: bool = False, keep: bool = False
+    place: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, force: bool = False, kept: Path | None = None
 ) -> Iterator[Array]:
     """Give an array to write, in any order, that becomes the file when all of it is there.
 
-    What fails leaves no trace; with ``keep`` it leaves all that was written, for the next try to go on with.
+    What fails leaves no trace; with ``kept``, a file that tells what is finished, it leaves all that was written, for
+    the next try to go on with, if that was told of any.
     """
     check_target(place, dtype, force)
     path, key = split_place(place)
@@ -153,7 +154,7 @@ def written_in_pieces(
     if head is None:
         endings = " or ".join(ending for ending, kind in KINDS.items() if kind.header)
         raise FileError(f"{place}: what is written in pieces goes to {endings}; got {path.suffix}")
-    with (left if keep else written)(path, force, place) as file:
+    with left(path, force, kept, place) if kept else written(path, force, place) as file:
         array = room(file, head(key or OUTPUT, shape, dtype), shape, dtype)
         yield array
         if isinstance(array, np.memmap):

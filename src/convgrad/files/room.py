@@ -17,19 +17,21 @@ Array = NDArray[Any]
 def room(file: IO[bytes], header: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return a map of what follows the header, of a new file or of one that was left with the same header.
 
-    A full disk is told of here: a map that has no blocks when it is written to ends the process.
+    A full disk is told of here: a map that has no blocks when it is written to ends the process. A file that is too
+    short is of a call that was killed here.
     """
     size, present = len(header) + prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size
-    if not present:
-        file.write(header)
+    found = file.read(len(header)) if present else b""
+    if not header.startswith(found) or present > size:
+        kind = f"{dtype} of shape {list(shape)}"
+        raise FileError(f"{file.name}: was left by another call, whose result is no {kind}; remove it to begin anew")
+    if present < size:
+        file.write(header[len(found) :])
         file.flush()
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)
         else:
             file.truncate(size)
-    elif present != size or file.read(len(header)) != header:
-        kind = f"{dtype} of shape {list(shape)}"
-        raise FileError(f"{file.name}: was left by another call, whose result is no {kind}; remove it to begin anew")
     if not prod(shape):
         return np.empty(shape, dtype)
     return np.memmap(file.name, dtype, "r+", len(header), shape)

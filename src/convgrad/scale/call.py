@@ -148,6 +148,8 @@ def called(
         source_of(problem.operator, name, given[name], stands, problem.operand_format) for name, stands in taken.items()
     )
     lie = {source.name: source.given for source in sources if isinstance(source.given, np.ndarray)}
+    if same := next((source.name for source in sources if source.given is out), None):  # D4
+        refuse("D4", problem.operator, f"out must not overlap an operand; got what {same} is read from")
     target = None if out is None else target_of(problem, out, lie)
     plan = plan_of(problem, sources, target, bytes_of(memory, problem.operator), threads)
     if target is None and to_run:

@@ -73,7 +73,7 @@ class Checkpoint:
             raise self._refusal(f"is of another call: {differs}")
         state = self._state(head, numbers)
         if head["out"] != self._sample(state):
-            raise self._refusal(f"says that out has {state}; there are other values")
+            raise self._refusal(f"says that {state} are finished in out, which holds something else there")
         return state
 
     def save(self, state: State) -> None:

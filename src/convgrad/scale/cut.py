@@ -117,7 +117,10 @@ def _sizes(extent: int, least: int, chunk: int, each_bytes: int, sums: bool, thi
             most = max(1, min(GOOD_BYTES // max(1, each_bytes), extent) // size)
             powers = (1 << level for level in reversed(range((most - 1).bit_length())))
             for number in (most, *powers):
-                yield max(1, min(number * size, extent)), _why(node, least, chunks, sums, things)
+                why = _why(node, least, chunks, sums, things) + "; as many of them as suit a cache" * (
+                    number == most > 1
+                )
+                yield max(1, min(number * size, extent)), why
 
 
 def _why(node: int, least: int, chunk: int, sums: bool, things: str) -> str:

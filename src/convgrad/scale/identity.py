@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from convgrad import __version__
+from convgrad.scale.mapped import part_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 
@@ -31,24 +33,36 @@ def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Wor
         "layouts": ", ".join(problem.layouts),
         "types": f"{problem.operand_format} to {problem.output_format}",
         "accumulate": str(problem.accumulate),
-        **{name: _lies(array, read=True) for name, array in zip(names, inputs, strict=False)},
-        "out": _lies(out, read=False),
+        **{word: text for name, array in zip(names, inputs, strict=False) for word, text in _lies(name, array, True)},
+        **dict(_lies("out", out, False)),
     }
 
 
-def _lies(array: Any, read: bool) -> str:
-    """Return where an array lies, and of one that is read what tells that it is as it was."""
-    top = array
-    while isinstance(array, np.ndarray) and not (isinstance(array, np.memmap) and array.filename):
-        array = array.base
-    if not isinstance(array, np.memmap):
-        return "nothing" if top is None else "in memory" if isinstance(top, np.ndarray) else type(top).__name__
-    name = os.path.realpath(str(array.filename))
-    if not read:
-        return name
-    status = os.stat(name)
-    offset = array.offset + top.__array_interface__["data"][0] - array.__array_interface__["data"][0]
-    return f"{name} of {status.st_size} bytes, changed at {status.st_mtime_ns} ns, from byte {offset} by {top.strides}"
+def _lies(name: str, array: Any, read: bool) -> Iterator[tuple[str, str]]:
+    """Yield where an array lies, and of one that is read what tells that it is as it was."""
+    part = part_of(array)
+    if part is None:
+        yield (
+            name,
+            "nothing" if array is None else "in memory" if isinstance(array, np.ndarray) else type(array).__name__,
+        )
+        return
+    yield name, part.file
+    if read:
+        status = os.stat(part.file)
+        yield f"the size of {name}'s file", f"{status.st_size} bytes"
+        yield f"the time of change of {name}'s file", _time(status.st_mtime_ns)
+        yield f"the part of {name}'s file that is mapped", f"from byte {part.first} by {array.strides}"
+
+
+def _time(since_ns: int) -> str:
+    """Return a file's time as a text that does not depend on where it is read.
+
+    >>> _time(1_500_000_000_000_000_070)
+    '2017-07-14 02:40:00.000000070 UTC'
+    """
+    seconds, ns = divmod(since_ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{ns:09} UTC"
 
 
 def difference(one: Words, other: Words) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
@@ -24,22 +25,23 @@ def bytes_of(memory: object, operator: str) -> int:
     if isinstance(given, str):
         said = _TEXT.fullmatch(given)
         unit = ((said[2] or "").upper()).replace("I", "i") if said else ""
-        number = int(float(said[1]) * UNITS[unit]) if said else None
+        number = int(Decimal(said[1]) * UNITS[unit]) if said else None
     else:
         number = as_integer(given)
     if number is None or number <= 0:  # M1
         must = 'memory must be a positive number of bytes, or a text such as "1GB" or "512MiB"'
-        refuse("M1", operator, f"{must}; got {memory!r}")
+        way = f"; {int(memory)} would do" if isinstance(memory, float) and memory.is_integer() and memory > 0 else ""
+        refuse("M1", operator, f"{must}; got {memory!r}{way}")
     return number
 
 
 def words(number: int) -> str:
     """Return a number of bytes as a text of three digits, in powers of 1000.
 
-    >>> words(512), words(67_108_864), words(8_000_000_000)
-    ('512 B', '67.1 MB', '8 GB')
+    >>> words(512), words(67_108_864), words(999_999_999)
+    ('512 B', '67.1 MB', '1 GB')
     """
     for prefix, unit in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 1000)):
-        if number >= unit:
+        if number >= 0.9995 * unit:  # which three digits say is one
             return f"{number / unit:.3g} {prefix}B"
     return f"{number} B"

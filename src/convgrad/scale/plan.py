@@ -97,6 +97,7 @@ def plan_of(
     cut, _, takes = min(seen, key=lambda way: _total(way[2]))
     held = ", ".join(f"{what} {words(size)}" for what, size in takes if size)
     must = f"memory must hold a piece of {cut}, which takes {_total(takes)} bytes: {held}"
+    must += " (an out in a file takes none)" * (target is None and problem.solves_for not in SUMMED)
     refuse("M2", problem.operator, f"{must}; got {memory_bytes}")  # M2
 
 
@@ -105,11 +106,9 @@ def _total(takes: tuple[tuple[str, int], ...]) -> int:
 
 
 def _words_of(source: Source, once: bool) -> str:
-    how = {"in place": "read where it lies", "copied": "copied piece by piece", "sliced": "sliced"}[source.how]
-    if once and source.how != "in place":
-        how = "read once"
+    how = "where it lies" if source.how == "in place" else "once" if once else "piece by piece"
     chunks = f", in chunks of {shape_words(source.chunks)}" if source.chunks else ""
-    return f"{source.name} {shape_words(source.shape)}, {words(source.nbytes)}{chunks}: {how}"
+    return f"{source.name} {shape_words(source.shape)}, {words(source.nbytes)}{chunks}: read {how}"
 
 
 def _chunks(problem: Problem, sources: Sequence[Source], target: Target | None) -> tuple[int, int]:

@@ -89,8 +89,12 @@ class Source:
         return arrays.native(got, self.format)
 
     def _reading(self, region: Region) -> str:
-        where = ", ".join(f"{one.start}:{one.stop}" for one in region)
-        return f"{self.operator}: reading {self.name}[{where}]"
+        return f"{self.operator}: reading {self.name}[{region_words(region)}]"
+
+
+def region_words(region: Region) -> str:
+    """Return a region as it is written between brackets."""
+    return ", ".join(f"{one.start}:{one.stop}" for one in region)
 
 
 def is_sliced(value: Any) -> bool:

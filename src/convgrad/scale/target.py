@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, formats, libraries
-from convgrad.scale.source import is_sliced
+from convgrad.errors import FileError
+from convgrad.scale.mapped import part_of
+from convgrad.scale.source import is_sliced, region_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.slabs import Region
@@ -22,6 +24,7 @@ Array = NDArray[Any]
 class Target:
     """What was given as ``out``, if anything, and the array that it is; None where it only takes regions."""
 
+    operator: str
     out: Any
     array: Array | None
     accumulate: bool
@@ -41,9 +44,16 @@ class Target:
         return arrays.empty(tuple(one.stop - one.start for one in region), np.dtype(self.out.dtype))
 
     def write(self, region: Region, result: Array) -> None:
-        """Hand over what was computed in a room."""
-        if self.array is None:
+        """Hand over what was computed in a room; what goes wrong names the region."""
+        if self.array is not None:
+            return
+        try:
             self.out[region] = result
+        except MemoryError:
+            raise
+        except Exception as error:
+            where = f"{self.operator}: writing out[{region_words(region)}]"
+            raise FileError(f"{where} failed: {type(error).__name__}: {error}") from error
 
     def handed_over(self) -> Any:
         """Return it as the caller has it."""
@@ -57,14 +67,23 @@ def target_of(problem: Problem, out: Any, taken: Mapping[str, Array]) -> Target:
     shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
     if out is None:
         made = arrays.empty(shape, fmt.dtype)
-        return Target(made, made, problem.accumulate)
+        return Target(operator, made, made, problem.accumulate)
     if not is_sliced(out):
         array = arrays.check_out(out, shape, fmt, taken, operator).view(np.ndarray)
-        return Target(out, array, problem.accumulate)
+        for name, operand in taken.items():
+            _check_other_bytes(operator, array, name, operand)
+        return Target(operator, out, array, problem.accumulate)
     if formats.of_dtype(np.dtype(out.dtype)) is not fmt:  # T5
         refuse("T5", operator, f"out must be of {fmt}, the output's type; got {np.dtype(out.dtype)}")
     if tuple(out.shape) != shape:  # D2
         refuse("D2", operator, f"out must have the output's shape {shape}; got {tuple(out.shape)}")
     if not hasattr(out, "__setitem__"):  # D3
         refuse("D3", operator, f"out must take out[region] = array; got {type(out).__name__}")
-    return Target(out, None, problem.accumulate)
+    return Target(operator, out, None, problem.accumulate)
+
+
+def _check_other_bytes(operator: str, out: Array, name: str, operand: Array) -> None:
+    """Refuse an operand in the bytes of a file that are written, which another map of it does not share memory with."""
+    written, read = part_of(out), part_of(operand)
+    if written and read and written.meets(read):  # D4
+        refuse("D4", operator, f"out must not overlap an operand; got bytes of {read.file} that {name} is read from")

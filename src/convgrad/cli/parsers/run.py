@@ -42,8 +42,8 @@ def parser() -> argparse.ArgumentParser:
     threads = "the most threads of generated kernels; the NumPy engine leaves threads to its BLAS"
     run.add_argument("--threads", type=int, help=threads)
     memory = (
-        "read files, and write the result of a forward or data gradient, in pieces, so that the call takes at most so"
-        " much memory: 1GB, 512MiB, or bytes"
+        "read files, and write the result of a forward or data gradient, in pieces, so that the call's arrays take at"
+        " most so much: 1GB, 512MiB, or bytes; without it files are read whole"
     )
     run.add_argument("--memory", metavar="BYTES", help=memory)
     checkpoint = "with --memory: keep what is finished in this file if interrupted, and go on from there"
