@@ -95,6 +95,25 @@ def test_damage_anywhere_and_any_truncation_is_a_file_error(tmp_path: Path) -> N
         kept.load()
 
 
+@pytest.mark.long
+def test_each_byte_and_each_length_tells_of_damage(tmp_path: Path) -> None:
+    given, path = operands(), tmp_path / "sums"
+    kept = checkpoint_at(path, given)
+    kept.save(state_of(images_of(0, 1, given), None))
+    file = path.read_bytes()
+    for at in range(len(file)):
+        flipped = [file[:at] + bytes([file[at] ^ bits]) + file[at + 1 :] for bits in (0x01, 0x80, 0xFF)]
+        shifted = file[:at] + file[at + 1 :], file[:at] + b"\0" + file[at:]
+        for damaged in (*flipped, *shifted, file[:at]):
+            path.write_bytes(damaged)
+            if damaged == file:
+                continue
+            with pytest.raises(FileError, match=r"is damaged|must begin with"):
+                kept.load()
+    path.write_bytes(file)
+    assert kept.load() is not None
+
+
 def mapped(path: Path, array: Array) -> Array:
     np.save(path, array)
     return np.load(path, mmap_mode="r")
