@@ -121,7 +121,8 @@ def mapped(path: Path, array: Array) -> Array:
 
 def test_another_call_is_refused_with_what_differs(tmp_path: Path) -> None:
     given = operands()
-    maps = [mapped(tmp_path / f"{n}.npy", a) for n, a in enumerate(given)]
+    twice = mapped(tmp_path / "0.npy", np.concatenate([given[0], given[0]]))
+    maps = [twice[:3], mapped(tmp_path / "1.npy", given[1])]
     path = tmp_path / "sums"
     checkpoint_at(path, maps).save(a_state(given))
     assert checkpoint_at(path, maps).load() is not None
@@ -129,6 +130,7 @@ def test_another_call_is_refused_with_what_differs(tmp_path: Path) -> None:
     for now, words, differs in (
         (other, identity_of(other, maps), "batch was 3 and is 4"),
         (SUM, identity_of(SUM, [np.array(maps[0]), maps[1]]), "src was .*0.npy of .* and is in memory"),
+        (SUM, identity_of(SUM, [twice[3:], maps[1]]), "src was .*, from byte 128 by .* and is .*, from byte 41600 by "),
         (SUM, identity_of(SUM, [maps[0], maps[1][::-1]]), "diff_dst was .*, from byte 128 .* and is .*, from byte "),
     ):
         with pytest.raises(FileError, match=f"the checkpoint is of another call: {differs}.*; remove the file"):

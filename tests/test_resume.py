@@ -237,7 +237,7 @@ def test_an_out_in_another_file_is_refused(tmp_path: Path) -> None:
     other = np.memmap(tmp_path / "other", F32, "w+", shape=call.out.shape)
     call.out[0] = 0
     for out, wrong in (
-        (other, "is of another call: out was .*/out and is .*/other;"),
+        (other, "is of another call: out was .*/out, from byte 0 and is .*/other, from byte 0;"),
         (call.out, "there are other values"),
     ):
         with pytest.raises(FileError, match=wrong):

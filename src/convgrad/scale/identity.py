@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from convgrad import __version__
+from convgrad.scale.source import file_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 
@@ -38,17 +39,15 @@ def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Wor
 
 def _lies(array: Any, read: bool) -> str:
     """Return where an array lies, and of one that is read what tells that it is as it was."""
-    top = array
-    while isinstance(array, np.ndarray) and not (isinstance(array, np.memmap) and array.filename):
-        array = array.base
-    if not isinstance(array, np.memmap):
-        return "nothing" if top is None else "in memory" if isinstance(top, np.ndarray) else type(top).__name__
-    name = os.path.realpath(str(array.filename))
+    place = file_of(array)
+    if place is None:
+        return "nothing" if array is None else "in memory" if isinstance(array, np.ndarray) else type(array).__name__
+    name, begin = place
     if not read:
-        return name
+        return f"{name}, from byte {begin}"
     status = os.stat(name)
-    offset = array.offset + top.__array_interface__["data"][0] - array.__array_interface__["data"][0]
-    return f"{name} of {status.st_size} bytes, changed at {status.st_mtime_ns} ns, from byte {offset} by {top.strides}"
+    changed = f"{status.st_size} bytes, changed at {status.st_mtime_ns} ns"
+    return f"{name} of {changed}, from byte {begin} by {array.strides}"
 
 
 def difference(one: Words, other: Words) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, libraries
+from convgrad.engines.addresses import address_of
 from convgrad.errors import FileError
 from convgrad.formats import Format
 from convgrad.spec.check import as_integer
@@ -159,6 +161,18 @@ def is_mapped(array: Any) -> bool:
             return True
         array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
     return False
+
+
+def file_of(array: Any) -> tuple[str, int] | None:
+    """Return the file that a map of one lies in, and at which of its bytes the first element is."""
+    root, step = None, array
+    while isinstance(step, np.ndarray):
+        root = step if isinstance(step, np.memmap) and step.filename else root
+        step = step.base
+    if root is None:
+        return None
+    beyond = address_of(array) - address_of(root)  # a view's own offset is that of the whole map
+    return os.path.realpath(str(root.filename)), root.offset + beyond
 
 
 def chunks_of(value: Any) -> tuple[int, ...]:
