@@ -188,6 +188,18 @@ def test_an_out_of_foreign_byte_order_is_written(accumulate: bool) -> None:
     assert_same_bits(out.array.astype(np.float32), expected, "foreign")
 
 
+def test_an_out_in_the_file_of_an_operand_is_refused_where_they_overlap(tmp_path: Path) -> None:
+    src = data(4)[0]
+    np.save(tmp_path / "both.npy", np.concatenate([src, src]))
+    read, written = (np.load(tmp_path / "both.npy", mmap_mode=mode) for mode in ("r", "r+"))  # type: ignore[call-overload]
+    weights = np.ones((3, 3, 3, 3), np.float32)
+    for at in (0, 3):
+        with pytest.raises(convgrad.InvalidShapeError, match=r"got the part of .*both\.npy that src lies in \[D4\]"):
+            scale.run(FORWARD, read[:4], weights, out=written[at : at + 4], auto_pad="same_upper")
+    scale.run(FORWARD, read[:4], weights, out=written[4:], auto_pad="same_upper")
+    assert_same_bits(np.array(written[4:]), convgrad.convolution(src, weights, auto_pad="same_upper"), "beside")
+
+
 def test_where_no_thread_can_start_pieces_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     given, readers = data(), set()
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays, formats, libraries
 from convgrad.errors import FileError
-from convgrad.scale.source import announced, is_sliced, native, region_words
+from convgrad.scale.source import announced, file_of, is_sliced, native, region_words
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -84,6 +84,7 @@ def target_of(problem: Problem, out: Any, taken: Mapping[str, Any]) -> Target:
     if not is_sliced(out):
         lie = {name: given for name, given in taken.items() if isinstance(given, np.ndarray)}
         array = arrays.check_out(out, shape, fmt, lie, operator).view(np.ndarray)
+        _check_files(operator, out, lie)
         return Target(operator, out, array, problem.accumulate)
     said, dtype = announced(out, operator, "out")
     if formats.of_dtype(dtype) is not fmt:  # T5
@@ -96,3 +97,22 @@ def target_of(problem: Problem, out: Any, taken: Mapping[str, Any]) -> Target:
     if not hasattr(out, "__setitem__"):  # D3
         refuse("D3", operator, f"out must take out[region] = array; got {type(out).__name__}")
     return Target(operator, out, None, problem.accumulate)
+
+
+def _check_files(operator: str, out: Any, lie: Mapping[str, Array]) -> None:
+    """Check that a map of a file that is written is none of what is read from another map of it, by rule D4."""
+    written = _span(out)
+    for name, given in lie.items():
+        read = _span(given)
+        if written and read and written[0] == read[0] and max(written[1], read[1]) < min(written[2], read[2]):  # D4
+            refuse("D4", operator, f"out must not overlap an operand; got the part of {read[0]} that {name} lies in")
+
+
+def _span(array: Array) -> tuple[str, int, int] | None:
+    """Return the file that a map of one lies in, and from and to which of its bytes."""
+    place = file_of(array)
+    if place is None or not array.size:
+        return None
+    steps = [stride * (extent - 1) for stride, extent in zip(array.strides, array.shape, strict=True)]
+    begin, end = (place[1] + sum(side(step, 0) for step in steps) for side in (min, max))
+    return place[0], begin, end + array.itemsize
