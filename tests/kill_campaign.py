@@ -149,8 +149,12 @@ class Runner:
         except KeyboardInterrupt as error:
             seen["notes"] = getattr(error, "__notes__", [])
         for one in [one for one in threading.enumerate() if one.name == "convgrad-reader"]:
-            one.join(ENDS_S)  # one that was not yet there when its caller was interrupted ends as it comes
-            seen["reader"] = one.is_alive()
+            end = (
+                time.monotonic() + ENDS_S
+            )  # one that was not yet there when its caller was interrupted ends as it comes
+            while one.ident is not None and one.is_alive() and time.monotonic() < end:
+                time.sleep(0.01)
+            seen["reader"] = one.ident is not None and one.is_alive()
         self.result.write_text(json.dumps(seen))
 
     def run(self, how: signal.Signals, delay_s: float | None, every_s: float, threads: int) -> int:
