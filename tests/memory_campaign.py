@@ -41,6 +41,7 @@ MIB = 1 << 20
 PLAIN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 CONSTANT_BYTES = 2 * MIB  # beside the arrays: the reader's stack, what the interpreter makes, pages that are cut
 EVERY_S = 0.0005
+ROOMS = (0, 10_000, 100_000, 600_000, 1_200_000, 2_000_000, 3_000_000, 6_000_000)  # bytes that are left
 MULTIPLY_ADDS, ELEMENTS, BATCHES = 200_000_000, 3_000_000, (3, 40, 200)
 
 
@@ -172,7 +173,7 @@ def starve(name: str, rng: np.random.Generator, folder: Path, tally: Tally) -> N
     given = [Sliced(one) for one in arrays] if sliced else arrays
     pieces = scale.plan(operator, *given, **{key: call[key] for key in call if key != "checkpoint"}).pieces
     scale.run(operator, *given, **call)  # LLVM ends a process in which it has no room to compile
-    after, room = int(rng.integers(0, pieces)), int(rng.choice([600_000, 1_200_000, 2_000_000, 3_000_000, 6_000_000]))
+    after, room = int(rng.integers(0, pieces)), int(rng.choice(ROOMS))
     told: list[scale.Progress] = []
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
 

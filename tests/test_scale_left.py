@@ -200,7 +200,11 @@ def test_an_out_in_the_file_of_an_operand_is_refused_where_they_overlap(tmp_path
     assert_same_bits(np.array(written[4:]), convgrad.convolution(src, weights, auto_pad="same_upper"), "beside")
 
 
-def test_where_no_thread_can_start_pieces_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "value"), [("ending", [True]), ("SPARE_BYTES", 1 << 60)])
+def test_where_no_thread_can_start_pieces_are_read_one_by_one(
+    name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the interpreter is ending, or there is no memory for one."""
     given, readers = data(), set()
 
     class Watched(Slices):
@@ -215,6 +219,6 @@ def test_where_no_thread_can_start_pieces_are_read_one_by_one(monkeypatch: pytes
     assert len(readers) == 1
     assert readers != {threading.current_thread()}
     readers.clear()
-    monkeypatch.setattr(starting, "ending", [True])
+    monkeypatch.setattr(starting, name, value)
     assert_same_bits(run(), expected, "one by one")
     assert readers == {threading.current_thread()}
