@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,22 @@ class Only:
         raise NotImplementedError
 
 
-ITSELF = Only(Y, "f4")
+class Both(Only):
+    """What slices and takes regions."""
+
+    def __setitem__(self, region: object, given: object) -> None:
+        raise NotImplementedError
+
+
+class Strange(Only):
+    """What has a type that is none of NumPy's."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape, "f4")
+        self.dtype: Any = "strange"
+
+
+BOTH = Both(X, "f4")
 
 
 def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> convgrad.Partials:
@@ -102,8 +118,11 @@ ROWS = [
     Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("pieces have the bits of the whole where",)),
     Row("T5", larger, [Y], {"out": Only((1,), "f2")}, ("out must be of f32, the output's type; got float16",)),
     Row("D2", larger, [Y], {"out": Only((2,), "f4")}, ("the output's shape (1,); got (2,)",)),
-    Row("D4", larger, [ITSELF], {"out": ITSELF}, ("must not overlap an operand; got what diff_dst is read from",)),
     Row("D3", larger, [Y], {"out": Only((1,), "f4")}, ("must take out[region] = array; got Only",)),
+    Row("D4", larger_forward, [BOTH, W], {"out": BOTH, "auto_pad": "same_upper"}, ("got what src is read from",)),
+    Row("G9", larger, [Only((2, float("nan"), 1), "f4")], {}, ("diff_dst must know its", "shape (2, nan, 1)")),
+    Row("G9", larger, [Only(3, "f4")], {}, ("as non-negative integers; got shape 3",)),
+    Row("T1", larger, [Strange(Y)], {}, ("must have the dtype of a NumPy array; got 'strange'",)),
     # K1, K2
     Row("K1", kept, [], {"path": 3}, ("checkpoint must be the path of a file; got 3",)),
     Row("K1", kept, [], {"out": None}, ("must come with out, as what is finished lies there", "got no out")),

@@ -95,6 +95,25 @@ def test_damage_anywhere_and_any_truncation_is_a_file_error(tmp_path: Path) -> N
         kept.load()
 
 
+@pytest.mark.long
+def test_each_byte_and_each_length_tells_of_damage(tmp_path: Path) -> None:
+    given, path = operands(), tmp_path / "sums"
+    kept = checkpoint_at(path, given)
+    kept.save(state_of(images_of(0, 1, given), None))
+    file = path.read_bytes()
+    for at in range(len(file)):
+        flipped = [file[:at] + bytes([file[at] ^ bits]) + file[at + 1 :] for bits in (0x01, 0x80, 0xFF)]
+        shifted = file[:at] + file[at + 1 :], file[:at] + b"\0" + file[at:]
+        for damaged in (*flipped, *shifted, file[:at]):
+            path.write_bytes(damaged)
+            if damaged == file:
+                continue
+            with pytest.raises(FileError, match=r"is damaged|must begin with"):
+                kept.load()
+    path.write_bytes(file)
+    assert kept.load() is not None
+
+
 def mapped(path: Path, array: Array) -> Array:
     np.save(path, array)
     return np.load(path, mmap_mode="r")
@@ -102,7 +121,8 @@ def mapped(path: Path, array: Array) -> Array:
 
 def test_another_call_is_refused_with_what_differs(tmp_path: Path) -> None:
     given = operands()
-    maps = [mapped(tmp_path / f"{n}.npy", a) for n, a in enumerate(given)]
+    twice = mapped(tmp_path / "0.npy", np.concatenate([given[0], given[0]]))
+    maps = [twice[:3], mapped(tmp_path / "1.npy", given[1])]
     path = tmp_path / "sums"
     checkpoint_at(path, maps).save(a_state(given))
     assert checkpoint_at(path, maps).load() is not None
@@ -110,6 +130,11 @@ def test_another_call_is_refused_with_what_differs(tmp_path: Path) -> None:
     for now, words, differs in (
         (other, identity_of(other, maps), "batch was 3 and is 4"),
         (SUM, identity_of(SUM, [np.array(maps[0]), maps[1]]), "src was .*0.npy and is in memory"),
+        (
+            SUM,
+            identity_of(SUM, [twice[3:], maps[1]]),
+            "the part of src's file that is mapped was from byte 128 by .* and is from byte 41600 by ",
+        ),
         (
             SUM,
             identity_of(SUM, [maps[0], maps[1][::-1]]),

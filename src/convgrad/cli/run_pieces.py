@@ -22,7 +22,7 @@ from convgrad.cli.progress import Progress
 from convgrad.cli.report import in_pieces, report
 from convgrad.functional.call import Prepared, check_options, prepare
 from convgrad.functional.partials import SUMMED
-from convgrad.scale.source import stand_in
+from convgrad.scale.source import stand_ins
 from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
@@ -52,7 +52,7 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     check_options(options.operator, None, False, options.threads)
     attributes = attributes_of(options.operator, options.attr)
     operands = tuple(map(_operand, options.inputs))
-    prepared = prepare(options.operator, tuple(map(stand_in, operands)), attributes, options.dtype)
+    prepared = prepare(options.operator, stand_ins(options.operator, operands), attributes, options.dtype)
     problem = prepared.problem
     if problem.note:
         complain(f"convgrad: warning: {problem.note}")

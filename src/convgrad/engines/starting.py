@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 LARGE_STACK_BYTES = 8 << 20  # what LLVM is used to
+SPARE_BYTES = 2 << 20  # what the interpreter may ask the system for until a thread gives its first sign
+_OURS: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 Made = TypeVar("Made")
 
 ending: list[bool] = []  # true once the interpreter is about to end: callers then work on their own threads
@@ -55,6 +58,10 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
     """Start a daemon thread and return it; RuntimeError where the system has no more or the interpreter is ending."""
     if ending or sys.is_finalizing():  # some interpreters start it all the same, and wait for ever for its first sign
         raise RuntimeError("can't start new thread at interpreter shutdown")
+    try:  # whoever starts one that has no room to begin waits for ever; the interpreter maps its frames
+        mmap.mmap(-1, stack_bytes + SPARE_BYTES, **_OURS).close()
+    except (OSError, MemoryError) as error:
+        raise RuntimeError("can't start new thread: there is no memory for it") from error
     thread = threading.Thread(target=work, name=name, daemon=True)
     with _lock:
         before = threading.stack_size(stack_bytes)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines
@@ -20,7 +19,7 @@ from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import ONCE, Plan, buffers, plan_of, room_bytes
 from convgrad.scale.prefetch import Slot, Waited, ahead
 from convgrad.scale.remaining import remaining
-from convgrad.scale.source import Source, source_of, stand_in
+from convgrad.scale.source import Source, source_of, stand_ins
 from convgrad.scale.target import Target, target_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -138,7 +137,7 @@ def called(
     A call that is not ``to_run`` has no result yet, where it has no ``out``.
     """
     check_options(operator, out, accumulate, threads)
-    prepared = prepare(operator, tuple(map(stand_in, inputs)), attributes, dtype, accumulate, lenient=True)
+    prepared = prepare(operator, stand_ins(operator, inputs), attributes, dtype, accumulate, lenient=True)
     problem, taken = prepared.problem, prepared.taken
     if missing := why_no_order(problem):  # P2
         order = "pieces have the bits of the whole where sums have an order, which the NumPy engine has not"
@@ -147,11 +146,9 @@ def called(
     sources = tuple(
         source_of(problem.operator, name, given[name], stands, problem.operand_format) for name, stands in taken.items()
     )
-    lie = {source.name: source.given for source in sources if isinstance(source.given, np.ndarray)}
-    if same := next((source.name for source in sources if source.given is out), None):  # D4
-        refuse("D4", problem.operator, f"out must not overlap an operand; got what {same} is read from")
-    target = None if out is None else target_of(problem, out, lie)
+    read = {source.name: source.given for source in sources}
+    target = None if out is None else target_of(problem, out, read)
     plan = plan_of(problem, sources, target, bytes_of(memory, problem.operator), threads)
     if target is None and to_run:
-        target = target_of(problem, None, lie)
+        target = target_of(problem, None, read)
     return Call(sources, target, plan, threads)

@@ -95,6 +95,7 @@ def ahead(
     """Read slabs one after another: with two slots by a thread, ahead of whoever asks, which is over at the end.
 
     The thread ends with the context, whatever ends that; of a source that is no array in memory, when it has answered.
+    Where the system has no thread, or the interpreter is ending, a piece is read when it is asked for.
     """
     if len(slots) == 1:
         yield _one_by_one(sources, slabs, slots[0], waited)
@@ -103,8 +104,12 @@ def ahead(
     for slot in slots:
         shared.free.put(slot)
     try:
-        starting.start(shared.read, "convgrad-reader", STACK_BYTES)
-        yield shared.pieces(waited)
+        try:
+            starting.start(shared.read, "convgrad-reader", STACK_BYTES)
+            pieces = shared.pieces(waited)
+        except RuntimeError:
+            pieces = _one_by_one(sources, shared.slabs, slots[0], waited)
+        yield pieces
     finally:
         shared.ended = True
         shared.free.put(None)

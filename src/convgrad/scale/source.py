@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import prod
@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from convgrad import arrays, libraries
 from convgrad.errors import FileError
 from convgrad.formats import Format
+from convgrad.spec.check import as_integer
 from convgrad.spec.layouts import shape_words
+from convgrad.spec.operators import find
+from convgrad.spec.rules import refuse
 from convgrad.spec.slabs import Region
 
 Array = NDArray[Any]
@@ -83,7 +86,7 @@ class Source:
             raise
         except Exception as error:
             raise FileError(f"{self._reading(region)} failed: {type(error).__name__}: {error}") from error
-        if got.shape != shape or got.dtype.newbyteorder("=") != self.format.dtype:
+        if got.shape != shape or native(got.dtype) != self.format.dtype:
             must = f"{self.format} {shape_words(shape)}"
             raise FileError(f"{self._reading(region)} must give {must}; got {got.dtype} {shape_words(got.shape)}")
         return arrays.native(got, self.format)
@@ -93,7 +96,7 @@ class Source:
 
 
 def region_words(region: Region) -> str:
-    """Return a region as it is written between brackets."""
+    """Return a region as one writes it."""
     return ", ".join(f"{one.start}:{one.stop}" for one in region)
 
 
@@ -104,13 +107,40 @@ def is_sliced(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__"))
 
 
-def stand_in(value: Any) -> Any:
+def stand_in(value: Any, operator: str, name: str) -> Any:
     """Return what checks see of an operand: an array of its type and shape that takes no memory; shapes as they are."""
-    known = type(value) is np.ndarray or isinstance(value, np.memmap) or is_sliced(value)
+    sliced = is_sliced(value)
+    known = type(value) is np.ndarray or isinstance(value, np.memmap) or sliced
     if not known or arrays.is_shape(value):
         return value
-    dtype = np.dtype(value.dtype)
-    return np.broadcast_to(np.empty((), dtype if dtype.isnative else dtype.newbyteorder("=")), tuple(value.shape))
+    shape, dtype = announced(value, operator, name) if sliced else (value.shape, value.dtype)
+    return np.broadcast_to(np.empty((), native(dtype)), shape)
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a type in the machine's byte order."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def stand_ins(operator: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what checks see of the operands of an operator."""
+    names = [port.name for port in find(operator).operands]
+    return tuple(
+        stand_in(value, operator, names[at] if at < len(names) else f"operand {at}") for at, value in enumerate(values)
+    )
+
+
+def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and the type that something says that slices, by rules G9 and T1."""
+    said = value.shape
+    extents = [as_integer(extent) for extent in said] if isinstance(said, Iterable) else [None]
+    shape = tuple(extent for extent in extents if extent is not None and extent >= 0)
+    if len(shape) < len(extents):  # G9
+        refuse("G9", operator, f"{name} must know its shape, as non-negative integers; got shape {said}")
+    try:
+        return shape, np.dtype(value.dtype)
+    except TypeError:  # T1
+        refuse("T1", operator, f"{name} must have the dtype of a NumPy array; got {value.dtype!r}")
 
 
 def source_of(operator: str, name: str, value: Any, stands: Array, fmt: Format) -> Source:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from convgrad import arrays, formats, libraries
 from convgrad.errors import FileError
 from convgrad.scale.mapped import part_of
-from convgrad.scale.source import is_sliced, region_words
+from convgrad.scale.source import announced, is_sliced, native, region_words
+from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.slabs import Region
@@ -39,21 +41,33 @@ class Target:
         if self.array is not None:
             view: Array = self.array[region]
             return view
-        if self.accumulate:
-            return np.array(self.out[region], order="C")
-        return arrays.empty(tuple(one.stop - one.start for one in region), np.dtype(self.out.dtype))
+        shape, dtype = tuple(one.stop - one.start for one in region), native(np.dtype(self.out.dtype))
+        if not self.accumulate:
+            return arrays.empty(shape, dtype)
+        with self._named("reading", region):
+            old = np.array(self.out[region], order="C")
+        if old.shape != shape or native(old.dtype) != dtype:
+            got = f"{old.dtype} {shape_words(old.shape)}"
+            raise FileError(f"{self._doing('reading', region)} must give {dtype} {shape_words(shape)}; got {got}")
+        return old.astype(dtype, copy=False)
 
     def write(self, region: Region, result: Array) -> None:
-        """Hand over what was computed in a room; what goes wrong names the region."""
-        if self.array is not None:
-            return
+        """Hand over what was computed in a room; whatever goes wrong names the region."""
+        if self.array is None:
+            with self._named("writing", region):
+                self.out[region] = result
+
+    @contextmanager
+    def _named(self, what: str, region: Region) -> Iterator[None]:
         try:
-            self.out[region] = result
+            yield
         except MemoryError:
             raise
         except Exception as error:
-            where = f"{self.operator}: writing out[{region_words(region)}]"
-            raise FileError(f"{where} failed: {type(error).__name__}: {error}") from error
+            raise FileError(f"{self._doing(what, region)} failed: {type(error).__name__}: {error}") from error
+
+    def _doing(self, what: str, region: Region) -> str:
+        return f"{self.operator}: {what} out[{region_words(region)}]"
 
     def handed_over(self) -> Any:
         """Return it as the caller has it."""
@@ -62,21 +76,26 @@ class Target:
         return self.out
 
 
-def target_of(problem: Problem, out: Any, taken: Mapping[str, Array]) -> Target:
-    """Return where a problem's result goes, by rules D2 to D4, T5; ``taken`` are operands that lie in memory."""
+def target_of(problem: Problem, out: Any, taken: Mapping[str, Any]) -> Target:
+    """Return where a problem's result goes, by rules D2 to D4, T5; ``taken`` are the operands."""
     shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
     if out is None:
         made = arrays.empty(shape, fmt.dtype)
         return Target(operator, made, made, problem.accumulate)
     if not is_sliced(out):
-        array = arrays.check_out(out, shape, fmt, taken, operator).view(np.ndarray)
-        for name, operand in taken.items():
-            _check_other_bytes(operator, array, name, operand)
+        lie = {name: given for name, given in taken.items() if isinstance(given, np.ndarray)}
+        array = arrays.check_out(out, shape, fmt, lie, operator).view(np.ndarray)
+        for name, given in lie.items():
+            _check_other_bytes(operator, array, name, given)
         return Target(operator, out, array, problem.accumulate)
-    if formats.of_dtype(np.dtype(out.dtype)) is not fmt:  # T5
-        refuse("T5", operator, f"out must be of {fmt}, the output's type; got {np.dtype(out.dtype)}")
-    if tuple(out.shape) != shape:  # D2
-        refuse("D2", operator, f"out must have the output's shape {shape}; got {tuple(out.shape)}")
+    said, dtype = announced(out, operator, "out")
+    if formats.of_dtype(dtype) is not fmt:  # T5
+        refuse("T5", operator, f"out must be of {fmt}, the output's type; got {dtype}")
+    if said != shape:  # D2
+        refuse("D2", operator, f"out must have the output's shape {shape}; got {said}")
+    for name, given in taken.items():
+        if given is out:  # D4
+            refuse("D4", operator, f"out must not overlap an operand; got what {name} is read from")
     if not hasattr(out, "__setitem__"):  # D3
         refuse("D3", operator, f"out must take out[region] = array; got {type(out).__name__}")
     return Target(operator, out, None, problem.accumulate)

@@ -1,0 +1,30 @@
+"""Campaigns against calls in pieces: killed, interrupted, starved, drawn at random."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine_helpers import HOST
+
+if not HOST:
+    pytest.skip("sums in pieces need kernels", allow_module_level=True)
+
+PROGRAMS = {
+    "kill_campaign.py": ["--kills", "60", "--interrupts", "60"],
+    "scale_campaign.py": ["--calls", "200"],
+    "memory_campaign.py": ["--calls", "30", "--starved", "30"],
+}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks, and limits memory as Linux does")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_breaks(name: str) -> None:
+    pytest.importorskip("zarr")
+    command = [sys.executable, str(Path(__file__).with_name(name)), *PROGRAMS[name]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
