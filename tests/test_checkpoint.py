@@ -114,6 +114,15 @@ def test_another_call_is_refused_with_what_differs(tmp_path: Path) -> None:
     ):
         with pytest.raises(FileError, match=f"the checkpoint is of another call: {differs}.*; remove the file"):
             Checkpoint(path, now, words).load()
+    one, two = replace(SUM, geometry=replace(SUM.geometry, batch=1)), tmp_path / "two"
+    Checkpoint(two, one, identity_of(one, [a[:1] for a in maps])).save(State())
+    for place in (np.s_[1:2], np.s_[2:]):  # of the same shape and strides, and of a map that says offset 128, too
+        others = identity_of(one, [maps[0][:1], maps[1].view(np.ndarray)[place]])
+        with pytest.raises(FileError, match=r"diff_dst was .*, from byte 128 .* and is .*, from byte \d{4,} "):
+            Checkpoint(two, one, others).load()
+        others = identity_of(one, [maps[0][:1].view(np.ndarray), maps[1][place].view(np.ndarray)])
+        with pytest.raises(FileError, match=r"diff_dst was .*, from byte 128 .* and is .*, from byte \d{4,} "):
+            Checkpoint(two, one, others).load()
     mapped(tmp_path / "1.npy", given[1])
     with pytest.raises(FileError, match=r"diff_dst was .*1\.npy of \d+ bytes, changed at .* and is .*1\.npy"):
         checkpoint_at(path, [maps[0], np.load(tmp_path / "1.npy", mmap_mode="r")]).load()

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from convgrad import __version__
+from convgrad.disk import why
+from convgrad.errors import FileError
+from convgrad.scale.source import place_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 
@@ -38,17 +41,17 @@ def identity_of(problem: Problem, inputs: Sequence[Any], out: Any = None) -> Wor
 
 def _lies(array: Any, read: bool) -> str:
     """Return where an array lies, and of one that is read what tells that it is as it was."""
-    top = array
-    while isinstance(array, np.ndarray) and not (isinstance(array, np.memmap) and array.filename):
-        array = array.base
-    if not isinstance(array, np.memmap):
-        return "nothing" if top is None else "in memory" if isinstance(top, np.ndarray) else type(top).__name__
-    name = os.path.realpath(str(array.filename))
+    place = place_of(array)
+    if place is None:
+        return "nothing" if array is None else "in memory" if isinstance(array, np.ndarray) else type(array).__name__
+    name, byte = place
     if not read:
         return name
-    status = os.stat(name)
-    offset = array.offset + top.__array_interface__["data"][0] - array.__array_interface__["data"][0]
-    return f"{name} of {status.st_size} bytes, changed at {status.st_mtime_ns} ns, from byte {offset} by {top.strides}"
+    try:
+        status = os.stat(name)
+    except OSError as error:
+        raise FileError(f"{name}: is mapped, and cannot be found: {why(error)}") from error
+    return f"{name} of {status.st_size} bytes, changed at {status.st_mtime_ns} ns, from byte {byte} by {array.strides}"
 
 
 def difference(one: Words, other: Words) -> str:

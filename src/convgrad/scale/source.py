@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, libraries
+from convgrad.engines.addresses import address_of
 from convgrad.errors import FileError
 from convgrad.formats import Format
 from convgrad.spec.layouts import shape_words
@@ -52,10 +54,6 @@ class Source:
     def bytes_of(self, region: Region) -> int:
         """Return the bytes of a region."""
         return prod(len(range(one.start, one.stop)) for one in region) * self.format.dtype.itemsize
-
-    def taken_bytes(self, region: Region) -> int:
-        """Return what a region that was read takes."""
-        return 0 if self.how == "in place" else self.bytes_of(region)
 
     def of(self, given: Array) -> Source:
         """Return the same operand where it was read whole."""
@@ -125,6 +123,20 @@ def is_mapped(array: Any) -> bool:
             return True
         array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
     return False
+
+
+def place_of(array: Any) -> tuple[str, int] | None:
+    """Return the file that an array is a map of, and the byte that it begins with there; None of all others.
+
+    Of a map and what is cut of it, only the first of all knows where in the file it begins: others repeat its offset.
+    """
+    first, each = None, array
+    while isinstance(each, np.ndarray):
+        first = each if isinstance(each, np.memmap) and each.filename else first
+        each = each.base
+    if first is None:
+        return None
+    return os.path.realpath(str(first.filename)), first.offset + address_of(array) - address_of(first)
 
 
 def chunks_of(value: Any) -> tuple[int, ...]:
