@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +37,7 @@ kept = (
 class Only:
     """What slices, and takes nothing."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+    def __init__(self, shape: Any, dtype: str) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
 
     def __getitem__(self, region: object) -> object:
@@ -94,6 +96,8 @@ ROWS = [
     Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 64 B, the result 16 B; got 1 [M2]")),
     Row("P2", larger, [np.ones(Y)], {}, ("the NumPy engine has not", "kernels keep their sums in f32; got f64")),
     Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("pieces have the bits of the whole where",)),
+    Row("T1", larger, [Only((math.nan, 7, 7, 1), "f4")], {}, ("of a known shape and type", "got shape (nan, 7, 7, 1)")),
+    Row("T1", larger, [Y], {"out": Only(None, "f4")}, ("out must be an array of a known shape", "got shape None")),
     Row("T5", larger, [Y], {"out": Only((1,), "f2")}, ("out must be of f32, the output's type; got float16",)),
     Row("D2", larger, [Y], {"out": Only((2,), "f4")}, ("the output's shape (1,); got (2,)",)),
     Row("D3", larger, [Y], {"out": Only((1,), "f4")}, ("must take out[region] = array; got Only",)),

@@ -46,7 +46,9 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     check_options(options.operator, None, False, options.threads)
     attributes = attributes_of(options.operator, options.attr)
     operands = tuple(map(_operand, options.inputs))
-    prepared = prepare(options.operator, tuple(map(stand_in, operands)), attributes, options.dtype)
+    prepared = prepare(
+        options.operator, tuple(stand_in(options.operator, one) for one in operands), attributes, options.dtype
+    )
     problem = prepared.problem
     if problem.note:
         complain(f"convgrad: warning: {problem.note}")

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import engines
@@ -138,18 +137,20 @@ def called(
     A call that is not ``to_run`` has no result yet, where it has no ``out``.
     """
     check_options(operator, out, accumulate, threads)
-    prepared = prepare(operator, tuple(map(stand_in, inputs)), attributes, dtype, accumulate, lenient=True)
+    prepared = prepare(
+        operator, tuple(stand_in(operator, one) for one in inputs), attributes, dtype, accumulate, lenient=True
+    )
     problem, taken = prepared.problem, prepared.taken
     if missing := why_no_order(problem):  # P2
         order = "pieces have the bits of the whole where sums have an order, which the NumPy engine has not"
         refuse("P2", problem.operator, f"{order}; got {missing}")
     given = {port.name: value for port, value in zip(prepared.op.operands, inputs, strict=False)}
     sources = tuple(
-        source_of(problem.operator, name, given[name], stands, problem.operand_format) for name, stands in taken.items()
+        source_of(problem.operator, name, given[name], stands.shape, problem.operand_format)
+        for name, stands in taken.items()
     )
-    lie = {source.name: source.given for source in sources if isinstance(source.given, np.ndarray)}
-    target = None if out is None else target_of(problem, out, lie)
+    target = None if out is None else target_of(problem, out, sources)
     plan = plan_of(problem, sources, target, bytes_of(memory, problem.operator), threads)
     if target is None and to_run:
-        target = target_of(problem, None, lie)
+        target = target_of(problem, None, sources)
     return Call(sources, target, plan, threads)

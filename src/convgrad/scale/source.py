@@ -17,7 +17,9 @@ from convgrad import arrays, libraries
 from convgrad.engines.addresses import address_of
 from convgrad.errors import FileError
 from convgrad.formats import Format
+from convgrad.spec.check import as_integers
 from convgrad.spec.layouts import shape_words
+from convgrad.spec.rules import refuse
 from convgrad.spec.slabs import Region
 
 Array = NDArray[Any]
@@ -87,8 +89,12 @@ class Source:
         return arrays.native(got, self.format)
 
     def _reading(self, region: Region) -> str:
-        where = ", ".join(f"{one.start}:{one.stop}" for one in region)
-        return f"{self.operator}: reading {self.name}[{where}]"
+        return f"{self.operator}: reading {words_of(self.name, region)}"
+
+
+def words_of(name: str, region: Region) -> str:
+    """Return a region of an array as it is written."""
+    return f"{name}[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
 
 
 def is_sliced(value: Any) -> bool:
@@ -98,19 +104,32 @@ def is_sliced(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__"))
 
 
-def stand_in(value: Any) -> Any:
+def described(operator: str, name: str, value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and the type of what slices, by rule T1: all that is known before it is read."""
+    try:
+        dtype = np.dtype(value.dtype)
+    except TypeError:
+        dtype = None
+    shape = as_integers(value.shape)
+    if dtype is None or shape is None or min(shape, default=0) < 0:  # T1
+        must = f"{name} must be an array of a known shape and type, as it slices"
+        refuse("T1", operator, f"{must}; got shape {value.shape} and type {value.dtype}")
+    return shape, dtype
+
+
+def stand_in(operator: str, value: Any) -> Any:
     """Return what checks see of an operand: an array of its type and shape that takes no memory; shapes as they are."""
     known = type(value) is np.ndarray or isinstance(value, np.memmap) or is_sliced(value)
     if not known or arrays.is_shape(value):
         return value
-    dtype = np.dtype(value.dtype)
-    return np.broadcast_to(np.empty((), dtype if dtype.isnative else dtype.newbyteorder("=")), tuple(value.shape))
+    shape, dtype = described(operator, "an operand", value)
+    return np.broadcast_to(np.empty((), dtype if dtype.isnative else dtype.newbyteorder("=")), shape)
 
 
-def source_of(operator: str, name: str, value: Any, stands: Array, fmt: Format) -> Source:
-    """Return the source of an operand that ``stands`` stood in for in the checks."""
+def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt: Format) -> Source:
+    """Return the source of an operand that was checked."""
     if is_sliced(value):
-        return Source(operator, name, value, stands.shape, fmt, "sliced", chunks_of(value))
+        return Source(operator, name, value, shape, fmt, "sliced", chunks_of(value))
     array, _ = arrays.take(value, operator, name)
     how: How = "copied" if is_mapped(array) or not array.dtype.isnative else "in place"
     return Source(operator, name, array, array.shape, fmt, how, ())

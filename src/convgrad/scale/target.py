@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, formats, libraries
-from convgrad.scale.source import is_sliced
+from convgrad.engines.addresses import address_of
+from convgrad.errors import FileError
+from convgrad.scale.source import Source, described, is_sliced, place_of, source_of, words_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.slabs import Region
@@ -20,11 +23,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What was given as ``out``, if anything, and the array that it is; None where it only takes regions."""
+    """What was given as ``out``, if anything, and the array that it is; None where it only takes regions.
+
+    Then its old values are ``read`` as those of an operand are.
+    """
 
     out: Any
     array: Array | None
     accumulate: bool
+    read: Source | None = None
 
     @property
     def is_staged(self) -> bool:
@@ -33,17 +40,23 @@ class Target:
 
     def room(self, region: Region) -> Array:
         """Return memory for a region of the result, with the old value where that is added to."""
-        if self.array is not None:
+        if self.read is None:
+            assert self.array is not None, "what is not read from is an array"
             view: Array = self.array[region]
             return view
         if self.accumulate:
-            return np.array(self.out[region], order="C")
-        return arrays.empty(tuple(one.stop - one.start for one in region), np.dtype(self.out.dtype))
+            return np.array(self.read.read(region, None, lambda: False), order="C")
+        return arrays.empty(tuple(one.stop - one.start for one in region), self.read.format.dtype)
 
     def write(self, region: Region, result: Array) -> None:
-        """Hand over what was computed in a room."""
-        if self.array is None:
+        """Hand over what was computed in a room; whatever goes wrong names the region."""
+        if self.read is None:
+            return
+        try:
             self.out[region] = result
+        except Exception as error:
+            where = f"{self.read.operator}: writing {words_of('out', region)}"
+            raise FileError(f"{where} failed: {type(error).__name__}: {error}") from error
 
     def handed_over(self) -> Any:
         """Return it as the caller has it."""
@@ -52,19 +65,33 @@ class Target:
         return self.out
 
 
-def target_of(problem: Problem, out: Any, taken: Mapping[str, Array]) -> Target:
-    """Return where a problem's result goes, by rules D2 to D4, T5; ``taken`` are operands that lie in memory."""
+def target_of(problem: Problem, out: Any, sources: Sequence[Source]) -> Target:
+    """Return where a problem's result goes, by rules D2 to D4, T5: nowhere that an operand lies."""
     shape, fmt, operator = problem.output_shape, problem.output_format, problem.operator
     if out is None:
         made = arrays.empty(shape, fmt.dtype)
         return Target(made, made, problem.accumulate)
     if not is_sliced(out):
-        array = arrays.check_out(out, shape, fmt, taken, operator).view(np.ndarray)
+        lie = {one.name: _seen(one.given, out) for one in sources if isinstance(one.given, np.ndarray)}
+        array = arrays.check_out(out, shape, fmt, lie, operator).view(np.ndarray)
         return Target(out, array, problem.accumulate)
-    if formats.of_dtype(np.dtype(out.dtype)) is not fmt:  # T5
-        refuse("T5", operator, f"out must be of {fmt}, the output's type; got {np.dtype(out.dtype)}")
-    if tuple(out.shape) != shape:  # D2
-        refuse("D2", operator, f"out must have the output's shape {shape}; got {tuple(out.shape)}")
+    given_shape, dtype = described(operator, "out", out)
+    if formats.of_dtype(dtype) is not fmt:  # T5
+        refuse("T5", operator, f"out must be of {fmt}, the output's type; got {dtype}")
+    if given_shape != shape:  # D2
+        refuse("D2", operator, f"out must have the output's shape {shape}; got {given_shape}")
     if not hasattr(out, "__setitem__"):  # D3
         refuse("D3", operator, f"out must take out[region] = array; got {type(out).__name__}")
-    return Target(out, None, problem.accumulate)
+    for source in sources:
+        if source.given is out:  # D4
+            refuse("D4", operator, f"out must not overlap an operand; got {source.name}")
+    return Target(out, None, problem.accumulate, source_of(operator, "out", out, shape, fmt))
+
+
+def _seen(operand: Array, out: Any) -> Array:
+    """Return an operand as it would lie if a file that it shares with ``out`` were mapped once; not to be read."""
+    from_, to = place_of(operand), place_of(out)
+    if from_ is None or to is None or from_[0] != to[0]:
+        return operand
+    lies = operand.__array_interface__ | {"data": (address_of(out) + from_[1] - to[1], True)}
+    return np.asarray(SimpleNamespace(__array_interface__=lies))
