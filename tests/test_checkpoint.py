@@ -19,8 +19,8 @@ from convgrad.functional.rows import rows_of, slab_of_rows
 from convgrad.notation import problem
 from convgrad.scale import checkpoint
 from convgrad.scale.checkpoint import Checkpoint, State
+from convgrad.scale.cut import remaining
 from convgrad.scale.identity import identity_of
-from convgrad.scale.remaining import remaining
 from convgrad.spec.problem import of_images
 from convgrad.spec.slabs import positions, slab_of, whole
 from helpers import assert_same_bits

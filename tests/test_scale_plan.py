@@ -13,8 +13,10 @@ import pytest
 
 from convgrad import InvalidAttributeError, scale
 from convgrad.scale import cut as cuts
+from convgrad.scale import takes
 from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan
+from convgrad.spec.pieces import most_sums, nodes_of
 from helpers import within
 from scale_sources import Slices, memories
 
@@ -139,6 +141,31 @@ def test_what_is_alive_is_what_the_plan_says(tmp_path: Path) -> None:
         most, plan = peak(memory, 64)
         assert most <= plan.peak_bytes + words[0]
         assert plan.peak_bytes <= bytes_of(memory, WEIGHTS)
+
+
+@pytest.mark.parametrize(("batch", "extent", "cut"), [(273, 257, cuts.Cut(1)), (17, 1537, cuts.Cut(1, 256))])
+def test_the_sums_that_are_alive_are_those_of_the_plan(batch: int, extent: int, cut: cuts.Cut) -> None:
+    """Larger than the operands of a piece: of nodes of three levels of the batch's tree, and of an image's rows."""
+    given, layer = zeros((batch, extent, 16)), {"weights_shape": (64, 16, 16)} | SAME
+    memory = memories(WEIGHTS, given, given, **layer)[cut]
+    plan = scale.plan(WEIGHTS, given, given, memory=memory, threads=1, **layer)
+    parts, traced = dict(plan.takes), []
+    for _ in range(2):  # scratch and kernels are those of the first
+        tracemalloc.start()
+        scale.run(WEIGHTS, given, given, memory=memory, threads=1, **layer)
+        traced.append(tracemalloc.get_traced_memory()[1] / parts["the result"])
+        tracemalloc.stop()
+    assert traced[1] < (plan.peak_bytes - parts["scratch"]) / parts["the result"] + 1
+    assert parts["sums"] // parts["the result"] == (4 if cut.rows is None else 5)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 16, 17, 48, 200])
+def test_the_sums_of_many_pieces_are_known_from_the_first(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for extent in (1, 15, 17, 256, 300, 4097, 5000):
+        exact = most_sums(nodes_of(run.start, run.stop) for run in cuts.Runs(extent, size))
+        for looked in (18, 512):
+            monkeypatch.setattr(takes, "LOOKED_AT", looked)
+            assert 0 <= takes.alive(cuts.Runs(extent, size), lambda run: run) - exact <= 2 * (extent > looked * size)
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -15,11 +15,12 @@ from convgrad.functional.join import join
 from convgrad.functional.partials import SUMMED, as_partials, check_order, partials_of
 from convgrad.functional.rows import Rows, rows_of
 from convgrad.scale.checkpoint import State
+from convgrad.scale.cut import ONCE, remaining
 from convgrad.scale.memory import bytes_of
-from convgrad.scale.plan import ONCE, Plan, buffers, plan_of, room_bytes
+from convgrad.scale.plan import Plan, plan_of
 from convgrad.scale.prefetch import Slot, Waited, ahead
-from convgrad.scale.remaining import remaining
 from convgrad.scale.source import Source, source_of, stand_in
+from convgrad.scale.takes import buffers, room_bytes
 from convgrad.scale.target import Target, target_of
 from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.slabs import Slab, whole
