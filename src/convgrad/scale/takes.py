@@ -60,11 +60,11 @@ def takes_of(
     result = ("the result", output)
     if target is not None:
         staged = output if sums else _written_bytes(problem, cut)
-        result = ("what is written", staged if target.is_staged else 0)
+        result = ("what is written", staged if target.is_staged or (sums and target.is_strided) else 0)
     return (
         (f"{number} piece{'s' * (number != 1)} of operands", number * piece),
         ("operands that are kept", kept),
-        ("scratch", _scratch_bytes(problem, cut, sources, threads)),
+        ("scratch", _scratch_bytes(problem, cut, sources, target, threads)),
         ("sums", _sums(problem, cut) * prod(problem.output_shape) * F32.dtype.itemsize if sums else 0),
         result,
     )
@@ -102,9 +102,12 @@ def alive(pieces: Runs, leaves_of: Callable[[range], range]) -> int:
     return most_sums(nodes_of(leaves.start, leaves.stop) for leaves in looked) + behind
 
 
-def _scratch_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], threads: int | None) -> int:
+def _scratch_bytes(
+    problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
+) -> int:
     """Return what kernels take beside operands and results, at most, of the pieces whose shapes tell."""
-    return max((_scratch_of(part, sources, threads) for part in _computed(problem, cut)), default=0)
+    lies = None if target is None or target.array is None or problem.solves_for in SUMMED else target.array.strides
+    return max((_scratch_of(part, sources, lies, threads) for part in _computed(problem, cut)), default=0)
 
 
 def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
@@ -113,31 +116,40 @@ def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
         return
     batches, bands = cut.batches(problem), cut.bands(problem)
     if problem.solves_for not in SUMMED:
-        for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
-            yield cut.slab(problem, batches[0], rows).problem
+        for images in {len(batches[0]), len(batches[-1])}:  # fewer may take more: it is other kernels that suit them
+            for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
+                yield cut.slab(problem, range(images), rows).problem
         return
-    unrounded = only(replace(problem, output_format=F32, accumulate=False))
+    for begun in (False, True):
+        yield from _summed(only(replace(problem, output_format=F32, accumulate=begun)), cut)
+
+
+def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
+    """Yield the problems of calls that pieces of a sum are computed by: to a new one, or onto one that has begun."""
+    batches, bands = cut.batches(unrounded), cut.bands(unrounded)
     if cut.rows is None:
-        leaf = leaf_images(problem.geometry)
-        nodes = nodes_of(0, -(-len(batches[0]) // leaf))
-        for images in {min(len(one.leaves) * leaf, len(batches[0])) for one in nodes}:
+        leaf = leaf_images(unrounded.geometry)
+        some = (*batches[:LOOKED_AT], batches[-1])
+        nodes = {one for run in some for one in nodes_of(run.start // leaf, -(-run.stop // leaf))}
+        for images in {min(one.leaves.stop * leaf, batches.extent) - one.leaves.start * leaf for one in nodes}:
             yield of_images(cut.slab(unrounded, batches[0], bands[0]).problem, images)
         return
-    extents = positions(problem)
+    extents = positions(unrounded)
     for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
         for _, box in boxes(extents, blocks_of(extents, rows)):
             yield slab_of(unrounded, batches[0][:1], box).problem
 
 
-def _scratch_of(problem: Problem, sources: Sequence[Source], threads: int | None) -> int:
-    """Return the scratch of one call, on operands that lie as they are read and an output in rows."""
+def _scratch_of(problem: Problem, sources: Sequence[Source], lies: tuple[int, ...] | None, threads: int | None) -> int:
+    """Return the scratch of one call, on operands that lie as they are read and an output in rows, or by strides."""
     images = slab_of(problem, range(problem.geometry.batch), tuple(range(extent) for extent in positions(problem)))
     views = [
         _lying(source, tuple(one.stop - one.start for one in region)).transpose(order)
         for source, region, order in zip(sources, images.reads, problem.operand_orders, strict=False)
     ]
-    out = _dense(problem.output_shape, problem.output_format.dtype).transpose(problem.output_order)
-    return engines.memory_bytes(problem, views, out, threads)
+    out = _dense(problem.output_shape, problem.output_format.dtype)
+    out = out if lies is None else as_strided(out, strides=lies)
+    return engines.memory_bytes(problem, views, out.transpose(problem.output_order), threads)
 
 
 def _lying(source: Source, shape: tuple[int, ...]) -> Array:

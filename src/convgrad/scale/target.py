@@ -38,6 +38,11 @@ class Target:
         """Whether results are computed beside it and handed over."""
         return self.array is None
 
+    @property
+    def is_strided(self) -> bool:
+        """Whether it is an array that no sum is written to as it is."""
+        return self.array is not None and not self.array.flags.c_contiguous
+
     def room(self, region: Region) -> Array:
         """Return memory for a region of the result, with the old value where that is added to."""
         if self.read is None:
