@@ -93,7 +93,7 @@ ROWS = [
     Row("M1", larger, [Y], {"memory": "much"}, ('such as "1GB" or "512MiB"; got \'much\'',)),
     Row("M1", larger, [Y], {"memory": 0}, ("must be a positive number of bytes", "got 0")),
     Row("M1", larger, [Y], {"memory": True}, ("got True",)),
-    Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 64 B, the result 16 B; got 1 [M2]")),
+    Row("M2", larger, [(9, 7, 7, 4)], {"memory": 1}, ("a piece of 5 images", "sums 32 B, the result 16 B; got 1 [M2]")),
     Row("P2", larger, [np.ones(Y)], {}, ("the NumPy engine has not", "kernels keep their sums in f32; got f64")),
     Row("P2", larger_forward, [np.ones(X), np.ones(W)], {}, ("sums in pieces must have an order", "got f64")),
     Row("T1", larger, [Only((math.nan, 7, 7, 1), "f4")], {}, ("of a known shape and type", "got shape (nan, 7, 7, 1)")),

@@ -47,16 +47,11 @@ class Call:
         """Whether pieces are parts of a sum, which is written at the end, and not of the result."""
         return self.problem.solves_for in SUMMED
 
-    def _kept(self) -> list[Array | None]:
-        """Return the operands that every piece reads whole."""
-        operands = zip(self.sources, self.problem.operands, strict=True)
-        return [source.read_whole() if tensor in ONCE else None for source, tensor in operands]
-
     @contextmanager
     def pieces(self, done: State, waited: Waited) -> Iterator[Iterator[Slot]]:
         """Read what is not done, piece by piece, in order."""
-        kept = self._kept()
-        sources = tuple(s if k is None else s.of(k) for s, k in zip(self.sources, kept, strict=True))
+        operands = zip(self.sources, self.problem.operands, strict=True)
+        sources = tuple(source.of(source.read_whole()) if name in ONCE else source for source, name in operands)
         number = buffers(self.problem, self.plan.cut, self.sources)
         slots = [Slot(room_bytes(self.problem, self.plan.cut, sources, ("copied",))) for _ in range(number)]
         with ahead(sources, self.left(done), slots, waited) as in_order:
