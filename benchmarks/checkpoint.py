@@ -21,9 +21,9 @@ import numpy as np
 from rows import write_rows
 
 from convgrad import notation
-from convgrad.functional.partials import as_partials, partials_of
+from convgrad.functional.partials import partials_of
 from convgrad.host import cpu_model
-from convgrad.scale.checkpoint import EVERY_S, Checkpoint, state_of
+from convgrad.scale.checkpoint import EVERY_S, Checkpoint, State
 from convgrad.spec.pieces import nodes_of
 from convgrad.spec.problem import canonical_shapes, of_images
 
@@ -56,7 +56,7 @@ def measured(text: str, folder: Path, threads: int, rounds: int) -> list[dict[st
     rows = []
     for finished in (256, 256 + 16 + 1):
         sums = [rng.standard_normal(one.output_shape, np.float32) for _ in nodes_of(0, finished)]
-        state = state_of(as_partials(one, 0, finished, tuple(sums)), None)
+        state = State(finished, sums=tuple(sums))
         kept = Checkpoint(folder / "kept", one, {})
         save_ms, load_ms = timed(lambda: kept.save(state), rounds), timed(kept.load, rounds)  # noqa: B023 - called here
         kept.remove()

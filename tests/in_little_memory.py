@@ -26,8 +26,8 @@ from watched import held
 Array = NDArray[Any]
 
 MEMORY = 12_000_000
-PIECES = 1000
-MANY = (500, 16, 20, 8)  # of which an image is two pieces
+PIECES = 500
+MANY = (250, 16, 20, 8)  # of which an image is two pieces
 
 
 @dataclass(frozen=True)

@@ -34,11 +34,14 @@ def memories(
 ) -> dict[Cut, int]:
     """Return the cuts that there are of a call by one thread, each with the least memory that has it."""
     call = called(operator, inputs, attributes, "1TB", dtype, out, accumulate, 1, to_run=False)
-    needed = {
-        max(1, sum(size for _, size in takes)) for _, _, takes in ways(call.problem, call.sources, call.target, 1)
-    }
+    needed = [
+        (cut, max(1, sum(size for _, size in takes)))
+        for cut, _, takes in ways(call.problem, call.sources, call.target, 1)
+    ]
     found: dict[Cut, int] = {}
-    for memory in sorted(needed):
+    for memory in sorted({least for _, least in needed}):
+        found.setdefault(next(cut for cut, least in needed if least <= memory), memory)
+    for cut, memory in [*found.items()][:1]:
         options = {"dtype": dtype, "out": out, "accumulate": accumulate} | attributes
-        found.setdefault(scale.plan(operator, *inputs, memory=memory, threads=1, **options).cut, memory)
+        assert scale.plan(operator, *inputs, memory=memory, threads=1, **options).cut == cut
     return found

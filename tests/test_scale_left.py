@@ -22,6 +22,7 @@ from helpers import assert_same_bits
 from scale_sources import Slices, memories
 
 Array = np.ndarray
+F32 = np.float32
 WEIGHTS, FORWARD = "ConvolutionBackwardWeights", "Convolution"
 KERNEL = {"weights_shape": (3, 3, 3, 5), "auto_pad": "same_upper"}
 
@@ -78,6 +79,36 @@ def test_what_cannot_be_read_is_named(name: str, at: int) -> None:
     images = f"{2 * at - 2}:{2 * at}"
     assert str(caught.value).startswith(f"{WEIGHTS}: reading diff_dst[{images}, 0:24, 0:18, 0:5] {words}")
     assert no_reader_is_left()
+
+
+class Odd(Slices):
+    """A result that does something else where it is read or written."""
+
+    def __init__(self, array: Array, gives: Callable[[Array], Any], takes: Callable[[Array], Any]) -> None:
+        super().__init__(array)
+        self.gives, self.takes = gives, takes
+
+    def __getitem__(self, region: Any) -> Array:
+        return self.gives(super().__getitem__(region))  # type: ignore[no-any-return]
+
+    def __setitem__(self, region: Any, given: Array) -> None:
+        super().__setitem__(region, self.takes(given))
+
+
+@pytest.mark.parametrize("operator", [WEIGHTS, FORWARD])
+def test_a_result_that_cannot_be_handed_over_is_named(operator: str) -> None:
+    src, diff_dst = data()
+    given, attributes = ((src, diff_dst), KERNEL) if operator == WEIGHTS else ((src, np.ones((1, 1, 3, 5), F32)), {})
+    like = np.zeros((3, 3, 3, 5) if operator == WEIGHTS else diff_dst.shape, F32)
+    where = r"out\[0:\d, 0:\d+, 0:\d+, 0:5\]"
+    for gives, takes, words in (
+        (np.array, refuse, f"writing {where} failed: OSError: the disk is gone"),
+        (refuse, np.array, f"reading {where} failed: OSError: the disk is gone"),
+        (lambda a: a[1:], np.array, f"reading {where} must give f32 .*; got float32 "),
+        (lambda a: a.astype(float), np.array, f"reading {where} must give f32 .*; got float64 "),
+    ):
+        with pytest.raises(convgrad.FileError, match=f"^{operator}: {words}"):
+            scale.run(operator, *given, out=Odd(like, gives, takes), accumulate=True, threads=1, **attributes)
 
 
 def test_small_operands_are_read_once_and_named_too() -> None:
@@ -188,7 +219,7 @@ class Written(Slices):
 @pytest.mark.parametrize(
     ("accumulate", "words"),
     [(False, "writing out[0:3, 0:3, 0:3, 0:5] failed: OSError: no space left"),
-     (True, "reading out[0:3, 0:3, 0:3, 0:5] must give float32 3x3x3x5; got float32 1x3x3x5")],
+     (True, "reading out[0:3, 0:3, 0:3, 0:5] must give f32 3x3x3x5; got float32 1x3x3x5")],
 )  # fmt: skip
 def test_an_out_that_fails_is_named(accumulate: bool, words: str) -> None:
     out = Written(np.zeros((3, 3, 3, 5), np.float32))
@@ -212,7 +243,7 @@ def test_an_out_in_the_file_of_an_operand_is_refused_where_they_overlap(tmp_path
     read, written = (np.load(tmp_path / "both.npy", mmap_mode=mode) for mode in ("r", "r+"))  # type: ignore[call-overload]
     weights = np.ones((3, 3, 3, 3), np.float32)
     for at in (0, 3):
-        with pytest.raises(convgrad.InvalidShapeError, match=r"got bytes of .*both\.npy that src is read from \[D4\]"):
+        with pytest.raises(convgrad.InvalidShapeError, match=r"got memory shared with src \[D4\]"):
             scale.run(FORWARD, read[:4], weights, out=written[at : at + 4], auto_pad="same_upper")
     scale.run(FORWARD, read[:4], weights, out=written[4:], auto_pad="same_upper")
     assert_same_bits(np.array(written[4:]), convgrad.convolution(src, weights, auto_pad="same_upper"), "beside")

@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 import math
 import tracemalloc
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from convgrad import InvalidAttributeError, scale
+from convgrad import InvalidAttributeError, arrays, scale
+from convgrad.functional import sums
 from convgrad.scale import cut as cuts
+from convgrad.scale import takes
 from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan
+from convgrad.spec.pieces import most_sums, nodes_of
 from helpers import within
 from scale_sources import Slices, memories
 
@@ -141,6 +146,60 @@ def test_what_is_alive_is_what_the_plan_says(tmp_path: Path) -> None:
         most, plan = peak(memory, 64)
         assert most <= plan.peak_bytes + words[0]
         assert plan.peak_bytes <= bytes_of(memory, WEIGHTS)
+
+
+@pytest.mark.parametrize(("batch", "extent"), [(273, 257), (17, 1537)])
+def test_the_sums_that_are_alive_are_those_of_the_plan(
+    batch: int, extent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By images, which make nodes of three levels of the batch's tree, and by rows."""
+    given, out = zeros((batch, extent, 2)), np.empty((1, 2, 2), np.float32)
+    options: dict[str, Any] = {"weights_shape": out.shape, "out": out}
+    alive: list[weakref.ref[Array]] = []
+    most = [0]
+
+    def counted(make: Callable[..., Array]) -> Callable[..., Array]:
+        def made(*arguments: Any) -> Array:
+            array = make(*arguments)
+            alive[:] = [one for one in (*alive, weakref.ref(array)) if one() is not None]
+            most[0] = max(most[0], len({id(one()) for one in alive}))
+            return array
+
+        return made
+
+    monkeypatch.setattr(arrays, "empty", counted(arrays.empty))
+    monkeypatch.setattr(sums, "_ours", counted(sums._ours))
+    found = memories(WEIGHTS, given, given, **options)
+    assert {cut.rows is None for cut in found} == {True, False}
+    for cut, memory in found.items():
+        most[0] = 0
+        plan = scale.plan(WEIGHTS, given, given, memory=memory, threads=1, **options)
+        scale.run(WEIGHTS, given, given, memory=memory, threads=1, **options)
+        assert 0 <= dict(plan.takes)["sums"] // out.nbytes - most[0] <= 1 + (cut.rows is not None), cut
+
+
+def test_scratch_is_that_of_the_last_piece_too_and_a_result_that_lies_otherwise_is_copied() -> None:
+    """Few images may take other kernels than many."""
+    src = np.broadcast_to(np.float32(0), (500, 64, 7, 7))
+    options: dict[str, Any] = {"weights_shape": (64, 64, 3, 3), "data_format": "NCX", "weights_format": "OIX"} | SAME
+    ways = {}
+    for out in (np.empty((64, 64, 3, 3), np.float32), np.empty((3, 3, 64, 64), np.float32).T):
+        given = {"out": out, "threads": 1} | options
+        memory = memories(WEIGHTS, src, src, out=out, **options)[cuts.Cut(80)]
+        plan = scale.plan(WEIGHTS, src, src, memory=memory, **given)
+        ways[out.flags.c_contiguous] = dict(plan.takes)
+        last = scale.plan(WEIGHTS, src[-20:], src[-20:], **given)
+        assert dict(plan.takes)["scratch"] >= dict(last.takes)["scratch"]
+    assert [ways[dense]["what is written"] for dense in (True, False)] == [0, 64 * 64 * 9 * 4]
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 16, 17, 48, 200])
+def test_the_sums_of_many_pieces_are_known_from_the_first(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for extent in (1, 15, 17, 256, 300, 4097, 5000):
+        exact = most_sums(nodes_of(run.start, run.stop) for run in cuts.Runs(extent, size))
+        for looked in (18, 512):
+            monkeypatch.setattr(takes, "LOOKED_AT", looked)
+            assert 0 <= takes.alive(cuts.Runs(extent, size), lambda run: run) - exact <= 2 * (extent > looked * size)
 
 
 @pytest.mark.parametrize("more", [0, 1])

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from convgrad import engines
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.join import join
-from convgrad.functional.partials import SUMMED, as_partials, partials_of, why_no_order
-from convgrad.functional.rows import rows_of
-from convgrad.scale.checkpoint import State, state_of
+from convgrad.functional.partials import SUMMED, as_partials, check_order, partials_of
+from convgrad.functional.rows import Rows, rows_of
+from convgrad.scale.checkpoint import State
+from convgrad.scale.cut import ONCE, remaining
 from convgrad.scale.memory import bytes_of
-from convgrad.scale.plan import ONCE, Plan, buffers, plan_of, room_bytes
+from convgrad.scale.plan import Plan, plan_of
 from convgrad.scale.prefetch import Slot, Waited, ahead
-from convgrad.scale.remaining import remaining
 from convgrad.scale.source import Source, source_of, stand_ins
+from convgrad.scale.takes import buffers, room_bytes
 from convgrad.scale.target import Target, target_of
-from convgrad.spec.problem import Problem
-from convgrad.spec.rules import refuse
+from convgrad.spec.problem import Problem, of_images
 from convgrad.spec.slabs import Slab, whole
 
 Array = NDArray[Any]
@@ -47,16 +47,11 @@ class Call:
         """Whether pieces are parts of a sum, which is written at the end, and not of the result."""
         return self.problem.solves_for in SUMMED
 
-    def _kept(self) -> list[Array | None]:
-        """Return the operands that every piece reads whole."""
-        operands = zip(self.sources, self.problem.operands, strict=True)
-        return [source.read_whole() if tensor in ONCE else None for source, tensor in operands]
-
     @contextmanager
     def pieces(self, done: State, waited: Waited) -> Iterator[Iterator[Slot]]:
         """Read what is not done, piece by piece, in order."""
-        kept = self._kept()
-        sources = tuple(s if k is None else s.of(k) for s, k in zip(self.sources, kept, strict=True))
+        operands = zip(self.sources, self.problem.operands, strict=True)
+        sources = tuple(source.of(source.read_whole()) if name in ONCE else source for source, name in operands)
         number = buffers(self.problem, self.plan.cut, self.sources)
         slots = [Slot(room_bytes(self.problem, self.plan.cut, sources, ("copied",))) for _ in range(number)]
         with ahead(sources, self.left(done), slots, waited) as in_order:
@@ -74,15 +69,16 @@ class Call:
         """Return what is done of a sum once a piece is added to it."""
         problem, slab = self.problem, slot.slab
         if _has_all_rows(problem, slab):
-            images = partials_of(slab.problem, _canonical(slab, slot.given), slab.images.start, self.threads)
-            part = as_partials(problem, images.first, images.images, images.sums)
-        else:
-            rows = rows_of(slab, problem, slot.given, self.threads)
-            rows = rows if done.started is None else done.started + rows
-            if not rows.is_whole:
-                return state_of(done.sums, rows)
-            part = rows.partials()
-        return state_of(part if done.sums is None else done.sums + part, None)
+            part = slab.problem  # its operands may end where no more of them is read
+            before = as_partials(part, 0, done.images, done.sums)
+            images = partials_of(part, _canonical(slab, slot.given), slab.images.start, self.threads, before=before)
+            return State(images.end, 0, images.sums)
+        begun = Rows(of_images(problem, 1), done.images, range(done.rows), done.started) if done.rows else None
+        rows = rows_of(slab, problem, slot.given, self.threads, begun)
+        if not rows.is_whole:
+            return State(done.images, rows.rows.stop, done.sums, rows.sums)
+        sums = as_partials(problem, 0, done.images, done.sums) + rows.partials()
+        return State(sums.end, 0, sums.sums)
 
     def write(self, slot: Slot, done: State) -> State:
         """Compute what a piece writes, and return what is done then."""
@@ -104,7 +100,7 @@ class Call:
         assert target is not None, "a call that is run has somewhere to write"
         region = tuple(slice(0, extent) for extent in problem.output_shape)
         room = target.room(region)
-        sums = done.sums or as_partials(problem, 0, 0, ())
+        sums = as_partials(problem, 0, done.images, done.sums)
         join([sums], dtype=problem.output_format.name, out=room, accumulate=problem.accumulate)
         target.write(region, room)
 
@@ -139,16 +135,14 @@ def called(
     check_options(operator, out, accumulate, threads)
     prepared = prepare(operator, stand_ins(operator, inputs), attributes, dtype, accumulate, lenient=True)
     problem, taken = prepared.problem, prepared.taken
-    if missing := why_no_order(problem):  # P2
-        order = "pieces have the bits of the whole where sums have an order, which the NumPy engine has not"
-        refuse("P2", problem.operator, f"{order}; got {missing}")
+    check_order(problem)
     given = {port.name: value for port, value in zip(prepared.op.operands, inputs, strict=False)}
     sources = tuple(
-        source_of(problem.operator, name, given[name], stands, problem.operand_format) for name, stands in taken.items()
+        source_of(problem.operator, name, given[name], stands.shape, problem.operand_format)
+        for name, stands in taken.items()
     )
-    read = {source.name: source.given for source in sources}
-    target = None if out is None else target_of(problem, out, read)
+    target = None if out is None else target_of(problem, out, sources)
     plan = plan_of(problem, sources, target, bytes_of(memory, problem.operator), threads)
     if target is None and to_run:
-        target = target_of(problem, None, read)
+        target = target_of(problem, None, sources)
     return Call(sources, target, plan, threads)

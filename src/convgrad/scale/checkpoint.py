@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,10 @@ from numpy.typing import NDArray
 
 from convgrad.disk import check_new
 from convgrad.errors import FileError
-from convgrad.functional.partials import SUMMED, Partials, as_partials
-from convgrad.functional.rows import Rows
+from convgrad.functional.partials import SUMMED
 from convgrad.scale import durable
 from convgrad.scale.identity import Words, difference, identity_of
-from convgrad.spec.problem import Problem, of_images
+from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.slabs import positions, slab_of
 
@@ -36,22 +34,17 @@ SAMPLES = 8  # at how many of its images out is looked at, about
 class State:
     """What is finished: the first ``images``, and the first ``rows`` of the image behind them.
 
-    Of a weight or bias gradient ``sums`` are those images' and ``started`` those rows', None where there are none. What
-    is finished of a forward or data gradient lies in ``out``.
+    Of a weight or bias gradient ``sums`` are those that ``Partials`` of these images have, and ``started`` those of
+    ``Rows`` of these rows. What is finished of a forward or data gradient lies in ``out``.
     """
 
     images: int = 0
     rows: int = 0
-    sums: Partials | None = None
-    started: Rows | None = None
+    sums: tuple[Array, ...] = ()
+    started: tuple[Array, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.images} images" + f" and {self.rows} rows of the next" * bool(self.rows)
-
-
-def state_of(sums: Partials | None, started: Rows | None) -> State:
-    """Return the state of a weight or bias gradient that has these sums."""
-    return State(sums.end if sums else 0, started.rows.stop if started else 0, sums, started)
 
 
 @dataclass(frozen=True)
@@ -68,10 +61,12 @@ class Checkpoint:
         check_new(self.path, force=True)
         if not self.path.exists():
             return None
-        head, numbers = durable.read(self.path, LINE)
+        head, flat = durable.read(self.path, LINE)
         if differs := difference(head["identity"], self.identity):
             raise self._refusal(f"is of another call: {differs}")
-        state = self._state(head, numbers)
+        arrays = [array.reshape(self.problem.output_shape) for array in flat]
+        of_sums, _ = head["sums"]
+        state = State(head["images"], head["rows"], tuple(arrays[:of_sums]), tuple(arrays[of_sums:]))
         if head["out"] != self._sample(state):
             raise self._refusal(f"says that {state} are finished in out, which holds something else there")
         return state
@@ -80,10 +75,9 @@ class Checkpoint:
         """Write to the disk what out has, then the state."""
         if flush := getattr(self.out, "flush", None):
             flush()
-        held = [() if each is None else each.sums for each in (state.sums, state.started)]
         head = {"identity": dict(self.identity), "images": state.images, "rows": state.rows}
-        head |= {"sums": [len(sums) for sums in held], "out": self._sample(state)}
-        durable.write(self.path, LINE, head, [array for sums in held for array in sums])
+        head |= {"sums": [len(state.sums), len(state.started)], "out": self._sample(state)}
+        durable.write(self.path, LINE, head, [*state.sums, *state.started])
 
     def remove(self) -> None:
         """Remove the file, where there is one."""
@@ -92,45 +86,29 @@ class Checkpoint:
     @contextmanager
     def kept(self) -> Iterator[Callable[[State], None]]:
         """Give who is told of each state: it is saved now and then, and where the call is left; at the end removed."""
-        last: State | None = None
-        saved: State | None = None
+        unsaved: State | None = None  # and no other: what was saved may have sums that nobody else holds any more
         saved_s = time.monotonic()
 
         def keep(state: State) -> None:
-            nonlocal last, saved, saved_s
-            last = state
+            nonlocal unsaved, saved_s
+            unsaved = state
             if time.monotonic() - saved_s >= EVERY_S:
                 self.save(state)
-                saved, saved_s = state, time.monotonic()
+                unsaved, saved_s = None, time.monotonic()
 
         try:
             yield keep
         except BaseException as error:
-            if last is not None and last is not saved:
+            if unsaved is not None:
                 try:
-                    self.save(last)
+                    self.save(unsaved)
                 except Exception as another:
                     error.add_note(f"{self.path} could not take what is finished: {another}")
                     raise error from None
-            if last is not None or self.path.exists():
+            if unsaved is not None or self.path.exists():
                 error.add_note(f"{self.path} has what is finished: the same call goes on from there")
             raise
         self.remove()
-
-    def _state(self, head: dict[str, Any], numbers: Array) -> State:
-        """Return the state of a head and the numbers of its sums."""
-        images, rows, (of_sums, of_started) = head["images"], head["rows"], head["sums"]
-        shape = self.problem.output_shape
-        if numbers.size != (of_sums + of_started) * prod(shape):
-            raise self._refusal(f"has {numbers.size} numbers, not those of {of_sums} + {of_started} sums of {shape}")
-        each = numbers.reshape(of_sums + of_started, *shape)
-        arrays = tuple(
-            np.array(one, np.float32) for one in each
-        )  # of their own, as each is given up when it is added to
-        sums = as_partials(self.problem, 0, images, arrays[:of_sums]) if of_sums else None
-        image = of_images(self.problem, 1)
-        started = Rows(image, images, range(rows), arrays[of_sums:]) if of_started else None
-        return State(images, rows, sums, started)
 
     def _sample(self, state: State) -> str:
         """Return a hash of some of what is finished in ``out``: one that was made anew holds something else there."""

@@ -1,8 +1,8 @@
-"""Ways to cut a problem into slabs: by images, or, where an image is too large, by rows; the better ones first."""
+"""Ways to cut a problem into slabs: by images, or, where an image is too large, by rows; and what is left of one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm
 from typing import overload
@@ -15,6 +15,7 @@ from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Slab, positions, slab_of, whole
 
+ONCE = ("weights", "bias")  # operands that are not cut: read once, and kept
 GOOD_BYTES = 16 << 20  # of a piece's operands: it is in a cache still when it is computed (benchmarks/scale.py)
 MOST_BYTES = 32 << 20  # of a piece that may be larger to be a node of the tree, and of an image that is not cut
 
@@ -133,3 +134,27 @@ def _why(node: int, least: int, chunk: int, sums: bool, things: str) -> str:
     words = [f"{node} {things} are {named}" if node > 1 else f"1 {things[:-1]} is {named}"] * sums
     words += [f"{chunk} a chunk" if sums else f"{chunk} {things} are a chunk"] * (chunk > 1)
     return ", ".join(words) or f"{things} are by themselves"
+
+
+def remaining(problem: Problem, slabs: Iterable[Slab], images: int, rows: int) -> Iterator[Slab]:
+    """Yield what of slabs in order is not among the first ``images``, nor the first ``rows`` of the image behind them.
+
+    Rows are those of the swept tensor's first axis, fewer than an image has. A slab that is cut through by what is
+    finished is cut there.
+
+    >>> from convgrad.notation import problem
+    >>> from convgrad.spec.slabs import whole
+    >>> of = problem("BWD_D f32 NXC mb8ic4iw9oc6ow9kw3pw1")
+    >>> cut = [slab_of(of, range(0, 4), whole(of)), slab_of(of, range(4, 8), whole(of))]
+    >>> [(slab.images, slab.box) for slab in remaining(of, cut, 5, 6)]
+    [(range(5, 6), (range(6, 9),)), (range(6, 8), (range(0, 9),))]
+    """
+    for slab in slabs:
+        begun = images in slab.images and rows > 0
+        if begun and max(rows, slab.box[0].start) < slab.box[0].stop:
+            box = (range(max(rows, slab.box[0].start), slab.box[0].stop), *slab.box[1:])
+            yield slab_of(problem, range(images, images + 1), box)
+        first = max(slab.images.start, images + begun)
+        if first < slab.images.stop:
+            here = range(first, slab.images.stop)
+            yield slab if here == slab.images else slab_of(problem, here, slab.box)

@@ -1,6 +1,7 @@
 """A file of a JSON text and f32 arrays that is found whole or refused: it takes its name when it lies on the disk.
 
-It is a line that names it, the length of the text, the text, the numbers of all arrays, and the SHA-256 of all that.
+It is a line that names it, the length of the text, the numbers of an array, all of which have as many, the text, the
+arrays, and the SHA-256 of all that.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +23,15 @@ from convgrad.errors import FileError
 Array = NDArray[Any]
 
 NUMBER = np.dtype("<f4")
-_LENGTH_BYTES, _DIGEST_BYTES = 8, hashlib.sha256().digest_size
+_LENGTHS = struct.Struct("<QQ")
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def write(path: Path, line: bytes, text: Any, arrays: Sequence[Array]) -> None:
     """Write the file, in place of the one before, whatever interrupts this."""
     head = json.dumps(text).encode()
-    parts: list[Array] = [np.frombuffer(line + len(head).to_bytes(_LENGTH_BYTES, "little") + head, np.uint8)]
+    lengths = _LENGTHS.pack(len(head), arrays[0].size if arrays else 0)
+    parts: list[Array] = [np.frombuffer(line + lengths + head, np.uint8)]
     parts += [np.ascontiguousarray(array, NUMBER) for array in arrays]
     hashed = hashlib.sha256()
     with written(path, force=True) as file:
@@ -43,28 +47,33 @@ def write(path: Path, line: bytes, text: Any, arrays: Sequence[Array]) -> None:
         raise FileError(f"{path}: cannot be written: {why(error)}") from error
 
 
-def read(path: Path, line: bytes) -> tuple[Any, Array]:
-    """Return the text and the numbers of a file, or say what is wrong with it."""
+def read(path: Path, line: bytes) -> tuple[Any, list[Array]]:
+    """Return the text and the arrays, flat and each in memory of its own, or say what is wrong with the file."""
     with opened(path) as file:
         try:
             if (found := file.read(len(line))) != line:
                 raise FileError(f"{path}: must begin with {line.decode()!r}; got {found!r}")
             size = os.fstat(file.fileno()).st_size
-            counted = file.read(_LENGTH_BYTES)
-            length = int.from_bytes(counted, "little")
-            numbers_bytes = size - len(line) - _LENGTH_BYTES - length - _DIGEST_BYTES
-            if numbers_bytes < 0 or numbers_bytes % NUMBER.itemsize:
-                raise FileError(f"{path}: is damaged: its {size} bytes are not what it announces")
+            lengths = file.read(_LENGTHS.size)
+            damaged = FileError(f"{path}: is damaged: its {size} bytes are not what it announces")
+            if len(lengths) < _LENGTHS.size:
+                raise damaged
+            length, each = _LENGTHS.unpack(lengths)
+            numbers, odd = divmod(size - len(line) - len(lengths) - length - _DIGEST_BYTES, NUMBER.itemsize)
+            if numbers < 0 or odd or (numbers % each if each else numbers):
+                raise damaged
             head = file.read(length)
-            numbers = np.fromfile(file, NUMBER, numbers_bytes // NUMBER.itemsize)
+            hashed = hashlib.sha256(line + lengths + head)
+            arrays = []
+            for _ in range(numbers // max(1, each)):
+                arrays.append(np.fromfile(file, NUMBER, each))
+                hashed.update(arrays[-1].data)
             digest = file.read()
         except OSError as error:
             raise FileError(f"{path}: cannot be read: {why(error)}") from error
-    hashed = hashlib.sha256(line + counted + head)
-    hashed.update(numbers.data)
     if digest != hashed.digest():
         raise FileError(f"{path}: is damaged: its SHA-256 is not what it announces")
-    return json.loads(head), numbers
+    return json.loads(head), arrays
 
 
 def _sync(directory: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from convgrad import __version__
+from convgrad.disk import why
+from convgrad.errors import FileError
 from convgrad.scale.mapped import part_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
@@ -49,7 +51,10 @@ def _lies(name: str, array: Any, read: bool) -> Iterator[tuple[str, str]]:
         return
     yield name, part.file
     if read:
-        status = os.stat(part.file)
+        try:
+            status = os.stat(part.file)
+        except OSError as error:
+            raise FileError(f"{part.file}: is mapped, and cannot be found: {why(error)}") from error
         yield f"the size of {name}'s file", f"{status.st_size} bytes"
         yield f"the time of change of {name}'s file", _time(status.st_mtime_ns)
         yield f"the part of {name}'s file that is mapped", f"from byte {part.first} by {array.strides}"

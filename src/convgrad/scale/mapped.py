@@ -1,28 +1,25 @@
-"""Where in a file an array lies whose memory is the file's: which file, and which bytes of it."""
+"""Where in a file an array lies whose memory is the file's: which file, and which byte of it is the first."""
 
 from __future__ import annotations
 
 import mmap
 import os
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.engines.addresses import address_of
+
 
 @dataclass(frozen=True)
 class Part:
-    """A file, the byte at which an array's first element lies, and all bytes from its lowest to its highest."""
+    """A file, and the byte at which an array's first element lies."""
 
     file: str
     first: int
-    bytes: range
-
-    def meets(self, other: Part) -> bool:
-        """Tell whether two parts may have a byte in common."""
-        low, high = max(self.bytes.start, other.bytes.start), min(self.bytes.stop, other.bytes.stop)
-        return low < high and os.path.samefile(self.file, other.file)
 
 
 def part_of(array: object) -> Part | None:
@@ -32,13 +29,14 @@ def part_of(array: object) -> Part | None:
         owner = owner.base  # a view is a memmap too, but its offset is that of the first
     if not isinstance(array, np.ndarray) or not isinstance(owner, np.memmap) or not owner.filename:
         return None
-    first = _address(array) - _address(owner) + owner.offset
-    ways = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
-    low, high = (first + sum(way for way in ways if way * sign > 0) for sign in (-1, 1))
-    size = array.itemsize if array.size else 0
-    return Part(os.path.realpath(str(owner.filename)), first, range(low, high + size))
+    return Part(os.path.realpath(str(owner.filename)), address_of(array) - address_of(owner) + owner.offset)
 
 
-def _address(array: NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def seen_from(out: object, operand: NDArray[Any]) -> NDArray[Any]:
+    """Return an operand as it would lie if a file that it shares with ``out`` were mapped once; not to be read."""
+    to, from_ = part_of(out), part_of(operand)
+    if to is None or from_ is None or not os.path.samefile(to.file, from_.file):
+        return operand
+    assert isinstance(out, np.ndarray), "what is part of a file is an array"
+    lies = operand.__array_interface__ | {"data": (address_of(out) + from_.first - to.first, True)}
+    return np.asarray(SimpleNamespace(__array_interface__=lies))

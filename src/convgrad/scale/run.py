@@ -73,9 +73,9 @@ def run(
 
     Raises:
         InvalidAttributeError: ``memory`` is no number of bytes, or too small for one piece; the message has the least.
-        UnsupportedError: f64, or a machine without kernels, as pieces have no order of sums there.
-        FileError: an operand cannot be read, or gives something else than its shape and type say; operand and region
-            are named. A checkpoint of another call.
+        UnsupportedError: f64, or a machine without kernels, as sums in pieces have no order there.
+        FileError: an operand cannot be read, or gives something else than its shape and type say, or a result cannot be
+            handed over; operand and region are named. A checkpoint of another call.
         As :func:`convgrad.run` otherwise.
 
     Follows the document of the operator named.

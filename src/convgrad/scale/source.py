@@ -56,10 +56,6 @@ class Source:
         """Return the bytes of a region."""
         return prod(len(range(one.start, one.stop)) for one in region) * self.format.dtype.itemsize
 
-    def taken_bytes(self, region: Region) -> int:
-        """Return what a region that was read takes."""
-        return 0 if self.how == "in place" else self.bytes_of(region)
-
     def of(self, given: Array) -> Source:
         """Return the same operand where it was read whole."""
         return replace(self, given=given, how="in place", chunks=())
@@ -92,12 +88,12 @@ class Source:
         return arrays.native(got, self.format)
 
     def _reading(self, region: Region) -> str:
-        return f"{self.operator}: reading {self.name}[{region_words(region)}]"
+        return f"{self.operator}: reading {words_of(self.name, region)}"
 
 
-def region_words(region: Region) -> str:
-    """Return a region as one writes it."""
-    return ", ".join(f"{one.start}:{one.stop}" for one in region)
+def words_of(name: str, region: Region) -> str:
+    """Return a region of an array as it is written."""
+    return f"{name}[{', '.join(f'{one.start}:{one.stop}' for one in region)}]"
 
 
 def is_sliced(value: Any) -> bool:
@@ -143,10 +139,10 @@ def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], np
         refuse("T1", operator, f"{name} must have the dtype of a NumPy array; got {value.dtype!r}")
 
 
-def source_of(operator: str, name: str, value: Any, stands: Array, fmt: Format) -> Source:
-    """Return the source of an operand that ``stands`` stood in for in the checks."""
+def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt: Format) -> Source:
+    """Return the source of an operand that was checked."""
     if is_sliced(value):
-        return Source(operator, name, value, stands.shape, fmt, "sliced", chunks_of(value))
+        return Source(operator, name, value, shape, fmt, "sliced", chunks_of(value))
     array, _ = arrays.take(value, operator, name)
     how: How = "copied" if is_mapped(array) or not array.dtype.isnative else "in place"
     return Source(operator, name, array, array.shape, fmt, how, ())

@@ -1,0 +1,164 @@
+"""What the arrays of a call in pieces take in memory at most, by what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from convgrad import engines
+from convgrad.formats import F32
+from convgrad.functional.partials import SUMMED
+from convgrad.scale.cut import ONCE, Cut, Runs
+from convgrad.scale.source import Source
+from convgrad.scale.target import Target
+from convgrad.spec.boxes import blocks_of, boxes
+from convgrad.spec.order import FAN_IN
+from convgrad.spec.pieces import leaf_images, most_sums, nodes_of
+from convgrad.spec.problem import Problem, of_images, only
+from convgrad.spec.slabs import positions, slab_of
+
+Array = NDArray[Any]
+Takes = tuple[tuple[str, int], ...]  # of what, so many bytes
+
+LOOKED_AT = 512  # pieces that are looked at: what others have comes again, or is one sum more a level of the tree
+
+
+def buffers(problem: Problem, cut: Cut, sources: Sequence[Source]) -> int:
+    """Return how many pieces are held: while one is computed the next is read, where anything is read."""
+    streamed = any(s.how != "in place" for s, t in zip(sources, problem.operands, strict=True) if t not in ONCE)
+    return 2 if streamed and cut.pieces(problem) > 1 else 1
+
+
+def room_bytes(problem: Problem, cut: Cut, sources: Sequence[Source], how: Sequence[str]) -> list[int]:
+    """Return the bytes of each operand that a piece takes at most, of those that are read so."""
+    if not cut.pieces(problem):
+        return [0] * len(sources)
+    first, bands = cut.batches(problem)[0], cut.bands(problem)
+    middle = max(0, (len(bands) - LOOKED_AT) // 2)  # at the ends less is read, and between by the stride's phases
+    slabs = [cut.slab(problem, first, rows) for rows in (bands[0], *bands[middle : middle + LOOKED_AT], bands[-1])]
+    return [
+        max(source.bytes_of(slab.reads[at]) for slab in slabs) if source.how in how and tensor not in ONCE else 0
+        for at, (source, tensor) in enumerate(zip(sources, problem.operands, strict=True))
+    ]
+
+
+def takes_of(
+    problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
+) -> Takes:
+    """Return what arrays a cut needs, and their bytes at most."""
+    kept = sum(s.nbytes for s, t in zip(sources, problem.operands, strict=True) if t in ONCE and s.how != "in place")
+    number = buffers(problem, cut, sources)
+    piece = sum(room_bytes(problem, cut, sources, ("copied", "sliced")))
+    output = prod(problem.output_shape) * problem.output_format.dtype.itemsize
+    sums = problem.solves_for in SUMMED
+    result = ("the result", output)
+    if target is not None:
+        staged = output if sums else _written_bytes(problem, cut)
+        result = ("what is written", staged if target.is_staged or (sums and target.is_strided) else 0)
+    return (
+        (f"{number} piece{'s' * (number != 1)} of operands", number * piece),
+        ("operands that are kept", kept),
+        ("scratch", _scratch_bytes(problem, cut, sources, target, threads)),
+        ("sums", _sums(problem, cut) * prod(problem.output_shape) * F32.dtype.itemsize if sums else 0),
+        result,
+    )
+
+
+def _written_bytes(problem: Problem, cut: Cut) -> int:
+    slab = cut.slab(problem, cut.batches(problem)[0], cut.bands(problem)[0]) if cut.pieces(problem) else None
+    size = prod(one.stop - one.start for one in slab.writes) if slab else 0
+    return size * problem.output_format.dtype.itemsize
+
+
+def _sums(problem: Problem, cut: Cut) -> int:
+    """Return how many sums are alive at most, while pieces are computed onto those before them, or all are joined."""
+    if not cut.pieces(problem):
+        return 0
+    leaf, batches = leaf_images(problem.geometry), cut.batches(problem)
+    joined = len(nodes_of(0, -(-problem.geometry.batch // leaf)))
+    joining = joined + min(2, max(0, joined - 2))  # the last of them are added into the result
+    most = max(alive(batches, lambda some: range(some.start // leaf, -(-some.stop // leaf))), joining)
+    if cut.rows is None:
+        return most
+    extents = positions(problem)
+    return most + alive(cut.bands(problem), lambda rows: blocks_of(extents, rows)) + 1  # that of a whole image
+
+
+def alive(pieces: Runs, leaves_of: Callable[[range], range]) -> int:
+    """Return how many sums are alive at most, of pieces that are neighbouring runs of leaves.
+
+    Behind those that are looked at each level that begins has one more, and so has one that goes up into such a level.
+    """
+    looked = [leaves_of(piece) for piece in pieces[:LOOKED_AT]]
+    begun, last = looked[-1].stop, leaves_of(pieces[-1]).stop
+    higher = [level for level in range(last.bit_length()) if begun <= FAN_IN**level < last]
+    behind = len(higher) + 1 if begun < last else 0
+    return most_sums(nodes_of(leaves.start, leaves.stop) for leaves in looked) + behind
+
+
+def _scratch_bytes(
+    problem: Problem, cut: Cut, sources: Sequence[Source], target: Target | None, threads: int | None
+) -> int:
+    """Return what kernels take beside operands and results, at most, of the pieces whose shapes tell."""
+    lies = None if target is None or target.array is None or problem.solves_for in SUMMED else target.array.strides
+    return max((_scratch_of(part, sources, lies, threads) for part in _computed(problem, cut)), default=0)
+
+
+def _computed(problem: Problem, cut: Cut) -> Iterator[Problem]:
+    """Yield the problems of calls that pieces are computed by, the largest among them."""
+    if not cut.pieces(problem):
+        return
+    batches, bands = cut.batches(problem), cut.bands(problem)
+    if problem.solves_for not in SUMMED:
+        for images in {len(batches[0]), len(batches[-1])}:  # fewer may take more: it is other kernels that suit them
+            for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
+                yield cut.slab(problem, range(images), rows).problem
+        return
+    for begun in (False, True):
+        yield from _summed(only(replace(problem, output_format=F32, accumulate=begun)), cut)
+
+
+def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
+    """Yield the problems of calls that pieces of a sum are computed by: to a new one, or onto one that has begun."""
+    batches, bands = cut.batches(unrounded), cut.bands(unrounded)
+    if cut.rows is None:
+        leaf = leaf_images(unrounded.geometry)
+        some = (*batches[:LOOKED_AT], batches[-1])
+        nodes = {one for run in some for one in nodes_of(run.start // leaf, -(-run.stop // leaf))}
+        for images in {min(one.leaves.stop * leaf, batches.extent) - one.leaves.start * leaf for one in nodes}:
+            yield of_images(cut.slab(unrounded, batches[0], bands[0]).problem, images)
+        return
+    extents = positions(unrounded)
+    for rows in {bands[0], bands[len(bands) // 2], bands[-1]}:
+        for _, box in boxes(extents, blocks_of(extents, rows)):
+            yield slab_of(unrounded, batches[0][:1], box).problem
+
+
+def _scratch_of(problem: Problem, sources: Sequence[Source], lies: tuple[int, ...] | None, threads: int | None) -> int:
+    """Return the scratch of one call, on operands that lie as they are read and an output in rows, or by strides."""
+    images = slab_of(problem, range(problem.geometry.batch), tuple(range(extent) for extent in positions(problem)))
+    views = [
+        _lying(source, tuple(one.stop - one.start for one in region)).transpose(order)
+        for source, region, order in zip(sources, images.reads, problem.operand_orders, strict=False)
+    ]
+    out = _dense(problem.output_shape, problem.output_format.dtype)
+    out = out if lies is None else as_strided(out, strides=lies)
+    return engines.memory_bytes(problem, views, out.transpose(problem.output_order), threads)
+
+
+def _lying(source: Source, shape: tuple[int, ...]) -> Array:
+    if source.how == "in place":
+        return as_strided(np.empty((), source.format.dtype), shape, source.given.strides)
+    return _dense(shape, source.format.dtype)
+
+
+def _dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array of no memory that lies as a dense one: only its strides are looked at."""
+    strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return as_strided(np.empty((), dtype), shape, strides)
