@@ -6,20 +6,19 @@ type, some with NaN, infinity and terms that cancel. What differs is printed as 
 
 from __future__ import annotations
 
-import argparse
 import pickle
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import count, islice, pairwise, product
+from itertools import islice, pairwise, product
 from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
 
+import chunked
 import convgrad
 from classes import BIAS, CLASSES, QUICK_ELEMENTS, TYPES, Class, any_case, draw
 from convgrad import engines
@@ -156,22 +155,9 @@ def run_cuts(chunk: int, cuts: int, tally: Tally) -> None:
             run_cut(name, case, rng, tally)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Cut batches anyhow, and hold what is joined against the whole.")
-    parser.add_argument("--cuts", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0, help="of other problems")
-    options = parser.parse_args(arguments)
-    tally, started = Tally(), time.monotonic()
-    for chunk in count(1000 * options.seed):
-        if tally.cuts >= options.cuts:
-            break
-        told = len(tally.wrong)
-        run_cuts(chunk, min(CHUNK, options.cuts - tally.cuts), tally)
-        for words in tally.wrong[told:]:
-            print(f"wrong: {words}", flush=True)
-    print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
-    return 1 if tally.wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        chunked.main(
+            "Cut batches anyhow, and hold what is joined against the whole.", ("cuts", 1000), CHUNK, Tally(), run_cuts
+        )
+    )

@@ -6,12 +6,9 @@ of every class, name, layout and type. What differs is printed as a call; the ex
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import chunked
 import convgrad
 from classes import CLASSES, CONVOLUTIONS, Class, any_case, draw
 from convgrad import scale
@@ -109,20 +107,9 @@ def run_calls(chunk: int, calls: int, tally: Tally) -> None:
             run_call(case, rng, Path(folder), patch, tally)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Leave calls in pieces anywhere, and hold what they come to.")
-    parser.add_argument("--calls", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0, help="of other calls")
-    options = parser.parse_args(arguments)
-    tally, started = Tally(), time.monotonic()
-    for chunk in range(1000 * options.seed, 1000 * options.seed + -(-options.calls // CHUNK)):
-        told = len(tally.wrong)
-        run_calls(chunk, min(CHUNK, options.calls - tally.calls), tally)
-        for words in tally.wrong[told:]:
-            print(f"wrong: {words}", flush=True)
-    print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
-    return 1 if tally.wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        chunked.main(
+            "Leave calls in pieces anywhere, and hold what they come to.", ("calls", 200), CHUNK, Tally(), run_calls
+        )
+    )

@@ -6,13 +6,11 @@ of every class, name, layout and type. What differs is printed as a call; the ex
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import chunked
 import convgrad
 from classes import CONVOLUTIONS, any_case, draw
 from convgrad import scale
@@ -171,20 +170,13 @@ def run_calls(chunk: int, calls: int, tally: Tally) -> None:
                 tally.wrong.append(f"{case}: {type(error).__name__}: {error}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Compute random calls in pieces, and hold them against plain calls.")
-    parser.add_argument("--calls", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0, help="of other calls")
-    options = parser.parse_args(arguments)
-    tally, started = Tally(), time.monotonic()
-    for chunk in range(1000 * options.seed, 1000 * options.seed + -(-options.calls // CHUNK)):
-        told = len(tally.wrong)
-        run_calls(chunk, min(CHUNK, options.calls - CHUNK * (chunk % 1000)), tally)
-        for words in tally.wrong[told:]:
-            print(f"wrong: {words}", flush=True)
-    print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
-    return 1 if tally.wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        chunked.main(
+            "Compute random calls in pieces, and hold them against plain calls.",
+            ("calls", 200),
+            CHUNK,
+            Tally(),
+            run_calls,
+        )
+    )

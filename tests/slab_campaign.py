@@ -7,19 +7,18 @@ then 1.
 
 from __future__ import annotations
 
-import argparse
 import pickle
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, islice, pairwise
+from itertools import islice, pairwise
 from math import prod
 
 import numpy as np
 import pytest
 
+import chunked
 import convgrad
 from classes import BIAS, CLASSES, CONVOLUTIONS, Class, any_case, draw
 from convgrad import engines
@@ -245,22 +244,13 @@ def run_chunk(chunk: int, problems: int, tally: Tally) -> None:
             run_problem(name, case, rng, tally)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Cut problems into slabs anyhow, and hold these against the whole.")
-    parser.add_argument("--problems", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0, help="of other problems")
-    options = parser.parse_args(arguments)
-    tally, started = Tally(), time.monotonic()
-    for chunk in count(1000 * options.seed):
-        if tally.problems >= options.problems:
-            break
-        told = len(tally.wrong)
-        run_chunk(chunk, min(CHUNK, options.problems - tally.problems), tally)
-        for words in tally.wrong[told:]:
-            print(f"wrong: {words}", flush=True)
-    print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
-    return 1 if tally.wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(
+        chunked.main(
+            "Cut problems into slabs anyhow, and hold these against the whole.",
+            ("problems", 2000),
+            CHUNK,
+            Tally(),
+            run_chunk,
+        )
+    )
