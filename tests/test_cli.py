@@ -221,11 +221,11 @@ def test_progress_on_a_terminal_and_interruption() -> None:
 
 
 def test_import_adds_little_to_numpy(tmp_path: Path) -> None:
-    code = "import time, numpy; t = time.perf_counter(); import convgrad; print(time.perf_counter() - t)"
+    code = "import time, numpy; t = time.process_time(); import convgrad; print(time.process_time() - t)"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(tmp_path)  # the first import compiles the modules, as pip does when it installs
     times = [float(subprocess.check_output([sys.executable, "-c", code], env=env)) for _ in range(5)]
-    assert min(times) < 0.1  # 0.05 s here
+    assert min(times) < 0.1  # of the processor, whatever else it does; 0.05 s here
 
 
 def test_options_may_stand_anywhere(layer: Path) -> None:
