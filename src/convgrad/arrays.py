@@ -68,6 +68,11 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.ndarray(shape, dtype, memory, -address_of(memory) % LINE_BYTES)
 
 
+def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array that checks may look at in the place of one of this shape and type; it takes no memory."""
+    return np.broadcast_to(np.empty((), dtype), shape)
+
+
 def native(array: Array, fmt: Format) -> Array:
     """Return the array in native byte order: itself, or a copy."""
     return array if array.dtype is fmt.dtype or array.dtype.isnative else array.astype(fmt.dtype)

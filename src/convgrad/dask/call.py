@@ -86,4 +86,4 @@ def _stand_in(op: Operator, at: int, value: Any) -> object:
         blocks = f"{type(meta).__module__.partition('.')[0]}.{type(meta).__name__}"
         refuse("D1", op.name, f"{name} must have blocks of NumPy's, which lie in CPU memory; got {blocks}")
     arrays.take(meta, op.name, name)
-    return np.broadcast_to(np.empty((), value.dtype), value.shape)
+    return arrays.stand_in(value.shape, value.dtype)

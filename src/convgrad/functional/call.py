@@ -169,8 +169,7 @@ def _remembered(
 def told(described: Plain, plain: Plain) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return operands and attributes of which ``key_of`` tells this: arrays that take no memory."""
     operands = tuple(
-        np.broadcast_to(np.empty((), one[0]), one[1]) if one and isinstance(one[0], np.dtype) else one
-        for one in described
+        arrays.stand_in(one[1], one[0]) if one and isinstance(one[0], np.dtype) else one for one in described
     )
     names, values = plain[: len(plain) // 2], plain[len(plain) // 2 :]
     return operands, dict(zip(names, values, strict=True))

@@ -110,7 +110,7 @@ def stand_in(value: Any, operator: str, name: str) -> Any:
     if not known or arrays.is_shape(value):
         return value
     shape, dtype = announced(value, operator, name) if sliced else (value.shape, value.dtype)
-    return np.broadcast_to(np.empty((), native(dtype)), shape)
+    return arrays.stand_in(shape, native(dtype))
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
