@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Slab:
+class OnSlab:
     """Images and a box of a problem, and how the blocks lie that make its operands up: one extent an axis and block."""
 
     problem: Problem
@@ -77,7 +77,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Write(Slab):
+class Write(OnSlab):
     """A box of a forward or a data gradient."""
 
     def __call__(self, *blocks: Array) -> Array:
@@ -87,7 +87,7 @@ class Write(Slab):
 
 
 @dataclass(frozen=True)
-class Sum(Slab):
+class Sum(OnSlab):
     """The unfinished sums of some images."""
 
     def __call__(self, *blocks: Array) -> Partials:
@@ -98,7 +98,7 @@ class Sum(Slab):
 
 
 @dataclass(frozen=True)
-class SumRows(Slab):
+class SumRows(OnSlab):
     """The unfinished sums of some rows of each of some images."""
 
     def __call__(self, *blocks: Array) -> tuple[Rows, ...]:
