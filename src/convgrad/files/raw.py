@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,6 +16,7 @@ from convgrad.disk import opened
 from convgrad.errors import FileError
 from convgrad.formats import Format
 from convgrad.graph.limits import DEFAULT_LIMITS
+from convgrad.spec.layouts import dense
 
 Array = NDArray[Any]
 
@@ -56,15 +56,6 @@ class Described:
             return np.empty(self.shape, flat.dtype)
         steps = [step * flat.itemsize for step in self._steps]
         return as_strided(flat[self.offset :], self.shape, steps, writeable=False)
-
-
-def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the element strides of an array without gaps, the last axis innermost.
-
-    >>> dense((2, 3, 4))
-    (12, 4, 1)
-    """
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def read(path: Path, described: Described, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:

@@ -18,10 +18,11 @@ from convgrad.scale.cut import ONCE, Cut, Runs
 from convgrad.scale.source import Source
 from convgrad.scale.target import Target
 from convgrad.spec.boxes import blocks_of, boxes
+from convgrad.spec.layouts import dense
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.pieces import leaf_images, most_sums, nodes_of
 from convgrad.spec.problem import Problem, of_images, only
-from convgrad.spec.slabs import positions, slab_of
+from convgrad.spec.slabs import positions, slab_of, whole
 
 Array = NDArray[Any]
 Takes = tuple[tuple[str, int], ...]  # of what, so many bytes
@@ -142,7 +143,7 @@ def _summed(unrounded: Problem, cut: Cut) -> Iterator[Problem]:
 
 def _scratch_of(problem: Problem, sources: Sequence[Source], lies: tuple[int, ...] | None, threads: int | None) -> int:
     """Return the scratch of one call, on operands that lie as they are read and an output in rows, or by strides."""
-    images = slab_of(problem, range(problem.geometry.batch), tuple(range(extent) for extent in positions(problem)))
+    images = slab_of(problem, range(problem.geometry.batch), whole(problem))
     views = [
         _lying(source, tuple(one.stop - one.start for one in region)).transpose(order)
         for source, region, order in zip(sources, images.reads, problem.operand_orders, strict=False)
@@ -160,5 +161,4 @@ def _lying(source: Source, shape: tuple[int, ...]) -> Array:
 
 def _dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of no memory that lies as a dense one: only its strides are looked at."""
-    strides = [dtype.itemsize * prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    return as_strided(np.empty((), dtype), shape, strides)
+    return as_strided(np.empty((), dtype), shape, [dtype.itemsize * step for step in dense(shape)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 
 DATA = ("NCX", "NXC")
 CHANNELS_FIRST = frozenset({"NCX", "OIX", "IOX"})
@@ -25,6 +26,15 @@ def axis_order(layout: str, rank: int) -> tuple[int, ...]:
     if layout == "NXC":
         return (0, rank - 1, *range(1, rank - 1))
     return (rank - 1, rank - 2, *range(rank - 2))
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the element strides of an array without gaps, the last axis innermost.
+
+    >>> dense((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def shape_words(shape: Sequence[int]) -> str:
