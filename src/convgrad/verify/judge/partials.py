@@ -23,6 +23,7 @@ FEWEST, MANY = 64, 10_000  # elements that a fit needs; that tell how many there
 ROUNDS = 6
 RUNNING, TENS, UNTOLD = "a running sum", "tens of them", "their number is not told by so few"
 FULL = 8.0  # alpha of some 20 partial sums: beyond, every addition was rounded
+NEXT_TO_NONE, SPARED = 0.1, 0.25  # of the error to be expected; of the elements, three times what chance leaves
 TOLD = 0.25  # of a rounding's mean square, so well are alpha and beta to be known
 UNSURE = ", as far as their sizes tell"
 SHARP = 0.1  # so well the size of such errors is known
@@ -41,6 +42,8 @@ def rounded_partials(errors: Errors) -> Defect | None:
     of_total, of_spread = np.square(errors.value[chosen]), errors.spread[chosen]
     alpha, beta = _fit(square, of_total, of_spread)
     above = far_above(errors)
+    if not (errors.narrow or above) and _spared(square, alpha * of_total + beta * of_spread):
+        return None
     for fmt in (BF16, F16):
         if fmt.significand_bits >= errors.accumulator.significand_bits or not _told(errors, fmt):
             continue
@@ -96,6 +99,11 @@ def _fit(square: F64Array, of_total: F64Array, of_spread: F64Array) -> tuple[flo
             break
         weight = 1 / np.maximum(told, 1e-3 * float(told.mean()))
     return float(fitted[0]), float(fitted[1])
+
+
+def _spared(square: F64Array, told: F64Array) -> bool:
+    """Tell whether so many elements have next to no error that something else hit the others alone."""
+    return bool(np.mean(square < NEXT_TO_NONE**2 * told) > SPARED)
 
 
 def _words(alpha: float, beta: float) -> str:
