@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import sys
 from typing import Any
@@ -40,6 +41,7 @@ html_theme = "furo"
 html_title = "convgrad"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 default_role = "code"
 nitpicky = True
 nitpick_ignore_regex = [("py:(class|data|obj)", ".*")]
@@ -68,7 +70,17 @@ def colons(app: Any, doctree: nodes.document) -> None:
         text.parent.replace(text, nodes.Text(": "))
 
 
+def titles(app: Any, doctree: nodes.document, page: str) -> None:
+    """Call a page by its title where a link, for who reads the file itself, calls it by the file's name."""
+    for text in [text for text in doctree.findall(nodes.Text) if text.endswith(".md")]:
+        link = text.parent.parent if isinstance(text.parent, nodes.inline) else text.parent
+        title = app.env.titles.get(posixpath.basename(text).removesuffix(".md"))
+        if title and isinstance(link, nodes.reference) and link.get("internal"):
+            text.parent.replace(text, nodes.Text(title.astext()))
+
+
 def setup(app: Any) -> None:
-    """Have both done."""
+    """Have all of this done."""
     app.connect("autodoc-process-signature", signature)
     app.connect("doctree-read", colons)
+    app.connect("doctree-resolved", titles)

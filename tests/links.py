@@ -1,10 +1,11 @@
-"""Whether a built site holds together: every internal link leads somewhere, every image has words for it.
+"""Whether a built site holds together: internal links lead somewhere, images have words, products keep their asterisks.
 
 ``python tests/links.py build/site`` prints what does not, a line each, and counts the links that lead outside.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -21,6 +22,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.wordless: list[str] = []
         self.feed(text)
+        self.products = re.findall(r"[^>\s]*\w<em>[^<]*</em>\w+", text)  # a*b + c*d without backticks
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
@@ -41,6 +43,7 @@ def findings(site: Path) -> Iterator[str]:
     for path, page in pages.items():
         where = path.relative_to(site.resolve())
         yield from (f"{where}: the image {source} has no alt text" for source in page.wordless)
+        yield from (f"{where}: {product} has lost its asterisks to emphasis" for product in page.products)
         for link in dict.fromkeys(page.links):
             parts = urlsplit(link)
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path

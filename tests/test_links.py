@@ -9,7 +9,7 @@ import pytest
 from links import findings, main
 
 INDEX = """<a href="more/page.html#here">in</a> <a href="#top">up</a> <a href="https://example.org/gone">out</a>
-<h1 id="top">t</h1><img src="a%20b.png" alt="two dots"><link href="style.css?v=1">"""
+<h1 id="top">an <em>a</em></h1><img src="a%20b.png" alt="two dots"><link href="style.css?v=1">"""
 
 
 @pytest.fixture
@@ -37,6 +37,7 @@ def test_a_site_that_holds_together(site: Path, capsys: pytest.CaptureFixture[st
         ('<a href="../more">x</a>', "../more leads nowhere"),
         ('<img src="../a%20b.png" alt=" ">', "the image ../a%20b.png has no alt text"),
         ('<img src="../a%20b.png"/>', "the image ../a%20b.png has no alt text"),
+        ("at p<em>stride + k</em>dilation", "p<em>stride + k</em>dilation has lost its asterisks to emphasis"),
         ('<img src="gone.png" alt="gone">', "gone.png leads nowhere"),
     ],
 )
