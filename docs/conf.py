@@ -35,9 +35,10 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 html_theme = "furo"
+html_copy_source = False
 html_title = "convgrad"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -74,9 +75,14 @@ def titles(app: Any, doctree: nodes.document, page: str) -> None:
     """Call a page by its title where a link, for who reads the file itself, calls it by the file's name."""
     for text in [text for text in doctree.findall(nodes.Text) if text.endswith(".md")]:
         link = text.parent.parent if isinstance(text.parent, nodes.inline) else text.parent
-        title = app.env.titles.get(posixpath.basename(text).removesuffix(".md"))
+        title = app.env.titles.get(posixpath.basename(text).removesuffix(".md").lower())
         if title and isinstance(link, nodes.reference) and link.get("internal"):
             text.parent.replace(text, nodes.Text(title.astext()))
+
+
+def beside(app: Any, included: Any, page: str, texts: list[str]) -> None:
+    """Have links between files of the top folder lead to their pages: SECURITY.md is security.md, LICENSE itself."""
+    texts[0] = re.sub(r"\]\(([A-Z_]+\.md)", lambda link: link[0].lower(), texts[0]).replace("](LICENSE", "](../LICENSE")
 
 
 def setup(app: Any) -> None:
@@ -84,3 +90,4 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-signature", signature)
     app.connect("doctree-read", colons)
     app.connect("doctree-resolved", titles)
+    app.connect("include-read", beside)
