@@ -51,7 +51,8 @@ autodoc_member_order = "bysource"
 autosummary_generate = False
 autodoc_default_options = {"members": True}
 autodoc_type_aliases = {
-    name: name for name in ["Array", "ArrayLike", "DType", "Operand", "PerAxis", "ShapeLike", "Tensors", "Told"]
+    name: name
+    for name in ["Array", "ArrayLike", "DType", "Operand", "PerAxis", "ShapeLike", "Tensor", "Tensors", "Told"]
 }
 smartquotes = False  # --option and "bf16" stay what is typed
 python_maximum_signature_line_length = 88
