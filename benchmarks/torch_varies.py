@@ -307,7 +307,7 @@ def table(path: Path) -> str:
             varied = [axis for axis in DISTINCT if int(row[axis]) > 1]
             words = [NAMES[axis] for axis in varied if axis != "sets" or "avx" not in varied]
             found.setdefault(row["what"], {})[row["pass"].replace("step", "forward")] = ", ".join(words) or "the same"
-    lines = [f"| | {' | '.join(PASSES)} |", "|---|---|---|---|"]
+    lines = [f"| module | {' | '.join(PASSES)} |", "|---|---|---|---|"]
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, passes in found.items():
         if set(passes.values()) != {"the same"}:

@@ -2,15 +2,93 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
+import sys
+from typing import Any
+from unittest.mock import MagicMock
+
+from docutils import nodes
+
 import convgrad
 
+# What convgrad.torch, .jax and .dask import stands in for itself: signatures and docstrings need none of it.
+STAND_INS = (
+    "torch torch.autograd torch.nn torch.nn.modules torch.nn.modules.conv torch.nn.modules.lazy torch.nn.parameter"
+    " torch.nn.utils torch.nn.utils.parametrize convgrad.torch.operators"
+    " jax jax.extend jax.extend.core jax.interpreters jax.typing"
+    " dask dask._task_spec dask.array dask.array.core dask.base dask.blockwise dask.highlevelgraph"
+)
+stand_in = MagicMock(__version__="0.9", __version_info__=(0, 9))  # which convgrad.jax looks at
+stand_in.array = stand_in.core = stand_in  # convgrad.dask: that dask.array.Array is dask.array.core.Array
+MADE_BY_CALLS = {"convgrad.Compiled", "convgrad.Partials", "convgrad.Pullback", "convgrad.graph.CompiledPartition"}
+sys.modules |= dict.fromkeys(STAND_INS.split(), stand_in)
+
 project = "convgrad"
-author = "the convgrad authors"
+author = copyright = "the convgrad authors"
 version = release = convgrad.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "sphinx_design"]
-myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 html_theme = "furo"
+html_copy_source = False
 html_title = "convgrad"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 default_role = "code"
-autodoc_typehints = "description"
+nitpicky = True
+nitpick_ignore_regex = [("py:(class|data|obj)", ".*")]
+autodoc_preserve_defaults = True
+autodoc_member_order = "bysource"
+autosummary_generate = False
+autodoc_default_options = {"members": True}
+autodoc_type_aliases = {
+    name: name
+    for name in ["Array", "ArrayLike", "DType", "Operand", "PerAxis", "ShapeLike", "Tensor", "Tensors", "Told"]
+}
+smartquotes = False  # --option and "bf16" stay what is typed
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+
+
+def signature(app: Any, what: str, name: str, thing: Any, options: Any, given: str | None, result: str | None) -> Any:
+    """Return a signature with the names that types have in the source; none of what only calls make."""
+    if name in MADE_BY_CALLS:
+        return "", None
+    return given and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", given).replace("<factory>", "..."), result
+
+
+def colons(app: Any, doctree: nodes.document) -> None:
+    """Write a colon between an error and what it means, where Sphinx has two hyphens."""
+    for text in [text for text in doctree.findall(nodes.Text) if text == " -- "]:
+        text.parent.replace(text, nodes.Text(": "))
+
+
+def titles(app: Any, doctree: nodes.document, page: str) -> None:
+    """Call a page by its title where a link, for who reads the file itself, calls it by the file's name."""
+    for text in [text for text in doctree.findall(nodes.Text) if text.endswith(".md")]:
+        link = text.parent.parent if isinstance(text.parent, nodes.inline) else text.parent
+        title = app.env.titles.get(posixpath.basename(text).removesuffix(".md").lower())
+        if title and isinstance(link, nodes.reference) and link.get("internal"):
+            text.parent.replace(text, nodes.Text(title.astext()))
+
+
+def beside(app: Any, included: Any, page: str, texts: list[str]) -> None:
+    """Have links between files of the top folder lead to their pages: SECURITY.md is security.md, LICENSE itself."""
+    texts[0] = re.sub(r"\]\(([A-Z_]+\.md)", lambda link: link[0].lower(), texts[0]).replace("](LICENSE", "](../LICENSE")
+
+
+def setup(app: Any) -> None:
+    """Have all of this done."""
+    app.connect("autodoc-process-signature", signature)
+    app.connect("doctree-read", colons)
+    app.connect("doctree-resolved", titles)
+    app.connect("include-read", beside)

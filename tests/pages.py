@@ -1,6 +1,6 @@
 """The documentation's tables, made from the operator table, the rules and a run of every operator.
 
-``python tests/pages.py`` writes them; a test holds the files to what this makes.
+``python tests/pages.py`` writes them, or those that it is given by name; a test holds the files to what this makes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
+from command_page import command_line_page
 from convgrad.errors import ConvgradError
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
@@ -177,10 +178,11 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "operators.md": operators_page,
     "rules.md": rules_page,
     "coverage.md": coverage_page,
+    "command_line.md": command_line_page,
 }
 
 if __name__ == "__main__":
     DOCS.mkdir(exist_ok=True)
-    for name, page in PAGES.items():
-        (DOCS / name).write_text(page(), encoding="utf-8")
+    for name in sys.argv[1:] or PAGES:
+        (DOCS / name).write_text(PAGES[name](), encoding="utf-8")
         print(f"wrote docs/{name}", file=sys.stderr)

@@ -24,7 +24,7 @@ def run(
     Raises:
         UnsupportedError: f64, or a machine without kernels, there or here: NumPy adds, in no order that is specified.
         InvalidShapeError: chunks whose sizes are not known.
-        As :func:`convgrad.run` otherwise.
+        ConvgradError: otherwise, as :func:`convgrad.run` raises it.
 
     Follows the document of the operator named.
 

@@ -58,7 +58,7 @@ class Partials:
 
     @property
     def leaf_images(self) -> int:
-        """The images of a leaf: a batch may be cut at their multiples."""
+        """The images of a leaf, at whose multiples a batch may be cut."""
         return leaf_images(self.geometry)
 
     @property
@@ -136,7 +136,7 @@ def partials(
         InvalidOpError: the operator sums over no batch, as forwards and data gradients, whose images are by themselves.
         InvalidAttributeError: ``first`` is no place to cut; the message has those beside it.
         UnsupportedError: f64, or a machine without kernels: NumPy adds, and there is no order of its sums.
-        As :func:`run` otherwise.
+        ConvgradError: otherwise, as :func:`run` raises it.
 
     Follows the document of the operator named.
 

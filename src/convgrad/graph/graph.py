@@ -148,7 +148,7 @@ class Graph:
 
     @property
     def computed(self) -> frozenset[int]:
-        """Ids of the tensors that ops of the family make: those a run cannot be given."""
+        """Ids of the tensors that ops of the family make, which a run cannot be given."""
         return self.inference.computed
 
     def run(

@@ -178,7 +178,7 @@ class Op:
 
     @property
     def label(self) -> str:
-        """What messages call it: its name, or its kind and id."""
+        """What messages call it, which is its name, or its kind and id."""
         return printable(self.name or f"{self.kind} {self.id}")
 
     def refuse(self, sentence: str) -> GraphError:

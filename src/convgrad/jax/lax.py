@@ -119,7 +119,7 @@ def conv_transpose(
     + 1, SAME makes L = stride*l, VALID L = stride*(l - 1) + max(E, stride); pairs pad the lhs with its gaps, or with
     ``use_consistent_padding`` they are those of the convolution whose gradient this is: L = stride*l + E - 1 - P.
     ``transpose_kernel`` reverses the taps and exchanges the channels of rhs. The rest is as for
-    :func:`conv_general_dilated`.
+    :func:`convgrad.jax.conv_general_dilated`.
 
     Follows jax.lax.conv_transpose.
 

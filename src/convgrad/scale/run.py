@@ -76,7 +76,7 @@ def run(
         UnsupportedError: f64, or a machine without kernels, as sums in pieces have no order there.
         FileError: an operand cannot be read, or gives something else than its shape and type say, or a result cannot be
             handed over; operand and region are named. A checkpoint of another call.
-        As :func:`convgrad.run` otherwise.
+        ConvgradError: otherwise, as :func:`convgrad.run` raises it.
 
     Follows the document of the operator named.
 

@@ -1,6 +1,6 @@
 """The gradients of a layer by its input and by its weight, with the names and arguments of torch.nn.grad.
 
-Position p of the smaller tensor meets position i = p*stride + k*dilation - padding of the larger one under tap k:
+Position p of the smaller tensor meets position i = p*stride + k*dilation - padding of the larger one under tap k::
 
     conv            grad_input[n, c, i]  = sum over o, k of grad_output[n, o, p] weight[o, c, k]
                     grad_weight[o, c, k] = sum over n, p of grad_output[n, o, p] input[n, c, i]

@@ -36,8 +36,8 @@ def error_bound(
 ) -> Any:
     """Return how far any correct result of a call of ``convgrad.run`` may lie from the exact sums, per element.
 
-    For n terms, sum |x||y| = A and the exact sum S it is B = gamma_h A + n tiny/2 (1 + gamma_h), where
-    gamma_h = h u / (1 - h u), and one rounding of a number of size |S| + B to the output's type. u is the unit
+    For n terms, ``A = sum |x||y|`` and the exact sum S it is B = gamma_h A + n tiny/2 (1 + gamma_h), where
+    gamma_h = h u / (1 - h u), and one rounding of a number of size ``|S| + B`` to the output's type. u is the unit
     roundoff and tiny the smallest number of ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32, f64,
     f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
     that a term goes through, or the blocks of an order; by default, and at most, it is n, and one for bias, which

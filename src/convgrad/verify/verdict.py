@@ -38,12 +38,14 @@ class Defect:
 class Verdict:
     """What is said of a result.
 
-    | outcome   | means                                                                                              |
-    |-----------|----------------------------------------------------------------------------------------------------|
-    | wrong     | an element lies beyond the rigorous bound of the declared arithmetic, or there is no such result    |
-    | degraded  | every element lies inside, but the errors are not those of the declared arithmetic: ``evidence``     |
-    | undecided | no claim can be made: ``reason``                                                                    |
-    | ok        | none of these                                                                                       |
+    =========  ======================================================================================================
+    outcome    means
+    =========  ======================================================================================================
+    wrong      an element lies beyond the rigorous bound of the declared arithmetic, or there is no such result
+    degraded   every element lies inside, but the errors are not those of the declared arithmetic: ``evidence``
+    undecided  no claim can be made: ``reason``
+    ok         none of these
+    =========  ======================================================================================================
 
     ``share`` is the largest error over its bound, ``worst`` its place in the result; it is infinite where a result is
     finite and must not be, or the reverse. ``equal`` counts equal bits, ``beyond`` elements beyond the bound, which

@@ -1,0 +1,82 @@
+"""The page of the command line, made from the parsers of its commands."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+
+from convgrad.cli import COMMANDS, parser
+from convgrad.cli.exits import EXIT_CODES
+
+HEAD = """\
+# Command line
+
+Made from the parsers of the commands (`src/convgrad/cli/parsers`). `convgrad COMMAND --help` prints the same.
+
+- Whatever goes wrong is one line on standard error, and where it helps a second one reproduces it.
+- Options may stand anywhere. What is in quotes on this page is one argument of the shell.
+- A file that is written takes its name when it is whole, so a failure leaves none. Without `--force` nothing is
+  replaced, not even what was made meanwhile; with it, a file keeps its permissions, and a symbolic link goes on
+  pointing at it.
+"""
+
+SEE = {
+    "run": "[Start](start.md), [Graphs](graphs.md), [Larger than memory](scale.md)",
+    "verify": "[Verify anybody's gradient](verify.md), [Cases](cases.md), [Recipes](recipes.md)",
+    "explain": "[Graphs](graphs.md), [Performance](performance.md)",
+    "probe": "[The order of somebody's sums](probe.md)",
+    "bench": "[Benchmarks](benchmarks.md)",
+}
+
+
+def command_line_page() -> str:
+    """Return the page: every command with its arguments, and the exit codes."""
+    commands = {name: importlib.import_module(f"convgrad.cli.parsers.{name}").parser() for name in COMMANDS}
+    links = [f"| [`{c.prog}`](#{c.prog.replace(' ', '-')}) | {_text(c.description)} |" for c in commands.values()]
+    root = [f"- {_forms(action)}: {_text(action.help)}" for action in parser()._actions if action.option_strings]
+    lines = [HEAD, "| command | does |", "|---|---|", *links, "", "Without a command:", "", *root]
+    for name, command in commands.items():
+        lines += ["", f"## {command.prog}", "", _text(command.description), "", "```text", _usage(command), "```"]
+        lines += ["", f"More: {SEE[name]}."] if name in SEE else []
+        for group in command._action_groups:
+            lines += _group(group)
+    lines += ["", "## Exit codes", "", "| code | means |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {code} | {_text(means)} |" for code, means in exit_codes())]) + "\n"
+
+
+def exit_codes() -> list[tuple[str, str]]:
+    """Return each exit code with what it means."""
+    return re.findall(r"(?:^exit codes: |; )(\d+) (.+?)(?=; \d|$)", EXIT_CODES)
+
+
+def _usage(command: argparse.ArgumentParser) -> str:
+    """Return the command's positional arguments; Python's own usage lines differ from version to version."""
+    words = [command.prog]
+    for action in command._actions:
+        if not action.option_strings:
+            some = {"*": "[{} ...]", "?": "[{}]", "+": "{0} [{0} ...]"}.get(str(action.nargs), "{}")
+            words.append(some.format(action.metavar))
+    return " ".join([*words, "[OPTION ...]"])
+
+
+def _group(group: argparse._ArgumentGroup) -> list[str]:
+    rows = [f"| {_forms(each)} | {_text(each.help)} |" for each in group._group_actions if each.dest != "help"]
+    title = {"positional arguments": "", "options": ""}.get(str(group.title), f"### {str(group.title).capitalize()}")
+    named = ["", title] if title else []
+    return [*named, "", "| argument | means |", "|---|---|", *rows] if rows else []
+
+
+def _forms(action: argparse.Action) -> str:
+    """Return an argument as it is typed: its names, and what stands behind them."""
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    value = "" if action.nargs == 0 else str(action.metavar or choices)
+    value += " ..." if action.nargs in ("*", "+") else ""
+    words = f"{', '.join(action.option_strings)} {value}".strip()
+    return f"`{words}`"
+
+
+def _text(words: str | None) -> str:
+    """Return words of a parser as Markdown: nothing in them is markup, and what is typed is code."""
+    typed_or_markup = r"(?<![\w-])(--?[a-z][\w-]*(?:=\w+)?)|[\\*_<>\[\]|`]"
+    return re.sub(typed_or_markup, lambda m: f"`{m[1]}`" if m[1] else f"\\{m[0]}", " ".join(str(words).split()))
