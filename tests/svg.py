@@ -50,11 +50,14 @@ def row(
     fills: Sequence[str] | None = None,
     width: float = CELL,
     thick: bool = False,
+    size: int = 16,
 ) -> str:
     """Return cells side by side."""
     fills = fills or [PLAIN] * len(texts)
     pairs = zip(texts, fills, strict=True)
-    return "\n".join(cell(x + at * width, y, text, fill, width, thick) for at, (text, fill) in enumerate(pairs))
+    return "\n".join(
+        cell(x + at * width, y, text, fill, width, thick, size=size) for at, (text, fill) in enumerate(pairs)
+    )
 
 
 def line(x: float, y: float, to_x: float, to_y: float, ink: str = LINE, width: float = 2, arrow: bool = False) -> str:

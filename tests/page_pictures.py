@@ -1,6 +1,6 @@
 """The pictures of docs/gradient.md and docs/shapes.md; every number in them is computed by convgrad.
 
-``python tests/gradient_pictures.py`` writes them; a test holds the files to what this makes.
+``python tests/page_pictures.py`` writes them; a test holds the files to what this makes.
 """
 
 from __future__ import annotations
@@ -254,6 +254,50 @@ def batch() -> str:
     return picture("The weight gradient of a batch is the sum of its images' gradients", bottom + CELL + 12, parts)
 
 
+# -- layouts ---------------------------------------------------------------------------------------------------------
+
+
+def memory(title: str, rows: Sequence[tuple[str, str, Sequence[str], Sequence[int]]], below: str, key: str) -> str:
+    """Draw the same numbers in two orders, as they lie in memory: a text and a colour for each."""
+    parts, width = [], (WIDTH - 12) / 12
+    for at, (name, order, texts, colours) in enumerate(rows):
+        y = 30 + at * 84
+        parts += [words(6, y - 14, name, "start", bold=True), words(58, y - 14, order, "start", ink=QUIET, size=14)]
+        parts += [row(6, y, texts, [TAPS[colour] for colour in colours], width, size=14 if key == "channel" else 12)]
+    y = 30 + 84 + CELL
+    parts += [words(6, y + 18, below, "start", ink=QUIET, size=14)]
+    for k in range(3 if key == "channel" else 2):
+        x = 226 + k * 58 if key == "channel" else 262 + k * 70
+        parts += [f'<rect x="{x:g}" y="{y + 10:g}" width="16" height="16" fill="{TAPS[k]}" stroke="#8a8a8a"/>']
+        parts += [words(x + 21, y + 18, f"{'c' if key == 'channel' else 'tap '}{k}", "start", size=14, ink=DARK[k])]
+    return picture(title, y + 36, parts)
+
+
+def data_layouts() -> str:
+    """Four positions of three channels."""
+    labels = np.arange(4).repeat(3).reshape(1, 4, 3), np.tile(np.arange(3), 4).reshape(1, 4, 3)
+    orders = (
+        ("NXC", "all channels of a position lie together", (0, 1, 2)),
+        ("NCX", "all positions of a channel", (0, 2, 1)),
+    )
+    rows = [
+        (name, text, [f"x{x}" for x in labels[0].transpose(axes).ravel()], listed(labels[1].transpose(axes)))
+        for name, text, axes in orders
+    ]
+    return memory("Data in memory, channels last and channels first", rows, "x: position, colour: channel", "channel")
+
+
+def weights_layouts() -> str:
+    """Two taps, two channels in, three out."""
+    tap, channel_in, channel_out = np.indices((2, 2, 3))
+    orders = (("XIO", "all of a tap lies together", (0, 1, 2)), ("OIX", "all of a channel out", (2, 1, 0)))
+    rows = []
+    for name, text, axes in orders:
+        pairs = zip(channel_in.transpose(axes).ravel(), channel_out.transpose(axes).ravel(), strict=True)
+        rows.append((name, text, [f"{i}→{o}" for i, o in pairs], listed(tap.transpose(axes))))
+    return memory("Weights in memory, in two orders", rows, "1→2: from channel 1 to channel 2", "tap")
+
+
 PICTURES: Mapping[str, Callable[[], str]] = {
     "forward.svg": sliding,
     "meetings.svg": meetings,
@@ -264,6 +308,8 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "dilation.svg": lambda: strip("Dilation 2: the taps lie two apart", (*SRC, 2, 1), dilation=2),
     "batch.svg": batch,
     "transposed.svg": transposed,
+    "layouts_data.svg": data_layouts,
+    "layouts_weights.svg": weights_layouts,
 }
 
 if __name__ == "__main__":
