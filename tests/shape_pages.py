@@ -68,7 +68,7 @@ def alike(source: int, kernel: int, **layer: Any) -> str:
     dst = makes(source)
     stride = layer["strides"][0]
     those = [other for other in range(max(1, source - stride), source + stride + 1) if makes(other) == dst]
-    return f"{those[0]} to {those[-1]}" if len(those) > 1 else str(those[0])
+    return f"{those[0]}..{those[-1]}" if len(those) > 1 else str(those[0])
 
 
 def unread(source: int, kernel: int, **layer: Any) -> int:
@@ -98,7 +98,7 @@ def convolution() -> str:
         found = extent("Convolution", source, kernel, **layer), unread(source, kernel, **layer)
         cells = (source, kernel, stride, dilation, "{}, {}".format(*given), f"**{found[0]}**", found[1])
         rows.append((*cells, alike(source, kernel, **layer)))
-    return written("| I | K | stride | dilation | pads | O | not read | I of this O |", *rows)
+    return written("| I | K | s | d | pads | O | unread | I of O |", *rows)
 
 
 def same() -> str:
@@ -109,7 +109,7 @@ def same() -> str:
         assert upper == lower
         both = (pads(source, kernel, **layer) for layer in layers[:2])
         rows.append((source, kernel, stride, dilation, f"**{upper}**", *both, valid))
-    return written("| I | K | stride | dilation | O | same_upper pads | same_lower pads | O of valid |", *rows)
+    return written("| I | K | s | d | O | same_upper | same_lower | O of valid |", *rows)
 
 
 def transposed() -> str:
@@ -119,10 +119,10 @@ def transposed() -> str:
         more = (extent("ConvTranspose", small, kernel, **layer, output_padding=[op]) for op in (0, 1))
         allowed = max(stride, dilation) > 1
         zero = next(more)
-        one = next(more) if allowed else "not allowed"
+        one = next(more) if allowed else "-"
         by_same = extent("ConvTranspose", small, kernel, **layer, auto_pad="same_upper")
         rows.append((small, kernel, stride, dilation, "{}, {}".format(*given), f"**{zero}**", one, by_same))
-    return written("| l | K | stride | dilation | pads | L | L, output_padding 1 | L by same |", *rows)
+    return written("| l | K | s | d | pads | L | L, op = 1 | L by same |", *rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {"convolution": convolution, "same": same, "transposed": transposed}
