@@ -254,6 +254,30 @@ def batch() -> str:
     return picture("The weight gradient of a batch is the sum of its images' gradients", bottom + CELL + 12, parts)
 
 
+def image() -> str:
+    """Two taps of a kernel of 3 x 3, and which numbers of an image add up to their gradients."""
+    values = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    gradient = convgrad.convolution_backward_weights(values, np.ones((1, 2, 2, 1), np.float32), (3, 3, 1, 1))
+    x, y, to, low = 8, 30, WIDTH - 8 - 3 * CELL, 30 + CELL // 2
+    parts = [words(x, y - 14, "src", "start", ink=QUIET), words(to, low - 14, "diff_weights", "start", ink=QUIET)]
+    shown = (0, TAPS[0], DARK[0]), (2, TAPS[2], DARK[2])  # a tap on the diagonal, its colours
+    for at in range(4):
+        fills = [next((fill for tap, fill, _ in shown if {at, i} <= {tap, tap + 1}), PLAIN) for i in range(4)]
+        parts += [row(x, y + at * CELL, [*map(number, values[0, at].ravel())], fills)]
+    for at in range(3):
+        fills = [next((fill for tap, fill, _ in shown if at == i == tap), PLAIN) for i in range(3)]
+        parts += [row(to, low + at * CELL, [*map(number, gradient[at].ravel())], fills, thick=True)]
+    for at, (tap, fill, ink) in enumerate(shown):
+        terms = values[0, tap : tap + 2, tap : tap + 2].ravel().tolist()
+        below = y + 4 * CELL + 20 + at * 26
+        parts += [f'<rect x="{x}" y="{below - 8:g}" width="16" height="16" fill="{fill}" stroke="#8a8a8a"/>']
+        parts += [words(x + 22, below, f"tap ({tap}, {tap})", "start", size=14, ink=ink)]
+        parts += [words(x + 100, below, total(terms, float(gradient[tap, tap].item())), "start", size=15)]
+    return picture(
+        "Weight gradient in two dimensions, diff_dst all ones: four numbers for each tap", y + 4 * CELL + 66, parts
+    )
+
+
 # -- layouts ---------------------------------------------------------------------------------------------------------
 
 
@@ -306,6 +330,7 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "stride.svg": lambda: strip("Stride 2: dst reads every second window", (*SRC, 2, 1), stride=2),
     "padding.svg": lambda: strip("Padding 1: the first and last dst lack a product", SRC, pads=(1, 1)),
     "dilation.svg": lambda: strip("Dilation 2: the taps lie two apart", (*SRC, 2, 1), dilation=2),
+    "image.svg": image,
     "batch.svg": batch,
     "transposed.svg": transposed,
     "layouts_data.svg": data_layouts,

@@ -20,6 +20,15 @@ def test_pictures_are_what_the_code_draws(name: str) -> None:
     assert drawn == PICTURES[name](), "run python tests/page_pictures.py"
 
 
+def test_sums_in_pictures_are_right() -> None:
+    """Their terms are the page's numbers, their results are convgrad's."""
+    drawn = "\n".join((DOCS / "pictures" / name).read_text(encoding="utf-8") for name in PICTURES)
+    sums = re.findall(r">([^<=]+) = (\S+)</text>", drawn.replace("−", "-").replace("·", "*"))
+    sums = [(terms, result) for terms, result in sums if re.search(r"[*+] ?\d", terms)]
+    assert len(sums) == 5
+    assert all(eval(terms) == int(result) for terms, result in sums)
+
+
 def test_each_picture_is_on_a_page_and_told_in_words() -> None:
     shown = re.findall(r"^!\[([^]]+)\]\(pictures/(\S+)\)$", GRADIENT + SHAPES, re.MULTILINE)
     assert sorted(name for _, name in shown) == sorted(PICTURES)
