@@ -5,7 +5,8 @@ python benchmarks/same_bits.py --picture docs/same_bits.png
 
 The second draws the committed rows and measures nothing. Each number of threads and each instruction set is a process
 of its own, told by environment. Operands are small integers divided by a power of two, so that they are the same bits
-everywhere; their sums take more bits than f32 has, so that another order of the same sum shows.
+everywhere; their sums take more bits than f32 has, so that another order of the same sum shows. Each result is judged,
+too: outcome is that of ``convgrad.verify.check``, of sums in f32 in any order.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from rows import write_rows
 import convgrad
 from convgrad.host import cpu_model
 from convgrad.pictures import figure, save
+from convgrad.verify import check
 
 RESULTS = Path(__file__).parent / "results" / "same_bits.csv"
 Array = NDArray[Any]
@@ -51,24 +53,26 @@ def operands() -> tuple[Array, Array]:
     return src, diff_dst
 
 
-def ours(src: Array, diff_dst: Array, layout: str, cut: Sequence[int]) -> Array:
-    """Return the gradient of operands that lie in a layout, the batch in pieces."""
-    shape = (CHANNELS, CHANNELS, *KERNEL)
-    layer = {
+def asked(layout: str) -> dict[str, Any]:
+    """Return the attributes of the call."""
+    return {
         "auto_pad": "same_upper",
         "strides": [1, 1],
         "dilations": [1, 1],
         "data_format": layout,
         "weights_format": "OIX",
+        "weights_shape": [CHANNELS, CHANNELS, *KERNEL],
     }
+
+
+def ours(src: Array, diff_dst: Array, layout: str, cut: Sequence[int]) -> Array:
+    """Return the gradient of operands that lie in a layout, the batch in pieces."""
+    operator = "ConvolutionBackwardWeights"
     lies = [array if layout == "NCX" else np.ascontiguousarray(np.moveaxis(array, 1, -1)) for array in (src, diff_dst)]
     if len(cut) == 2:
-        return convgrad.run("ConvolutionBackwardWeights", *lies, weights_shape=shape, **layer)
+        return convgrad.run(operator, *lies, **asked(layout))
     parts = [
-        convgrad.partials(
-            "ConvolutionBackwardWeights", *(array[a:b] for array in lies), first=a, weights_shape=shape, **layer
-        )
-        for a, b in pairwise(cut)
+        convgrad.partials(operator, *(array[a:b] for array in lies), first=a, **asked(layout)) for a, b in pairwise(cut)
     ]
     return convgrad.join(parts)
 
@@ -89,13 +93,17 @@ def theirs(src: Array, diff_dst: Array, layout: str, cut: Sequence[int]) -> Arra
 COMPUTE: Mapping[str, Callable[[Array, Array, str, Sequence[int]], Array]] = {"convgrad": ours, "torch": theirs}
 
 
-def hashes(library: str) -> Iterator[tuple[str, str, str]]:
-    """Yield layout, cut and hash of each call of this process."""
+def hashes(library: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield layout, cut, hash and outcome of each call of this process."""
     src, diff_dst = operands()
+    outcomes: dict[str, str] = {}
     for said, layout in LAYOUTS.items():
         for cut, at in CUTS.items():
             gradient = np.ascontiguousarray(COMPUTE[library](src, diff_dst, layout, at))
-            yield said, cut, hashlib.sha256(gradient.tobytes()).hexdigest()
+            found = hashlib.sha256(gradient.tobytes()).hexdigest()
+            if found not in outcomes:
+                outcomes[found] = check("ConvolutionBackwardWeights", gradient, src, diff_dst, **asked("NCX")).outcome
+            yield said, cut, found, outcomes[found]
 
 
 def measured() -> list[dict[str, Any]]:
@@ -114,8 +122,14 @@ def measured() -> list[dict[str, Any]]:
                 version = convgrad.__version__ if library == "convgrad" else torch.__version__
                 rows += [
                     {"library": library, "isa": said, "threads": threads, "layout": layout, "batch": cut}
-                    | {"sha256": found, "layer": LAYER, "version": version, "processor": cpu_model()}
-                    for layout, cut, found in json.loads(done.stdout)
+                    | {
+                        "sha256": found,
+                        "outcome": outcome,
+                        "layer": LAYER,
+                        "version": version,
+                        "processor": cpu_model(),
+                    }
+                    for layout, cut, found, outcome in json.loads(done.stdout)
                 ]
     return rows
 

@@ -30,6 +30,7 @@ def test_the_pages_say_what_was_measured(same_bits, page: Path) -> None:  # type
     (ours,) = same_bits.distinct(rows, "convgrad")
     theirs = same_bits.distinct(rows, "torch")
     assert ours not in theirs
+    assert {row["outcome"] for row in rows} == {"ok"}  # "None of these is wrong"
     counts = {library: sum(row["library"] == library for row in rows) for library in same_bits.LIBRARIES}
     assert counts == dict.fromkeys(same_bits.LIBRARIES, 40)
     assert f"convgrad's 40 cells are all {ours[:4]}; PyTorch's 40 cells have {len(theirs)} different values." in text
