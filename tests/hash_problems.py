@@ -122,7 +122,7 @@ def values(shape: tuple[int, ...], kind: Format, bits: np.random.PCG64, fraction
     signs, fractions = raw >> 63, raw & (1 << fraction_bits) - 1
     exponents = np.where(raw >> 48 & 15, kind.max_exponent - 4 + (raw >> 56 & 7), 0)
     if fraction is not None:
-        at = int(raw[0] % raw.size)
+        at = int(raw[0]) % raw.size  # of NumPy 1 the remainder would be a float64
         exponents[at], fractions[at] = 2 * kind.max_exponent + 1, fraction
     width = kind.dtype.itemsize
     words = signs << 8 * width - 1 | exponents << fraction_bits | fractions

@@ -110,6 +110,7 @@ ORDERS = {
         "verify_others",
         "verify",
         "info",
+        "completion",
     ),
     "cli.parsers": (
         "parser",
@@ -120,6 +121,7 @@ ORDERS = {
         "probe",
         "bench",
         "info",
+        "completion",
     ),
     "verify": (
         "verdict",

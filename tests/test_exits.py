@@ -72,7 +72,12 @@ def test_every_command_ends_by_the_table(
 ) -> None:
     """Errors of any class leave any command by one way, and what is nobody's mistake but ours is not hidden."""
     module = importlib.import_module(f"convgrad.cli.{command}")
-    what = {"run": ["BiasAdd", "a.npy"], "explain": ["graph.json"], "probe": ["convgrad:run"]}.get(command, [])
+    what = {
+        "run": ["BiasAdd", "a.npy"],
+        "explain": ["graph.json"],
+        "probe": ["convgrad:run"],
+        "completion": ["bash"],
+    }.get(command, [])
     for error in (errors.FileError("a"), errors.InvalidShapeError("a"), MemoryError(), KeyboardInterrupt()):
         monkeypatch.setattr(module, "main", raising(error))
         assert main([command, *what]) == code_of(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import threading
 import time
@@ -206,3 +207,14 @@ def test_the_last_call_that_goes_alone_may_be_taken_twice_at_once() -> None:
     patience = pool.Patience()
     patience.left = -1
     assert not patience.alone()
+
+
+def test_who_waits_gives_way_where_there_is_no_sched_yield(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+    monkeypatch.delattr(os, "sched_yield")
+    spec = importlib.util.find_spec("convgrad.engines.team")
+    assert spec is not None
+    assert spec.loader is not None
+    team = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(team)
+    team._give_way()

@@ -15,9 +15,10 @@ from threading import Barrier
 from typing import Any
 
 import numpy as np
-from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
+from convgrad.engines.llvm import jit
+from convgrad.errors import UnsupportedError
 from convgrad.host import staying_on, usable_cores
 
 CHAINS = 12
@@ -29,9 +30,17 @@ ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 
 
 @cache
+def _llvm() -> Any:
+    """Return LLVM's binding; raise UnsupportedError where code made at run time cannot be run."""
+    if why := jit.refusal():
+        raise UnsupportedError(f"bench compiles the loops that measure the machine's peak: {why}")
+    return jit.llvm()
+
+
+@cache
 def vector_bytes() -> int:
     """Return the bytes of the host's widest vector register."""
-    features = llvm.get_host_cpu_features()
+    features = _llvm().get_host_cpu_features()
     return next((width for feature, width in WIDTHS if features.get(feature)), 16)
 
 
@@ -116,8 +125,7 @@ def read_ir() -> str:
 
 @cache
 def _compiler() -> Any:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm = _llvm()
     host = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
     )
@@ -128,7 +136,7 @@ def _compiler() -> Any:
 def _compiled(name: str, ir: str) -> tuple[Any, int]:
     """Return the compiled function's owner, which must live as long as it is called, and its address."""
     library = f"measure.{name}.{hash(ir)}"
-    tracker = llvm.JITLibraryBuilder().add_ir(ir).export_symbol(name).link(_compiler(), library)
+    tracker = _llvm().JITLibraryBuilder().add_ir(ir).export_symbol(name).link(_compiler(), library)
     return tracker, tracker[name]
 
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from convgrad.cli.console import say
 from convgrad.cli.exits import COMMAND_LINE, DONE, EXIT_CODES, UsageError, code_of
+from convgrad.cli.parsers import COMMANDS
 from convgrad.cli.parsers.parser import Parser
-
-COMMANDS = ("run", "verify", "explain", "probe", "bench", "info")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -43,7 +43,7 @@ def collect() -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "numpy": np.__version__,
         "ml_dtypes": ml_dtypes.__version__,
-        "llvmlite": metadata.version("llvmlite"),
+        "llvmlite": _llvmlite(),
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu(),
@@ -52,6 +52,13 @@ def collect() -> dict[str, Any]:
         "threads": _threads(),
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
+
+
+def _llvmlite() -> str:
+    try:
+        return metadata.version("llvmlite")
+    except metadata.PackageNotFoundError:
+        return "not installed: no kernels are compiled"
 
 
 def _engine() -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Callable
 from ctypes import addressof, sizeof
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from convgrad.engines import scratch
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting
 
 PENDING, ACTIVE, STOP = -3, -2, -1  # of the driver's arguments: threads that will run it, that do; whether it ends
+_give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))  # Windows has but the second
 LOOK_S = 0.02  # how often a caller who waits looks whether somebody has asked it to end
 
 
@@ -105,7 +109,7 @@ class Team:
                 self.left.clear()
         while self.arguments[PENDING] or self.arguments[ACTIVE]:
             waiting().idle(self.flag(PENDING), self.flag(ACTIVE), SPIN)
-            os.sched_yield()  # time.sleep(0) takes 50 microseconds: timers have that slack
+            _give_way()  # time.sleep(0) takes 50 microseconds: timers have that slack
         while self.working and not self.done:
             self.left.wait(LOOK_S)
         if self.done or not self.working:  # a thread that comes to the driver now reads the arguments only

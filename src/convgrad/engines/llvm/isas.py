@@ -16,11 +16,14 @@ from convgrad.plan.rates import GHZ
 @cache
 def host_isas() -> tuple[Isa, ...]:
     """Return the instruction sets kernels can be made and run for here, the widest first; warn where there are none."""
-    found = _supported()
-    why = jit.refusal() if found else f"this machine has none of {', '.join(ISAS)}"
-    if why:
-        warnings.warn(f"convgrad computes with NumPy only, slower and not to the same bits: {why}", stacklevel=2)
-    return () if why else found
+    found = () if jit.refusal() else _supported()
+    if not found:
+        warnings.warn(f"convgrad computes with NumPy only, slower and not to the same bits: {_why()}", stacklevel=2)
+    return found
+
+
+def _why() -> str:
+    return jit.refusal() or f"this machine has none of {', '.join(ISAS)}"
 
 
 def _supported() -> tuple[Isa, ...]:
@@ -61,5 +64,5 @@ def _cache_bytes(cache: str, otherwise: int) -> int:
 def why_no_isa() -> str:
     """Return why there is no instruction set to use."""
     if not host_isas():
-        return jit.refusal() or f"this machine has none of {', '.join(ISAS)}"
+        return _why()
     return f"CONVGRAD_MAX_ISA={max_isa()}, and this machine has {', '.join(one.name for one in host_isas())}"

@@ -63,8 +63,11 @@ def assembly(ir: str, isa: Isa, cpu: str = "") -> str:
 
 @cache
 def refusal() -> str:
-    """Return why this process may not run code made at run time, by trying; the empty string where it may."""
-    binding = llvm()
+    """Return why this process cannot run code made at run time, by trying; the empty string where it can."""
+    try:
+        binding = llvm()
+    except (ImportError, OSError) as error:  # there are platforms that llvmlite has no wheel for, or a broken one
+        return f"llvmlite, which compiles kernels, cannot be loaded: {error}"
     try:
         machine = binding.Target.from_default_triple().create_target_machine(jit=True)
         # nounwind, as all that is compiled: tables for unwinding stay registered when memory is refused, and name none
