@@ -47,6 +47,7 @@ ORDERS = {
         "shapes",
         "channels",
         "extents",
+        "readings",
         "problem",
         "derivatives",
         "formulas",
