@@ -43,6 +43,7 @@ ORDERS = {
         "operators",
         "layouts",
         "geometry",
+        "foreign",
         "check",
         "shapes",
         "channels",

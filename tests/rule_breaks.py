@@ -140,7 +140,7 @@ ROWS = [
     Row("O3", asked, [X, W, Y, "src"], {}, ("a tuple of names or numbers of src, weights; got 'src'; ('src',) would",)),
     Row("O3", asked, [X, W, Y, 1], {}, ("must be a tuple of", "got 1; (1,) would do")),
     # A1
-    Row("A1", CONV, [X, W], {"stride": [1]}, ("got stride", "did you mean strides?")),
+    Row("A1", CONV, [X, W], {"stride": [1]}, ("got stride", "did you mean strides=[1]?")),
     Row("A1", CONV, [X, W], {"output_padding": [0]}, ("got output_padding",)),
     Row("A1", CONV, [X, W], {"colour": 1}, ("got colour", "it has strides, pads_begin", "weights_format")),
     Row("A1", CONV, [X, W], {"colour": None}, ("got colour",)),
