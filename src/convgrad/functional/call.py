@@ -313,4 +313,4 @@ def check_options(operator: str, out: object, accumulate: object, threads: objec
         refuse("D5", operator, "accumulate=True must come with out, the array to add into; got no out")
     number = as_integer(threads)
     if threads is not None and (number is None or not 0 < number <= S64_MAX):  # D6
-        refuse("D6", operator, f"threads must be a positive integer; got {threads!r}")
+        refuse("D6", operator, f"threads must be a positive integer; got {threads!r}; leave it out for all cores")

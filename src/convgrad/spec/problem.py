@@ -135,7 +135,8 @@ def of_images(problem: Problem, images: int) -> Problem:
 def check_output_format(operator: str, operand_format: Format, output_format: Format) -> None:
     """Check rule T4: f64 is made of f64 only."""
     if output_format is F64 and operand_format is not F64:  # T4
-        refuse("T4", operator, f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32; got f64")
+        needs = f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32"
+        refuse("T4", operator, f"{needs}; got operands of {operand_format}; .astype(numpy.float64) of each would do")
 
 
 def posed(
