@@ -90,7 +90,7 @@ HINTS: list[tuple[str, Any, str]] = [
     ("lhs_dilation", (2, 2), "a transposed convolution makes of its strides"),
     ("dimension_numbers", ("NHWC", "HWIO", "NHWC"), "data_format, 'NXC' (channels last) or 'NCX', and weights_format"),
     ("output_padding", 1, "of transposed operators and data gradients"),
-    ("weight", np.zeros(3), "operands have no names here but their places: src, weights, bias"),
+    ("weight", np.zeros(3), "the operands are src, weights, bias, in this order"),
     ("in_channels", 3, "channels are as many as the arrays have"),
     ("padding_mode", "reflect", "pads are zeros here"),
     ("batch_group_count", 2, "groups of channels only"),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from convgrad.cli.console import say
 from convgrad.cli.exits import COMMAND_LINE, DONE, EXIT_CODES, UsageError, code_of
 from convgrad.cli.parsers.parser import Parser
 
 COMMANDS = ("run", "verify", "explain", "probe", "bench", "info")
+_TYPES = ("f32", "bf16", "f16", "f64")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -24,6 +27,15 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("command", nargs="?", metavar="COMMAND", choices=COMMANDS, help=", ".join(COMMANDS))
     root.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return root
+
+
+def _check_quotes(words: Sequence[str]) -> None:
+    """Refuse a problem line whose words are arguments of their own."""
+    for n, (direction, kind) in enumerate(pairwise(words)):
+        if re.fullmatch("[FB]WD_[A-Z]+", direction) and kind in _TYPES:
+            start = n - (n > 0 and words[n - 1] == "deconv")
+            line = " ".join(words[start : n + 4])
+            raise UsageError(f'a problem line is one argument: put it in quotes, "{line}"')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser().print_help()
             return COMMAND_LINE
         name = f"convgrad {first.command}"
+        _check_quotes(first.rest)
         arguments_of = importlib.import_module(f"convgrad.cli.parsers.{first.command}")
         options = arguments_of.parser().parse_intermixed_args(first.rest)
         code: int = importlib.import_module(f"convgrad.cli.{first.command}").main(options)

@@ -47,7 +47,9 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
             if attribute.required:  # A3
                 plain = f"{per_axis(attribute.name, 1, axes)} is what the functions assume"
                 refuse(
-                    "A3", op.name, f"{attribute.name} is required ({_type_words(attribute)}); none was given; {plain}"
+                    "A3",
+                    op.name,
+                    f"{attribute.name} is required ({_type_words(attribute, strict=True)}); none was given; {plain}",
                 )
             value = attribute.default
         if value is not None:
@@ -116,11 +118,12 @@ def as_items(value: object) -> tuple[Any, ...] | None:
     return None if items is None else tuple(items)  # what they raise while they are made is not for us to hide
 
 
-def _type_words(attribute: Attribute) -> str:
+def _type_words(attribute: Attribute, strict: bool = False) -> str:
     return {
         "s64": "an integer",
         "s64[]": "a list of integers"
-        + (", one per spatial axis (in the functions also one for all)" if attribute.per_axis else ""),
+        + (", one per spatial axis" if attribute.per_axis else "")
+        + (" (in the functions also one for all)" if attribute.per_axis and not strict else ""),
         "string": "one of " + ", ".join(attribute.choices),
     }[attribute.type]
 

@@ -128,5 +128,5 @@ def taught(op: Operator, name: str, value: object, axes: int) -> str:
     if op.attribute("strides") is None:
         return ""
     if name in _OPERANDS:
-        return f"operands have no names here but their places: {', '.join(port.name for port in op.operands)}"
+        return f"the operands are {', '.join(port.name for port in op.operands)}, in this order"
     return TAUGHT[name](op, value, axes) if name in TAUGHT else ""
