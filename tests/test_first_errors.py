@@ -9,6 +9,7 @@ import pytest
 
 import convgrad
 from convgrad import ConvgradError
+from convgrad.graph import from_json
 
 F32 = np.float32
 SRC, WEIGHTS, DST = (np.ones(shape, F32) for shape in ((2, 9, 8, 3), (3, 3, 3, 4), (2, 7, 6, 4)))
@@ -34,6 +35,14 @@ CALLS: dict[str, Callable[[], object]] = {
     ".astype(numpy.float64) of each would do": lambda: convgrad.convolution(SRC, WEIGHTS, dtype="float64"),
     "got 'fp32'; did you mean f32?": lambda: convgrad.convolution(SRC, WEIGHTS, dtype="fp32"),
     "got 'fp16'; did you mean f16?": lambda: convgrad.explain("Convolution", operand_type="fp16"),
+    "; auto_pad='same_upper' would do": lambda: convgrad.convolution(SRC, WEIGHTS, pads_begin="SAME"),  # type: ignore[arg-type]
+    "did you mean pads_begin=[1, 1], pads_end=[2, 2]?": lambda: convgrad.convolution(
+        SRC, WEIGHTS, pads_begin=[1, 1, 2, 2]
+    ),
+    "; weights have in_channels / groups = 1 where these have 3": lambda: convgrad.convolution(
+        SRC, WEIGHTS[..., :3], groups=3
+    ),
+    "by their places and not by name": lambda: convgrad.run("Convolution", src=SRC, weights=WEIGHTS, **STRICT),
     "; leave it out for all cores": lambda: convgrad.convolution(SRC, WEIGHTS, threads=-1),
 }
 
@@ -58,9 +67,19 @@ def test_dtypes_of_every_spelling_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("conv2d", "; convolution takes any"), ("ConvTranspose1d", "; conv_transpose takes")]
+    ("name", "words"),
+    [
+        ("conv2d", "; convolution takes any"),
+        ("set_num_threads", r"; convgrad\.threads"),
+        ("ConvTranspose1d", "; conv_transpose takes"),
+    ],
 )
 def test_layers_of_other_libraries_are_no_attributes(name: str, words: str) -> None:
     with pytest.raises(AttributeError, match=words) as caught:
         getattr(convgrad, name)
     assert (caught.value.name, caught.value.obj) == (name, convgrad)  # of which Python makes its own suggestion
+
+
+def test_a_path_for_a_text_of_a_graph() -> None:
+    with pytest.raises(convgrad.GraphError, match=r"must be JSON; .*; convgrad\.graph\.read takes a path$"):
+        from_json("step.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from types import FunctionType
 from typing import Any
@@ -149,3 +150,15 @@ STRICT = [
 def test_run_says_what_a_list_would_be(attributes: dict[str, Any], words: str) -> None:
     with pytest.raises(convgrad.ConvgradError, match=words):
         convgrad.run("Convolution", *given("convolution"), **({"dilations": [1, 1]} | attributes))
+
+
+@pytest.mark.parametrize("library", ["jax", "dask"])
+def test_the_functions_of_other_arrays_teach_as_ours_do(library: str) -> None:
+    pytest.importorskip(library)
+    module = importlib.import_module(f"convgrad.{library}")
+    functions = [name for name in CALLS if hasattr(module, name)]
+    assert len(functions) == 8
+    for name in functions:
+        assert "unknown" not in inspect.signature(getattr(module, name)).parameters
+        with pytest.raises(InvalidAttributeError, match="got colour; it has"):
+            getattr(module, name)(*given(name), colour=1)

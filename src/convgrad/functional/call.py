@@ -288,7 +288,8 @@ def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
         operands = operands[:-1]
     if len(operands) not in op.operand_counts:  # O2
         names = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
-        refuse("O2", op.name, f"it takes the operands {names}; got {len(operands)}")
+        hint = "" if operands else ", which are given by their places and not by name"
+        refuse("O2", op.name, f"it takes the operands {names}; got {len(operands)}{hint}")
     return operands
 
 

@@ -58,4 +58,6 @@ def _channels_hint(call: Call) -> str:
             " ConvTranspose weights are (in_channels, out_channels / groups),"
             f" here ({out_channels * groups}, {in_per_group // groups or 1})"
         )
+    if not call.op.transposed and groups > 1 and src == in_per_group:
+        return f"; weights have in_channels / groups = {src // groups} where these have {src}"
     return ""

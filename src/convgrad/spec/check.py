@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from convgrad.spec.foreign import per_axis, taught
+from convgrad.spec.foreign import SAME, per_axis, taught
 from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, TRANSPOSE_WEIGHTS, Attribute, Operator
 from convgrad.spec.rules import refuse
 
@@ -55,6 +55,8 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
         if value is not None:
             if attribute.per_axis and type(value) is int and value >= attribute.minimum:  # A2
                 _wrong_type(op, attribute, value, f"; {per_axis(attribute.name, value, axes)} would do")
+            if attribute.zeros_if_absent and isinstance(value, str) and value.lower() in SAME:  # A2
+                _wrong_type(op, attribute, value, f"; auto_pad={SAME[value.lower()]!r} would do")
             value = _TYPES[attribute.type](op, attribute, value)
             if attribute.per_axis:
                 value = _per_axis(op, attribute, value, axes)
@@ -203,5 +205,7 @@ def _per_axis(op: Operator, attribute: Attribute, values: tuple[int, ...], axes:
     if len(values) != axes:  # A6
         sentence = f"{attribute.name} must have one value per spatial axis, {axes} here; got {list(values)}"
         hint = f"; {per_axis(attribute.name, values[0], axes)} would do" if len(values) == 1 else ""
+        if attribute.zeros_if_absent and len(values) == 2 * axes:
+            hint = f"; {taught(op, 'pads', values, axes)}"
         refuse("A6", op.name, sentence + hint)
     return values

@@ -48,12 +48,12 @@ def _groups(op: Operator, value: object, axes: int) -> str:
     return f"did you mean groups={value}?"
 
 
-_SAME = {"same": "same_upper", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"}
+SAME = {"same": "same_upper", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"}
 
 
 def _pads(op: Operator, value: Any, axes: int) -> str:
     """Write pads in one attribute as our two: an integer, one per axis, pairs by axis, ONNX's list, or a name."""
-    name = _SAME.get(value.lower()) if isinstance(value, str) else None
+    name = SAME.get(value.lower()) if isinstance(value, str) else None
     if name is not None:
         return f"did you mean auto_pad={name!r}?"
     begin = end = _each(value, axes)
