@@ -9,7 +9,7 @@ import pytest
 
 import convgrad
 from convgrad import ConvgradError
-from convgrad.graph import from_json
+from convgrad.graph import LogicalTensor, from_json
 
 F32 = np.float32
 SRC, WEIGHTS, DST = (np.ones(shape, F32) for shape in ((2, 9, 8, 3), (3, 3, 3, 4), (2, 7, 6, 4)))
@@ -83,3 +83,8 @@ def test_layers_of_other_libraries_are_no_attributes(name: str, words: str) -> N
 def test_a_path_for_a_text_of_a_graph() -> None:
     with pytest.raises(convgrad.GraphError, match=r"must be JSON; .*; convgrad\.graph\.read takes a path$"):
         from_json("step.json")
+
+
+def test_a_type_of_a_graph() -> None:
+    with pytest.raises(convgrad.GraphError, match=r"got 'float32'; did you mean f32\?$"):
+        LogicalTensor(0, "float32", (1, 8))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -40,7 +41,7 @@ def _check_quotes(words: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    name = "convgrad"
+    name, words = "convgrad", sys.argv[1:] if arguments is None else arguments
     try:
         first = parser().parse_args(arguments)
         if first.version:
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if isinstance(error, UsageError):
             error.add_note(f"try {name} --help")
-        ended = code_of(error)
+        ended = code_of(error, in_json="--json" in words)
         if ended is None:
             raise
         return ended
