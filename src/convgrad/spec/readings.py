@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice, permutations, product
 from operator import itemgetter
 
@@ -42,17 +43,23 @@ def _fitting(
     op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check, first: int = 0
 ) -> Iterator[str]:
     """Yield the formats in which shapes pass the check, in words, those of the call first."""
-    formats = [attribute for means in _FORMATS if (attribute := op.attribute(means))]
-    choices = product(*(sorted(one.choices, key=getattr(attributes, one.means).__ne__) for one in formats))
-    for choice in islice(choices, first, None):
-        if not _channels_agree(op, shapes, attributes.groups, choice):
+    for read in islice(_formats(op, attributes.data_format, attributes.weights_format), first, None):
+        if not _channels_agree(op, shapes, attributes.groups, tuple(read.values())):
             continue
-        read = dict(zip((one.means for one in formats), choice, strict=True))
         try:
             check(op, shapes, replace(attributes, **read))  # type: ignore[arg-type]
         except ConvgradError:
             continue
-        yield ", ".join(f"{one.name}={word!r}" for one, word in zip(formats, choice, strict=True))
+        yield ", ".join(f"{named.name}={read[means]!r}" for means in read if (named := op.attribute(means)))
+
+
+@cache
+def _formats(op: Operator, *given: str) -> tuple[dict[str, str], ...]:
+    """Return what data_format and weights_format may be, where the operator has them, those given first."""
+    named = {means: one for means in _FORMATS if (one := op.attribute(means))}
+    ours = dict(zip(_FORMATS, given, strict=True))
+    choices = product(*(sorted(one.choices, key=ours[means].__ne__) for means, one in named.items()))
+    return tuple(dict(zip(named, choice, strict=True)) for choice in choices)
 
 
 def _channels_agree(op: Operator, shapes: Sequence[Shape], groups: int, formats: Sequence[str]) -> bool:
