@@ -1,5 +1,6 @@
 """Convolution gradients on arrays of NumPy, PyTorch and JAX: oneDNN Graph's operators, exactly, with a proved bound."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from convgrad.engines.settings import threads
@@ -89,6 +90,10 @@ __all__ = [
 
 _BY_THEMSELVES = ("dask", "graph", "jax", "scale", "torch", "verify")  # never imported unasked
 
+_OF_OTHERS = {f"conv{axes}d": "convolution" for axes in (1, 2, 3)} | {
+    f"{name}{axes}d": "conv_transpose" for name in ("conv_transpose", "convtranspose") for axes in (1, 2, 3)
+}
+
 
 def __getattr__(name: str) -> Any:
     """Return what few callers need, imported when it is asked for."""
@@ -97,4 +102,8 @@ def __getattr__(name: str) -> Any:
 
         return error_bound
     hint = f" until something has imported it: import convgrad.{name}" if name in _BY_THEMSELVES else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+    if name == "set_num_threads":
+        hint = "; convgrad.threads(n) sets them in a with block"
+    if name.lower() in _OF_OTHERS:
+        hint = f"; {_OF_OTHERS[name.lower()]} takes any number of spatial axes; PyTorch's layers are in convgrad.torch"
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__])

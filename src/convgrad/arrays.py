@@ -42,6 +42,10 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
         hint = ""
         if array.dtype.kind in "iub":
             hint = f"; {name}.astype(numpy.float32) would do" if hasattr(value, "astype") else "; f32 would do"
+            if isinstance(value, list | tuple) and array.ndim == 1 and len(value) > 1:
+                hint = "; this looks like a shape, which explain and infer_shapes take"
+            if isinstance(value, bool):
+                hint = f"; {name} is the values themselves, one for each element"
         if array.dtype == np.uint16:
             hint = f"; the bits of bf16 are {name}.view(ml_dtypes.bfloat16){hint}"
         got = _dtype_words(array)
@@ -80,13 +84,15 @@ def native(array: Array, fmt: Format) -> Array:
 
 def take_shape(value: object, operator: str, name: str) -> tuple[int, ...]:
     """Return a shape operand, a 1-D integer array or a sequence of ints, as a tuple."""
-    integers = as_integers(value)
+    integers, hint = as_integers(value), ""
     if integers is None and not isinstance(value, list | tuple | str):
         array = _as_array(value, operator, name)
         integers = as_integers(array)
         value = f"{_dtype_words(array)} of shape {array.shape}"
+        if array.ndim != 1:
+            hint = "; its .shape is what is wanted" if array.ndim else "; the extents of all axes are wanted"
     if integers is None:  # T3
-        refuse("T3", operator, f"{name} must be a 1-D array of integers or a sequence of ints; got {value}")
+        refuse("T3", operator, f"{name} must be a 1-D array of integers or a sequence of ints; got {value}{hint}")
     return integers
 
 
@@ -103,9 +109,18 @@ def check_common(named: list[tuple[str, Format]], operator: str) -> Format:
     common = named[0][1]
     if [fmt for _, fmt in named if fmt is not common]:  # T2
         got = ", ".join(f"{name} {fmt}" for name, fmt in named)
-        hint = "; Python lists and floats are f64" if formats.F64 in (fmt for _, fmt in named) else ""
-        refuse("T2", operator, f"all operands must have one type; got {got}{hint}")
+        refuse("T2", operator, f"all operands must have one type; got {got}{_conversion(named)}")
     return common
+
+
+def _conversion(named: list[tuple[str, Format]]) -> str:
+    """Say which operands to convert and how: those that are f64, as what is made without a dtype, or to the first."""
+    to = next((fmt for _, fmt in named if fmt is not formats.F64), named[0][1])
+    others = [name for name, fmt in named if fmt is not to]
+    module = "ml_dtypes" if to is formats.BF16 else "numpy"
+    made = "; what is made without a dtype is f64" if formats.F64 in (fmt for _, fmt in named) else ""
+    ways = " and ".join(f"numpy.asarray({name}, {module}.{to.dtype.name})" for name in others)
+    return f"{made}; {ways} would do"
 
 
 def output_format(dtype: object, common: Format, operator: str) -> Format:
@@ -114,7 +129,8 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
         return common
     fmt = formats.named(libraries.dtype(dtype))  # type: ignore[arg-type]
     if fmt is None:  # T4
-        refuse("T4", operator, f"dtype must be one of {', '.join(formats.FORMATS)}; got {dtype!r}")
+        names = ", ".join(formats.FORMATS)
+        refuse("T4", operator, f"dtype must be one of {names}; got {dtype!r}{formats.meant(dtype)}")
     return fmt
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -96,6 +97,16 @@ def named(what: str | DTypeLike | Format) -> Format | None:
         return of_dtype(np.dtype(what))
     except Exception:  # NumPy parses strings and answers a wrong one with almost any exception
         return None
+
+
+def meant(what: object) -> str:
+    """Say which format a name that is none was meant for; "" where that cannot be told.
+
+    >>> meant("fp32"), meant("int8")
+    ('; did you mean f32?', '')
+    """
+    near = difflib.get_close_matches(what[:80].lower(), FORMATS, n=1) if isinstance(what, str) else []
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:

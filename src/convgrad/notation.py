@@ -7,7 +7,9 @@ XOI and IOX.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from convgrad import formats
@@ -71,6 +73,11 @@ def read(line: str) -> Line:
             f"a problem line is [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor; got {line!r}"
         )
     direction, type_name, layouts, descriptor = words
+    if " -" in descriptor:
+        options = descriptor[descriptor.index(" -") + 1 :]
+        raise NotationError(
+            f"a problem line ends with its descriptor: options stand outside its quotes; got {options!r}"
+        )
     data_format, _, weights_format = layouts.partition(":")
     choices = TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS
     weights_format = weights_format or choices[data_format == "NCX"]
@@ -81,9 +88,21 @@ def read(line: str) -> Line:
         (weights_format, choices),
     ):
         if word not in legal:
-            raise NotationError(f"expected one of {', '.join(legal)}; got {word!r} in {line!r}")
+            raise NotationError(f"expected one of {', '.join(legal)}; got {word!r} in {line!r}{_meant(word, legal)}")
     fmt = formats.FORMATS[type_name]
     return Line(transposed, direction, fmt, data_format, weights_format, read_descriptor(descriptor, transposed))
+
+
+def _meant(word: str, legal: Iterable[str]) -> str:
+    """Say which of the legal words was meant, where that can be told.
+
+    >>> _meant("NHWC", ("NCX", "NXC")), _meant("bwd_w", DIRECTIONS), _meant("float32", formats.FORMATS)
+    ('; did you mean NXC?', '; did you mean BWD_W?', '; did you mean f32?')
+    """
+    by_letters = {one.upper(): one for one in legal}
+    layout = re.sub("D?H?W", "X", word[:80].upper())
+    near = [layout] if layout in by_letters else difflib.get_close_matches(word[:80].upper(), by_letters, n=1)
+    return f"; did you mean {by_letters[near[0]]}?" if near else ""
 
 
 def write(line: Line) -> str:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
+import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 from convgrad.cli.console import say
 from convgrad.cli.exits import COMMAND_LINE, DONE, EXIT_CODES, UsageError, code_of
 from convgrad.cli.parsers import COMMANDS
 from convgrad.cli.parsers.parser import Parser
+
+_TYPES = ("f32", "bf16", "f16", "f64")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,9 +30,18 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
+def _check_quotes(words: Sequence[str]) -> None:
+    """Refuse a problem line whose words are arguments of their own."""
+    for n, (direction, kind) in enumerate(pairwise(words)):
+        if re.fullmatch("[FB]WD_[A-Z]+", direction) and kind in _TYPES:
+            start = n - (n > 0 and words[n - 1] == "deconv")
+            line = " ".join(words[start : n + 4])
+            raise UsageError(f'a problem line is one argument: put it in quotes, "{line}"')
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    name = "convgrad"
+    name, words = "convgrad", sys.argv[1:] if arguments is None else arguments
     try:
         first = parser().parse_args(arguments)
         if first.version:
@@ -39,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser().print_help()
             return COMMAND_LINE
         name = f"convgrad {first.command}"
+        _check_quotes(first.rest)
         arguments_of = importlib.import_module(f"convgrad.cli.parsers.{first.command}")
         options = arguments_of.parser().parse_intermixed_args(first.rest)
         code: int = importlib.import_module(f"convgrad.cli.{first.command}").main(options)
@@ -46,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if isinstance(error, UsageError):
             error.add_note(f"try {name} --help")
-        ended = code_of(error)
+        ended = code_of(error, in_json="--json" in words)
         if ended is None:
             raise
         return ended

@@ -51,6 +51,8 @@ def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
             parsed[name] = [int(item) for item in items]
         elif types.get(name) == "s64" and _is_integer(value):
             parsed[name] = int(value)
+        elif name not in types and items and all(map(_is_integer, items)):  # for the hint to write it as it was meant
+            parsed[name] = [int(item) for item in items] if len(items) > 1 else int(items[0])
     return parsed
 
 
@@ -61,12 +63,13 @@ def _is_integer(text: str) -> bool:
 def shape_of(text: str) -> tuple[int, ...]:
     """Return the extents of a shape.
 
-    >>> shape_of("8x56x56x64")
-    (8, 56, 56, 64)
+    >>> shape_of("8x56x56x64"), shape_of("(8, 56, 56, 64)")
+    ((8, 56, 56, 64), (8, 56, 56, 64))
     """
-    extents = text.replace(",", "x").split("x")
+    extents = text.strip("()[] ").replace(",", "x").split("x")
     if not all(_is_integer(extent) for extent in extents):
-        raise UsageError(f"a shape is extents with x between, such as 8x56x56x64; got {text!r}")
+        hint = f"; an attribute is --attr {text}" if "=" in text else ""
+        raise UsageError(f"a shape is extents with x between, such as 8x56x56x64; got {text!r}{hint}")
     return tuple(int(extent) for extent in extents)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from convgrad.cli.console import complain
+from contextlib import suppress
+
+from convgrad.cli.console import complain, say
 from convgrad.errors import ConvgradError, FileError, GraphError
 from convgrad.words import printable
 
@@ -38,11 +40,19 @@ def meaning(error: BaseException) -> tuple[int, str] | None:
     return found and (found[0], str(error) or found[1])
 
 
-def code_of(error: BaseException) -> int | None:
-    """Say what was wrong in one line, and each note of the error in another; return the exit code, if it has one."""
+def code_of(error: BaseException, in_json: bool = False) -> int | None:
+    """Say what was wrong in one line, and each note of the error in another; return the exit code, if it has one.
+
+    Who reads JSON from standard output has an error there too, as an object; an interruption is none.
+    """
     found = meaning(error)
     if found is None:
         return None
     lines = [f"convgrad: {found[1]}", *getattr(error, "__notes__", ())]
     complain("\n".join(printable(line, None) for line in lines))
+    if in_json and found[0] != INTERRUPTED:
+        import json  # noqa: PLC0415 - --help does not wait for it
+
+        with suppress(FileError):  # it may be what was wrong
+            say(json.dumps({"error": printable(found[1], None), "exit_code": found[0]}))
     return found[0]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -81,11 +83,18 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
         return [_made_up(c.operator, c.shapes, dict(c.attributes), c.format.name, options) for c in calls]
     if options.operator in ("deconv", *notation.DIRECTIONS):
         raise UsageError("a problem line is one argument: put it in quotes")
+    if options.operator.endswith((*files.KINDS, "/")) or Path(options.operator).is_dir():
+        raise UsageError(
+            f"the operator stands before its files: convgrad run OPERATOR INPUT...; got {options.operator!r}"
+        )
     find(options.operator)
     if made_up == bool(options.inputs):
         raise UsageError("give either input files or --shapes")
     if not made_up and (options.fill or options.type or options.seed is not None):
         raise UsageError("--fill, --type and --seed go with --shapes or a problem line")
+    for place in options.inputs:
+        if re.fullmatch(r"[(\[]?\d+([x, ]+\d+)+[)\]]?", place):
+            raise UsageError(f"inputs are files; a shape among them is an attribute, as --attr weights_shape={place}")
     attributes = attributes_of(options.operator, options.attr)
     if made_up:
         shapes = [shape_of(text) for text in options.shapes]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 from convgrad.dask.call import Operand, call
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import DType
 
 
+@refuses_keywords
 def bias_add(
     src: Operand,
     bias: Operand,
@@ -15,6 +17,7 @@ def bias_add(
     data_format: str = "NXC",
     dtype: DType | None = None,
     threads: int = 1,
+    **unknown: Never,
 ) -> Any:
     """Add one value per channel: dst[n, p, c] = src[n, p, c] + bias[c].
 
@@ -29,15 +32,17 @@ def bias_add(
     >>> bias_add(src, np.array([1, 2], "f4")).compute().ravel().tolist()
     [1.0, 2.0, 1.0, 2.0]
     """
-    return call("BiasAdd", (src, bias), {"data_format": data_format}, dtype=dtype, threads=threads)
+    return call("BiasAdd", (src, bias), {"data_format": data_format, **unknown}, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def bias_add_backward(
     diff_dst: Operand,
     *,
     data_format: str = "NXC",
     dtype: DType | None = None,
     threads: int = 1,
+    **unknown: Never,
 ) -> Any:
     """Differentiate by the bias: diff_bias[c] = sum over n, p of diff_dst[n, p, c].
 
@@ -51,4 +56,4 @@ def bias_add_backward(
     >>> bias_add_backward(diff_dst).compute().ravel().tolist()
     [18.0, 18.0]
     """
-    return call("BiasAddBackward", (diff_dst,), {"data_format": data_format}, dtype=dtype, threads=threads)
+    return call("BiasAddBackward", (diff_dst,), {"data_format": data_format, **unknown}, dtype=dtype, threads=threads)

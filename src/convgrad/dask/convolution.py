@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 from convgrad.dask.call import Operand, call
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import DType, PerAxis, ShapeLike
 
 
+@refuses_keywords
 def convolution(
     src: Operand,
     weights: Operand,
@@ -23,6 +25,7 @@ def convolution(
     weights_format: str = "XIO",
     dtype: DType | None = None,
     threads: int = 1,
+    **unknown: Never,
 ) -> Any:
     """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
 
@@ -48,11 +51,13 @@ def convolution(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operands = (src, weights, bias)
     return call("Convolution", operands, attributes, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def convolution_backward_data(
     diff_dst: Operand,
     weights: Operand,
@@ -69,6 +74,7 @@ def convolution_backward_data(
     dtype: DType | None = None,
     threads: int = 1,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Any:
     """Differentiate by src: diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o].
 
@@ -94,11 +100,13 @@ def convolution_backward_data(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (diff_dst, weights, dst_shape)
     return call("ConvolutionBackwardData", operands, attributes, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def convolution_backward_weights(
     src: Operand,
     diff_dst: Operand,
@@ -114,6 +122,7 @@ def convolution_backward_weights(
     weights_format: str = "XIO",
     dtype: DType | None = None,
     threads: int = 1,
+    **unknown: Never,
 ) -> Any:
     """Differentiate by weights: diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o].
 
@@ -136,6 +145,7 @@ def convolution_backward_weights(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operands = (src, diff_dst, weights_shape)
     return call("ConvolutionBackwardWeights", operands, attributes, dtype=dtype, threads=threads)

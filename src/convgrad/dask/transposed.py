@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 from convgrad.dask.call import Operand, call
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import DType, PerAxis, ShapeLike
 
 
+@refuses_keywords
 def conv_transpose(
     src: Operand,
     weights: Operand,
@@ -24,6 +26,7 @@ def conv_transpose(
     dtype: DType | None = None,
     threads: int = 1,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Any:
     """Convolve transposed: dst[n, i, o] = bias[o] + sum over k, c of src[n, p, c] weights[k, o, c].
 
@@ -49,11 +52,13 @@ def conv_transpose(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (src, weights, bias)
     return call("ConvTranspose", operands, attributes, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def conv_transpose_backward_data(
     diff_dst: Operand,
     weights: Operand,
@@ -69,6 +74,7 @@ def conv_transpose_backward_data(
     dtype: DType | None = None,
     threads: int = 1,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Any:
     """Differentiate by src: diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c].
 
@@ -94,11 +100,13 @@ def conv_transpose_backward_data(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (diff_dst, weights)
     return call("ConvTransposeBackwardData", operands, attributes, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def conv_transpose_backward_weights(
     src: Operand,
     diff_dst: Operand,
@@ -115,6 +123,7 @@ def conv_transpose_backward_weights(
     dtype: DType | None = None,
     threads: int = 1,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Any:
     """Differentiate by weights: diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o].
 
@@ -138,6 +147,7 @@ def conv_transpose_backward_weights(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (src, diff_dst, weights_shape)
     return call("ConvTransposeBackwardWeights", operands, attributes, dtype=dtype, threads=threads)

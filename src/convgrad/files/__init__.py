@@ -181,7 +181,8 @@ def write_all(path: str, arrays: Mapping[str, Array], force: bool = False) -> No
 def _kind(path: Path) -> Kind:
     ending = path.suffix.lower()
     if ending not in KINDS:
-        raise FileError(f"{path}: the name must end in {', '.join(KINDS)}; got {ending or 'no ending'}")
+        got = "a directory" if path.is_dir() else ending or "no ending"
+        raise FileError(f"{path}: the name must end in {', '.join(KINDS)}; got {got}")
     return KINDS[ending]
 
 

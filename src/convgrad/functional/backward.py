@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Never
 
 from numpy.typing import ArrayLike
 
 from convgrad.functional.joint import NAMES, Gradients, Names, OfEach, backward
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import DType, PerAxis, ShapeLike
 
 
+@refuses_keywords
 def convolution_backward(
     src: ArrayLike | ShapeLike,
     diff_dst: ArrayLike,
@@ -28,6 +31,7 @@ def convolution_backward(
     out: OfEach | None = None,
     accumulate: bool | Names = False,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Gradients:
     """Differentiate a convolution by src, weights and bias: the three sums of a backward pass.
 
@@ -74,6 +78,7 @@ def convolution_backward(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     return backward(
         "convolution_backward",
@@ -87,6 +92,7 @@ def convolution_backward(
     )
 
 
+@refuses_keywords
 def conv_transpose_backward(
     src: ArrayLike | ShapeLike,
     diff_dst: ArrayLike,
@@ -106,6 +112,7 @@ def conv_transpose_backward(
     accumulate: bool | Names = False,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Gradients:
     """Differentiate a transposed convolution by src, weights and bias: the three sums of a backward pass.
 
@@ -152,6 +159,7 @@ def conv_transpose_backward(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     return backward(
         "conv_transpose_backward",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import Array, DType
 
 
+@refuses_keywords
 def bias_add(
     src: ArrayLike,
     bias: ArrayLike,
@@ -17,6 +21,7 @@ def bias_add(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Add one value per channel: dst[n, p, c] = src[n, p, c] + bias[c].
 
@@ -33,10 +38,11 @@ def bias_add(
     >>> bias_add(np.zeros((1, 2, 2), np.float32), np.array([1, 2], np.float32)).tolist()
     [[[1.0, 2.0], [1.0, 2.0]]]
     """
-    attributes = {"data_format": data_format}
+    attributes = {"data_format": data_format, **unknown}
     return call("BiasAdd", (src, bias), attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads)
 
 
+@refuses_keywords
 def bias_add_backward(
     diff_dst: ArrayLike,
     *,
@@ -45,6 +51,7 @@ def bias_add_backward(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by the bias: diff_bias[c] = sum over n, p of diff_dst[n, p, c].
 
@@ -61,7 +68,7 @@ def bias_add_backward(
     >>> bias_add_backward(np.ones((2, 3, 3, 2), np.float32)).tolist()
     [18.0, 18.0]
     """
-    attributes = {"data_format": data_format}
+    attributes = {"data_format": data_format, **unknown}
     return call(
         "BiasAddBackward", (diff_dst,), attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads
     )

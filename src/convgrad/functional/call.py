@@ -288,7 +288,8 @@ def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
         operands = operands[:-1]
     if len(operands) not in op.operand_counts:  # O2
         names = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
-        refuse("O2", op.name, f"it takes the operands {names}; got {len(operands)}")
+        hint = "" if operands else ", which are given by their places and not by name"
+        refuse("O2", op.name, f"it takes the operands {names}; got {len(operands)}{hint}")
     return operands
 
 
@@ -313,4 +314,4 @@ def check_options(operator: str, out: object, accumulate: object, threads: objec
         refuse("D5", operator, "accumulate=True must come with out, the array to add into; got no out")
     number = as_integer(threads)
     if threads is not None and (number is None or not 0 < number <= S64_MAX):  # D6
-        refuse("D6", operator, f"threads must be a positive integer; got {threads!r}")
+        refuse("D6", operator, f"threads must be a positive integer; got {threads!r}; leave it out for all cores")

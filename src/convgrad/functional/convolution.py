@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
 
 
+@refuses_keywords
 def convolution(
     src: ArrayLike,
     weights: ArrayLike,
@@ -25,6 +29,7 @@ def convolution(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
 
@@ -62,11 +67,13 @@ def convolution(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operands = (src, weights, bias)
     return call("Convolution", operands, attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads)
 
 
+@refuses_keywords
 def convolution_backward_data(
     diff_dst: ArrayLike,
     weights: ArrayLike,
@@ -85,6 +92,7 @@ def convolution_backward_data(
     accumulate: bool = False,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by src: diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o].
 
@@ -127,6 +135,7 @@ def convolution_backward_data(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (diff_dst, weights, dst_shape)
     return call(
@@ -134,6 +143,7 @@ def convolution_backward_data(
     )
 
 
+@refuses_keywords
 def convolution_backward_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -151,6 +161,7 @@ def convolution_backward_weights(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by weights: diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o].
 
@@ -189,6 +200,7 @@ def convolution_backward_weights(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operands = (src, diff_dst, weights_shape)
     return call(

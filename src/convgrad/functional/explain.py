@@ -103,7 +103,10 @@ def explain(
     check_options(operator, None, False, threads)
     fmt = formats.named(operand_type)
     if fmt is None:  # T1
-        refuse("T1", operator, f"operand_type must be one of {', '.join(formats.FORMATS)}; got {operand_type!r}")
+        names = ", ".join(formats.FORMATS)
+        refuse(
+            "T1", operator, f"operand_type must be one of {names}; got {operand_type!r}{formats.meant(operand_type)}"
+        )
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
 
 
+@refuses_keywords
 def convolution_backprop_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -25,6 +29,7 @@ def convolution_backprop_weights(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate a convolution by its weights, under the name of ConvolutionBackpropWeights-1.
 
@@ -47,6 +52,7 @@ def convolution_backprop_weights(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operands = (src, diff_dst, weights_shape)
     return call(
@@ -60,6 +66,7 @@ def convolution_backprop_weights(
     )
 
 
+@refuses_keywords
 def convolution_backprop_filters(
     input_forward: ArrayLike,
     output_delta: ArrayLike,
@@ -77,6 +84,7 @@ def convolution_backprop_filters(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate a convolution by its filter, under the name of ConvolutionBackpropFilters-1.
 
@@ -102,6 +110,7 @@ def convolution_backprop_filters(
         "groups": groups,
         "data_format": data_format,
         "filter_format": filter_format,
+        **unknown,
     }
     operands = (input_forward, output_delta, filter_shape)
     return call(
@@ -115,6 +124,7 @@ def convolution_backprop_filters(
     )
 
 
+@refuses_keywords
 def convolution_backprop_data(
     data: ArrayLike,
     filter: ArrayLike,
@@ -133,6 +143,7 @@ def convolution_backprop_data(
     accumulate: bool = False,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate a convolution by its input, under the name of ConvolutionBackpropData-1.
 
@@ -158,6 +169,7 @@ def convolution_backprop_data(
         "data_format": data_format,
         "filter_format": filter_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (data, filter, output_shape)
     return call(

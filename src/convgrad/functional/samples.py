@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from convgrad import engines, libraries
 from convgrad.functional.call import check_options, prepare
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import Array, PerAxis, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.rules import refuse
@@ -17,6 +18,7 @@ from convgrad.spec.rules import refuse
 OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWeights"}
 
 
+@refuses_keywords
 def per_sample_weights_norm2(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -33,6 +35,7 @@ def per_sample_weights_norm2(
     threads: int | None = None,
     transposed: bool = False,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
 
@@ -67,12 +70,16 @@ def per_sample_weights_norm2(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operator, attributes = operator_of(transposed, output_padding, attributes)
     return norms2(operator, (src, diff_dst, weights_shape), attributes, threads)
 
 
-def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", threads: int | None = None) -> Array:
+@refuses_keywords
+def per_sample_bias_norm2(
+    diff_dst: ArrayLike, *, data_format: str = "NXC", threads: int | None = None, **unknown: Never
+) -> Array:
     """Return the squared norm of each sample's bias gradient: norm2[n] = sum over c of (sum over p of dy[n, p, c])**2.
 
     Shapes (NXC): diff_dst (N, X..., C), result (N,) of f64. What is said of :func:`per_sample_weights_norm2` holds: the
@@ -87,7 +94,7 @@ def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", thre
     >>> per_sample_bias_norm2(np.ones((2, 3, 4), np.float32)).tolist()  # of the gradients [3, 3, 3, 3]
     [36.0, 36.0]
     """
-    return norms2("BiasAddBackward", (diff_dst,), {"data_format": data_format}, threads)
+    return norms2("BiasAddBackward", (diff_dst,), {"data_format": data_format, **unknown}, threads)
 
 
 def operator_of(transposed: object, output_padding: object, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
 
 
+@refuses_keywords
 def conv_transpose(
     src: ArrayLike,
     weights: ArrayLike,
@@ -26,6 +30,7 @@ def conv_transpose(
     accumulate: bool = False,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Convolve transposed: dst[n, i, o] = bias[o] + sum over k, c of src[n, p, c] weights[k, o, c].
 
@@ -65,11 +70,13 @@ def conv_transpose(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (src, weights, bias)
     return call("ConvTranspose", operands, attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads)
 
 
+@refuses_keywords
 def conv_transpose_backward_data(
     diff_dst: ArrayLike,
     weights: ArrayLike,
@@ -87,6 +94,7 @@ def conv_transpose_backward_data(
     accumulate: bool = False,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by src: diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c].
 
@@ -125,6 +133,7 @@ def conv_transpose_backward_data(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (diff_dst, weights)
     return call(
@@ -132,6 +141,7 @@ def conv_transpose_backward_data(
     )
 
 
+@refuses_keywords
 def conv_transpose_backward_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -150,6 +160,7 @@ def conv_transpose_backward_weights(
     accumulate: bool = False,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by weights: diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o].
 
@@ -190,6 +201,7 @@ def conv_transpose_backward_weights(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (src, diff_dst, weights_shape)
     return call(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import Never
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from convgrad import arrays, libraries
 from convgrad.functional.call import check_options, prepare, room
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.samples import norms2, operator_of
 from convgrad.functional.scaled_sum import weighted_sum
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
@@ -16,6 +18,7 @@ from convgrad.spec import samples
 from convgrad.spec.rules import refuse
 
 
+@refuses_keywords
 def weighted_weights_sum(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -36,6 +39,7 @@ def weighted_weights_sum(
     threads: int | None = None,
     transposed: bool = False,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Return the weighted sum of the samples' weight gradients: sum over n of scale[n] * grad[n, k, c, o].
 
@@ -69,12 +73,14 @@ def weighted_weights_sum(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operator, attributes = operator_of(transposed, output_padding, attributes)
     operands = (src, diff_dst, weights_shape)
     return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
 
 
+@refuses_keywords
 def weighted_bias_sum(
     diff_dst: ArrayLike,
     *,
@@ -84,6 +90,7 @@ def weighted_bias_sum(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Return the weighted sum of the samples' bias gradients: sum over n of scale[n] * sum over p of diff_dst[n, p, c].
 
@@ -100,7 +107,7 @@ def weighted_bias_sum(
     >>> weighted_bias_sum(np.ones((2, 3, 2), np.float32), scale=[2.0, 0.5]).tolist()
     [7.5, 7.5]
     """
-    attributes = {"data_format": data_format}
+    attributes = {"data_format": data_format, **unknown}
     return weighted_sum("BiasAddBackward", (diff_dst,), attributes, scale, dtype, out, accumulate, threads)
 
 
@@ -125,6 +132,7 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
     return result
 
 
+@refuses_keywords
 def clipped_weights_sum(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -145,6 +153,7 @@ def clipped_weights_sum(
     threads: int | None = None,
     transposed: bool = False,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Return the sum of the samples' weight gradients, each scaled by min(1, max_norm / norm) of its own.
 
@@ -174,6 +183,7 @@ def clipped_weights_sum(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operator, attributes = operator_of(transposed, output_padding, attributes)
     check_options(operator, out, accumulate, threads)

@@ -97,7 +97,8 @@ class _Part:
         """Say what is not JSON at a position of the part, with its place in the whole text."""
         before = self.data[: self.first].decode("utf-8", "replace")
         whole = json.JSONDecodeError(error.msg, before + self.text(), len(before) + position)
-        raise GraphError(f"$: must be JSON; {whole}") from error
+        hint = "; convgrad.graph.read takes a path" if self.data.endswith(b".json") else ""
+        raise GraphError(f"$: must be JSON; {whole}{hint}") from error
 
 
 def _values(parts: tuple[_Part, ...], path: str, spared: Spared | None = None) -> Any:

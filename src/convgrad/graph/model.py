@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from convgrad.errors import GraphError
-from convgrad.formats import FORMATS, Format
+from convgrad.formats import FORMATS, Format, meant
 from convgrad.spec.check import S64_MAX, as_integer, as_integers
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.shapes import LARGEST_RANK
@@ -240,4 +240,5 @@ def _check_id(what: str, number: object) -> None:
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise GraphError(f"{name} must be one of {', '.join(choices)}; got {value!r:.80}")
+        hint = meant(value) if choices is DTYPES else ""
+        raise GraphError(f"{name} must be one of {', '.join(choices)}; got {value!r:.80}{hint}")

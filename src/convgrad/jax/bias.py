@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from jax.typing import ArrayLike
 
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import DType
 from convgrad.jax.call import Array, call
 
 
+@refuses_keywords
 def bias_add(
     src: ArrayLike,
     bias: ArrayLike,
@@ -15,6 +19,7 @@ def bias_add(
     data_format: str = "NXC",
     dtype: DType | None = None,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Add one value per channel: dst[n, p, c] = src[n, p, c] + bias[c].
 
@@ -27,15 +32,17 @@ def bias_add(
     >>> bias_add(jnp.zeros((1, 2, 2)), jnp.array([1.0, 2])).tolist()
     [[[1.0, 2.0], [1.0, 2.0]]]
     """
-    return call("BiasAdd", (src, bias), {"data_format": data_format}, dtype=dtype, threads=threads)
+    return call("BiasAdd", (src, bias), {"data_format": data_format, **unknown}, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def bias_add_backward(
     diff_dst: ArrayLike,
     *,
     data_format: str = "NXC",
     dtype: DType | None = None,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by the bias: diff_bias[c] = sum over n, p of diff_dst[n, p, c].
 
@@ -48,4 +55,4 @@ def bias_add_backward(
     >>> bias_add_backward(jnp.ones((2, 3, 3, 2))).tolist()
     [18.0, 18.0]
     """
-    return call("BiasAddBackward", (diff_dst,), {"data_format": data_format}, dtype=dtype, threads=threads)
+    return call("BiasAddBackward", (diff_dst,), {"data_format": data_format, **unknown}, dtype=dtype, threads=threads)

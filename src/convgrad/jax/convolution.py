@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from jax.typing import ArrayLike
 
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import DType, PerAxis, ShapeLike
 from convgrad.jax.call import Array, call
 
 
+@refuses_keywords
 def convolution(
     src: ArrayLike,
     weights: ArrayLike,
@@ -23,6 +27,7 @@ def convolution(
     weights_format: str = "XIO",
     dtype: DType | None = None,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
 
@@ -45,11 +50,13 @@ def convolution(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operands = (src, weights, bias)
     return call("Convolution", operands, attributes, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def convolution_backward_data(
     diff_dst: ArrayLike,
     weights: ArrayLike,
@@ -66,6 +73,7 @@ def convolution_backward_data(
     dtype: DType | None = None,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by src: diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o].
 
@@ -90,11 +98,13 @@ def convolution_backward_data(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (diff_dst, weights, dst_shape)
     return call("ConvolutionBackwardData", operands, attributes, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def convolution_backward_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -110,6 +120,7 @@ def convolution_backward_weights(
     weights_format: str = "XIO",
     dtype: DType | None = None,
     threads: int | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by weights: diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o].
 
@@ -133,6 +144,7 @@ def convolution_backward_weights(
         "groups": groups,
         "data_format": data_format,
         "weights_format": weights_format,
+        **unknown,
     }
     operands = (src, diff_dst, weights_shape)
     return call("ConvolutionBackwardWeights", operands, attributes, dtype=dtype, threads=threads)

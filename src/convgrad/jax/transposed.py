@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 from jax.typing import ArrayLike
 
+from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import DType, PerAxis, ShapeLike
 from convgrad.jax.call import Array, call
 
 
+@refuses_keywords
 def conv_transpose(
     src: ArrayLike,
     weights: ArrayLike,
@@ -24,6 +28,7 @@ def conv_transpose(
     dtype: DType | None = None,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Convolve transposed: dst[n, i, o] = bias[o] + sum over k, c of src[n, p, c] weights[k, o, c].
 
@@ -48,11 +53,13 @@ def conv_transpose(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (src, weights, bias)
     return call("ConvTranspose", operands, attributes, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def conv_transpose_backward_data(
     diff_dst: ArrayLike,
     weights: ArrayLike,
@@ -68,6 +75,7 @@ def conv_transpose_backward_data(
     dtype: DType | None = None,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by src: diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c].
 
@@ -92,11 +100,13 @@ def conv_transpose_backward_data(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (diff_dst, weights)
     return call("ConvTransposeBackwardData", operands, attributes, dtype=dtype, threads=threads)
 
 
+@refuses_keywords
 def conv_transpose_backward_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -113,6 +123,7 @@ def conv_transpose_backward_weights(
     dtype: DType | None = None,
     threads: int | None = None,
     output_padding: PerAxis | None = None,
+    **unknown: Never,
 ) -> Array:
     """Differentiate by weights: diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o].
 
@@ -137,6 +148,7 @@ def conv_transpose_backward_weights(
         "data_format": data_format,
         "weights_format": weights_format,
         "output_padding": output_padding,
+        **unknown,
     }
     operands = (src, diff_dst, weights_shape)
     return call("ConvTransposeBackwardWeights", operands, attributes, dtype=dtype, threads=threads)

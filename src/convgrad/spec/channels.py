@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from convgrad.spec.layouts import to_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.shapes import Call
 
@@ -49,30 +48,16 @@ def check_channels(call: Call) -> None:
 
 
 def _channels_hint(call: Call) -> str:
-    """Say which other reading of the axes would fit, if one does."""
+    """Say that the weights' channels are divided on the other side, where they are."""
     groups = call.attributes.groups
-
-    def fits(out_channels: int, in_per_group: int, src_groups: int = groups, data_format: str = "") -> bool:
-        src, dst = (
-            to_canonical(call.as_given(t), data_format or call.layouts[t])[1] if t in call.shapes else None
-            for t in TENSORS
-        )
-        return src in (None, in_per_group * src_groups) and dst in (None, out_channels)
-
-    given = call.as_given("weights")
     out_channels, in_per_group = call.shapes["weights"][:2]
-    if call.op.transposed and groups > 1 and fits(out_channels * groups, in_per_group, 1):
+    src, dst = (call.shapes[t][1] if t in call.shapes else None for t in TENSORS)
+    if call.op.transposed and groups > 1 and src in (None, in_per_group) and dst in (None, out_channels * groups):
         return (
             "; they fit (in_channels / groups, out_channels), a slip of the document:"
             " ConvTranspose weights are (in_channels, out_channels / groups),"
             f" here ({out_channels * groups}, {in_per_group // groups or 1})"
         )
-    attributes = {a.means: a for a in call.op.attributes}
-    ours = {"weights_format": call.attributes.weights_format, "data_format": call.attributes.data_format}
-    for means in ("weights_format",), ("data_format", "weights_format"), ("data_format",):
-        other = {one: next(c for c in attributes[one].choices if c != ours[one]) for one in means}
-        read = ours | other
-        out_channels, in_per_group = to_canonical(given, read["weights_format"])[:2]
-        if fits(out_channels, in_per_group, data_format=read["data_format"]):
-            return "; they fit " + ", ".join(f"{attributes[one].name}={choice}" for one, choice in other.items())
+    if not call.op.transposed and groups > 1 and src == in_per_group:
+        return f"; weights have in_channels / groups = {src // groups} where these have {src}"
     return ""

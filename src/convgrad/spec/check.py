@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, Attribute, Operator
+from convgrad.spec.foreign import SAME, per_axis, taught
+from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, TRANSPOSE_WEIGHTS, Attribute, Operator
 from convgrad.spec.rules import refuse
 
 S64_MAX = 2**63 - 1
@@ -37,16 +38,25 @@ class Attributes:
 
 def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attributes:
     """Return the attributes of a call on ``axes`` spatial axes, or raise by rules A1 to A6. None counts as absent."""
-    check_names(op, given)
+    check_names(op, given, axes)
     values: dict[str, Any] = {}
     value: Any
     for attribute in op.attributes:
         value = given.get(attribute.name)
         if value is None:
             if attribute.required:  # A3
-                refuse("A3", op.name, f"{attribute.name} is required ({_type_words(attribute)}); it was not given")
+                plain = f"{per_axis(attribute.name, 1, axes)} is what the functions assume"
+                refuse(
+                    "A3",
+                    op.name,
+                    f"{attribute.name} is required ({_type_words(attribute, strict=True)}); none was given; {plain}",
+                )
             value = attribute.default
         if value is not None:
+            if attribute.per_axis and type(value) is int and value >= attribute.minimum:  # A2
+                _wrong_type(op, attribute, value, f"; {per_axis(attribute.name, value, axes)} would do")
+            if attribute.zeros_if_absent and isinstance(value, str) and value.lower() in SAME:  # A2
+                _wrong_type(op, attribute, value, f"; auto_pad={SAME[value.lower()]!r} would do")
             value = _TYPES[attribute.type](op, attribute, value)
             if attribute.per_axis:
                 value = _per_axis(op, attribute, value, axes)
@@ -56,8 +66,8 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
     return Attributes(**values)
 
 
-def check_names(op: Operator, given: Mapping[str, Any]) -> None:
-    """Refuse attributes that the operator does not have, by rule A1."""
+def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
+    """Refuse attributes that the operator does not have, by rule A1; ``axes`` counts the spatial ones, if known."""
     names = [a.name for a in op.attributes]
     for name in given:
         if name not in names:  # A1
@@ -65,8 +75,7 @@ def check_names(op: Operator, given: Mapping[str, Any]) -> None:
             renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
             near = renamed or difflib.get_close_matches(name[:80], names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
-            if name == "padding":
-                hint = "pads are pads_begin and pads_end, or follow from auto_pad"
+            hint = taught(op, name, given[name], axes) or hint
             as_operand = [p for p in op.operands if name == p.name or (p.is_shape and name.endswith("_shape"))]
             if as_operand and not renamed:
                 number = op.operands.index(as_operand[0]) + 1
@@ -111,17 +120,19 @@ def as_items(value: object) -> tuple[Any, ...] | None:
     return None if items is None else tuple(items)  # what they raise while they are made is not for us to hide
 
 
-def _type_words(attribute: Attribute) -> str:
+def _type_words(attribute: Attribute, strict: bool = False) -> str:
     return {
         "s64": "an integer",
         "s64[]": "a list of integers"
-        + (", one per spatial axis (in the functions also one for all)" if attribute.per_axis else ""),
+        + (", one per spatial axis" if attribute.per_axis else "")
+        + (" (in the functions also one for all)" if attribute.per_axis and not strict else ""),
         "string": "one of " + ", ".join(attribute.choices),
     }[attribute.type]
 
 
-def _wrong_type(op: Operator, attribute: Attribute, value: object) -> NoReturn:
-    refuse("A2", op.name, f"{attribute.name} must be {_type_words(attribute)}; got {value!r} ({type(value).__name__})")
+def _wrong_type(op: Operator, attribute: Attribute, value: object, hint: str = "") -> NoReturn:
+    got = f"got {value!r} ({type(value).__name__}){hint}"
+    refuse("A2", op.name, f"{attribute.name} must be {_type_words(attribute)}; {got}")
 
 
 def _integer(op: Operator, attribute: Attribute, value: object) -> int:
@@ -162,19 +173,29 @@ def _string(op: Operator, attribute: Attribute, value: object) -> str:
 
 
 def _choice_hint(attribute: Attribute, value: str) -> str:
-    """Explain a layout in another library's letters, or one of the convolutions' layouts on a transposed operator."""
+    """Explain a choice in another library's words, or one of the convolutions' layouts on a transposed operator."""
     layout = re.sub("D?H?W|X", "X", value.upper())
-    if layout in attribute.choices:
-        return f"; that layout is spelt {layout} here"
+    spelt = _SPELT.get((attribute.means, value.lower()), layout)
+    if spelt in attribute.choices:
+        what = "auto_pad" if attribute.means == "auto_pad" else "layout"
+        return f"; that {what} is spelt {spelt} here"
     if layout in CONV_WEIGHTS and attribute.means == "weights_format":
         same = {"XIO": "XOI", "OIX": "IOX"}[layout]
         return (
             f"; {layout} is a layout of the Convolution operators; for a transposed operator"
             f" {same} puts (in_channels, out_channels / groups) where {layout} puts (out, in / groups)"
         )
-    return ""
+    if layout in TRANSPOSE_WEIGHTS and attribute.means == "weights_format":
+        return f"; {layout} is a layout of the ConvTranspose operators"
+    near = difflib.get_close_matches(value[:80].lower(), attribute.choices, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
+_SPELT = {
+    ("auto_pad", "same"): "same_upper",  # of TensorFlow, JAX and PyTorch
+    ("data_format", "channels_last"): "NXC",
+    ("data_format", "channels_first"): "NCX",
+}
 _TYPES = {"s64": _integer, "s64[]": _integers, "string": _string}
 
 
@@ -183,5 +204,8 @@ def _per_axis(op: Operator, attribute: Attribute, values: tuple[int, ...], axes:
         return None
     if len(values) != axes:  # A6
         sentence = f"{attribute.name} must have one value per spatial axis, {axes} here; got {list(values)}"
-        refuse("A6", op.name, sentence)
+        hint = f"; {per_axis(attribute.name, values[0], axes)} would do" if len(values) == 1 else ""
+        if attribute.zeros_if_absent and len(values) == 2 * axes:
+            hint = f"; {taught(op, 'pads', values, axes)}"
+        refuse("A6", op.name, sentence + hint)
     return values

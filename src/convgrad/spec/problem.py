@@ -7,14 +7,16 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from math import prod
 
+from convgrad.errors import InvalidShapeError
 from convgrad.formats import F64, Format
 from convgrad.spec.channels import check_batch, check_channels
 from convgrad.spec.check import S64_MAX, Attributes
 from convgrad.spec.extents import AXES, ignored_output_padding
 from convgrad.spec.geometry import Channels, Conv
-from convgrad.spec.layouts import DATA, axis_order, from_canonical, to_canonical
+from convgrad.spec.layouts import axis_order, from_canonical, to_canonical
 from convgrad.spec.operators import OPERATORS, Operator, SolvesFor, Tensor
-from convgrad.spec.rules import refuse
+from convgrad.spec.readings import other_readings
+from convgrad.spec.rules import hinted, refuse
 from convgrad.spec.shapes import Call, Shape, gather, layouts_of
 
 REMEMBERED = 1024
@@ -133,7 +135,8 @@ def of_images(problem: Problem, images: int) -> Problem:
 def check_output_format(operator: str, operand_format: Format, output_format: Format) -> None:
     """Check rule T4: f64 is made of f64 only."""
     if output_format is F64 and operand_format is not F64:  # T4
-        refuse("T4", operator, f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32; got f64")
+        needs = f"dtype f64 needs f64 operands, as sums of {operand_format} are kept in f32"
+        refuse("T4", operator, f"{needs}; got operands of {operand_format}; .astype(numpy.float64) of each would do")
 
 
 def posed(
@@ -157,6 +160,13 @@ def posed(
 
 
 def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:
+    try:
+        return _as_given(op, shapes, attributes)
+    except InvalidShapeError as error:
+        raise hinted(error, other_readings(op, shapes, attributes, _as_given)) from None
+
+
+def _as_given(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> tuple[Conv | Channels, str | None]:
     if op.solves_for in ("bias_add", "bias"):
         return _channels(op, shapes, attributes), None
     call = gather(op, shapes, attributes)
@@ -182,9 +192,7 @@ def _channels(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> 
     batch, channels, *extents = to_canonical(data, attributes.data_format)
     if op.solves_for == "bias_add" and shapes[1] != (channels,):  # G11
         sentence = f"bias must be 1-D with one value per channel of {op.operands[0].name}, {channels}; got {shapes[1]}"
-        other = next(f for f in DATA if f != attributes.data_format)
-        fits_other = shapes[1] == (to_canonical(data, other)[1],)
-        refuse("G11", op.name, sentence + (f"; it fits data_format={other}" if fits_other else ""))
+        refuse("G11", op.name, sentence)
     _check_size(op, data)
     return Channels(batch, channels, tuple(extents))
 

@@ -91,3 +91,13 @@ def refuse(rule_id: str, operator: str, sentence: str) -> NoReturn:
     """Raise the error of a rule as one sentence: operator, what must hold, what was given, the rule's id."""
     rule = RULES[rule_id]
     raise rule.error(f"{operator}: {sentence} [{rule.id}]")
+
+
+def hinted(error: ConvgradError, hint: str) -> ConvgradError:
+    """Return the error of a rule with more said, before the rule's id.
+
+    >>> print(hinted(InvalidShapeError("Convolution: src must fit; got 3 [G4]"), "; 4 would"))
+    Convolution: src must fit; got 3; 4 would [G4]
+    """
+    sentence, _, rule_id = error.args[0].rpartition(" [")
+    return type(error)(f"{sentence}{hint} [{rule_id}")

@@ -14,6 +14,14 @@ from convgrad.spec.rules import refuse
 Shape = tuple[int, ...]
 
 LARGEST_RANK = 64
+AXES_WORDS = {
+    "NXC": "batch, spatial axes, channels",
+    "NCX": "batch, channels, spatial axes",
+    "XIO": "spatial axes, in_channels / groups, out_channels",
+    "OIX": "out_channels, in_channels / groups, spatial axes",
+    "XOI": "spatial axes, out_channels / groups, in_channels",
+    "IOX": "in_channels, out_channels / groups, spatial axes",
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,10 @@ def spatial_axes(op: Operator, shape: Shape) -> int:
     least = 2 if op.attribute("strides") is None else 3
     if len(shape) < least:  # G1
         name, axes = op.operands[0].name, "batch and channels" if least == 2 else "batch, channels and spatial axes"
-        refuse("G1", op.name, f"{name} must have {axes}, a rank of at least {least}; got {name} of rank {len(shape)}")
+        got = f"got {name} of rank {len(shape)}"
+        if len(shape) == 2:
+            got += f"; one image of one channel is {name}[None, ..., None] in NXC, {name}[None, None] in NCX"
+        refuse("G1", op.name, f"{name} must have {axes}, a rank of at least {least}; {got}")
     if len(shape) > LARGEST_RANK:  # G1
         refuse("G1", op.name, f"NumPy arrays have a rank of at most {LARGEST_RANK}; got rank {len(shape)}")
     return len(shape) - 2
@@ -85,7 +96,7 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Cal
     for port, shape in zip(op.operands, shapes, strict=False):
         names[port.tensor] = port.name
         if port.is_shape:
-            known[port.tensor] = _shape_argument(op, port.name, shape, len(shapes[0]))
+            known[port.tensor] = _shape_argument(op, port.name, shape, len(shapes[0]), layouts[port.tensor])
         else:
             known[port.tensor] = shape
     shape_attributes: tuple[tuple[Tensor, str, Shape | None], ...] = (
@@ -96,7 +107,7 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Cal
         attribute = op.attribute(meaning)
         if attribute and values is not None and tensor not in known:
             names[tensor] = attribute.name
-            known[tensor] = _shape_argument(op, attribute.name, values, len(shapes[0]))
+            known[tensor] = _shape_argument(op, attribute.name, values, len(shapes[0]), layouts[tensor])
     if op.solves_for == "weights" and "weights" not in known:  # A7
         name = next(p.name for p in op.operands if p.is_shape)
         refuse(
@@ -109,15 +120,20 @@ def gather(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> Cal
     return Call(op, attributes, canonical, names, layouts)
 
 
-def _shape_argument(op: Operator, name: str, values: Shape, rank: int) -> Shape:
+def _shape_argument(op: Operator, name: str, values: Shape, rank: int, layout: str) -> Shape:
     """Return a shape given as operand or attribute, checked for length and sign."""
     if len(values) != rank or min(values) < 0:  # G9
         needed = f"{rank} non-negative extents, the rank of {op.operands[0].name}"
-        refuse("G9", op.name, f"{name} must hold {needed}; got {list(values)}")
+        refuse("G9", op.name, f"{name} must hold {needed}; got {list(values)}; {layout} is ({AXES_WORDS[layout]})")
     return values
 
 
 def _check_ranks(op: Operator, ranks: Mapping[str, int]) -> None:
     if len(set(ranks.values())) > 1:  # G1
         listed = ", ".join(f"{name} of rank {rank}" for name, rank in ranks.items())
-        refuse("G1", op.name, f"all tensors must have one rank, spatial axes + 2 and at least 3; got {listed}")
+        hint = "".join(
+            f"; one image alone is {name}[None]"
+            for name, rank in ranks.items()
+            if "weights" in ranks and name in op.array_names and rank == ranks["weights"] - 1
+        )
+        refuse("G1", op.name, f"all tensors must have one rank, spatial axes + 2 and at least 3; got {listed}{hint}")

@@ -23,7 +23,7 @@ _COMMON = (
     (r"\bpads_begin\b", "padding"),
     (r"\bpads_end\b", "padding"),
     (r" \((?:OIX|IOX)\)", ""),  # of layouts there is but this one
-    (r"; they fit \w+=\w+", ""),  # and not that one
+    (r"; th(?:ese shapes|ey would) fit .*(?= \[)", ""),  # and none of those
     (r" \(in the functions also one for all\)", " or one for all"),
 )
 LAYER = ((r"\bsrc\b", "input"), (r"\bdst\b", "the output"), *_COMMON)

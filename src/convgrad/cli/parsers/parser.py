@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import NoReturn
 
 from convgrad.cli.console import say
@@ -19,14 +20,28 @@ class Parser(argparse.ArgumentParser):
     def _meant(self, message: str) -> str:
         from difflib import get_close_matches  # noqa: PLC0415 - slow to import, for mistakes only
 
+        chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if chosen:
+            near = get_close_matches(chosen[1].lower(), re.findall(r"[\w.-]+", chosen[2]), 1, 0.5)
+            return f"; did you mean {near[0]}?" if near else ""
         _, unknown, words = message.partition("unrecognized arguments: ")
-        word = words.split(" ")[0].partition("=")[0]
+        word, _, value = words.partition(" ")[0].partition("=")
         near = get_close_matches(word, self._option_string_actions, 1, 0.75) if unknown else []
+        if not near and "--attr" in self._option_string_actions:
+            named = get_close_matches(word.removeprefix("--").replace("-", "_"), _attributes(), 1, 0.75)
+            near = [f"--attr {name}={value or 'VALUE'}" for name in named]
         return f"; did you mean {near[0]}?" if near else ""
 
     def print_help(self, file: object = None) -> None:
         """Print the help, wherever argparse would."""
         say(self.format_help().rstrip())
+
+
+def _attributes() -> list[str]:
+    """Return the names of all attributes, which somebody may take for options."""
+    from convgrad.spec.operators import OPERATORS  # noqa: PLC0415 - slow to import, for mistakes only
+
+    return sorted({attribute.name for op in OPERATORS for attribute in op.attributes})
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import height_or_blocks, seed
+from convgrad.cli.parsers.texts import height_or_blocks, seed, threads
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--type", choices=types, help="the type of made-up operands (default f32)")
     run.add_argument("--seed", type=seed, help="the seed of made-up operands (default 0)")
     run.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
-    threads = "the most threads of generated kernels; the NumPy engine leaves threads to its BLAS"
-    run.add_argument("--threads", type=int, help=threads)
+    most_threads = "the most threads of generated kernels; the NumPy engine leaves threads to its BLAS"
+    run.add_argument("--threads", type=threads, help=most_threads)
     memory = (
         "read files, and write the result of a forward or data gradient, in pieces, so that the call's arrays take at"
         " most so much: 1GB, 512MiB, or bytes; without it files are read whole"

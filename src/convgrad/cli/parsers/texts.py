@@ -49,6 +49,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def threads(text: str) -> int:
+    """Return an integer, of which the checks of a call say whether it is a number of threads."""
+    if not text.removeprefix("-").isdecimal():
+        raise ArgumentTypeError(f"a positive integer is wanted; got {text!r}")
+    return int(text)
+
+
 def positives(text: str) -> list[int]:
     """Return positive integers, those between commas."""
     return [positive(word) for word in words(text)]

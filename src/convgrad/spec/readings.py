@@ -1,0 +1,73 @@
+"""What else refused shapes may be: in which other formats, or in which other order of operands, they would fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import islice, permutations, product
+from operator import itemgetter
+
+from convgrad.errors import ConvgradError
+from convgrad.spec.check import Attributes
+from convgrad.spec.layouts import CHANNELS_FIRST
+from convgrad.spec.operators import Operator
+from convgrad.spec.shapes import Shape
+
+Check = Callable[[Operator, Sequence[Shape], Attributes], object]
+_FORMATS = ("data_format", "weights_format")
+
+
+def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check) -> str:
+    """Say in which formats a refused call's shapes pass a check, or else in which order of operands; "" in none."""
+    ports = op.operands[: len(shapes)]
+    fitting = list(_fitting(op, shapes, attributes, check, first=1))  # as it was said, it was refused
+    if fitting:
+        return f"; these shapes fit {', or '.join(fitting)}"
+    given_formats = [getattr(attributes, means) for means in _FORMATS]
+    if _channels_agree(op, shapes, attributes.groups, given_formats):  # then it is extents that do not fit
+        return ""
+    movable = [n for n, port in enumerate(ports) if port.tensor != "bias" and not port.name.endswith("_shape")]
+    for order in list(permutations(movable))[1:]:
+        given = list(range(len(shapes)))  # by operand, which of those given would be it
+        for operand, other in zip(movable, order, strict=True):
+            given[operand] = other
+        for formats in _fitting(op, itemgetter(*given)(shapes), attributes, check):
+            as_what = ", ".join(ports[given.index(n)].name for n in range(len(shapes)))
+            in_order = ", ".join(port.name for port in ports)
+            return f"; they would fit as {as_what} with {formats}: the order is {in_order}"
+    return ""
+
+
+def _fitting(
+    op: Operator, shapes: Sequence[Shape], attributes: Attributes, check: Check, first: int = 0
+) -> Iterator[str]:
+    """Yield the formats in which shapes pass the check, in words, those of the call first."""
+    for read in islice(_formats(op, attributes.data_format, attributes.weights_format), first, None):
+        if not _channels_agree(op, shapes, attributes.groups, tuple(read.values())):
+            continue
+        try:
+            check(op, shapes, replace(attributes, **read))  # type: ignore[arg-type]
+        except ConvgradError:
+            continue
+        yield ", ".join(f"{named.name}={read[means]!r}" for means in read if (named := op.attribute(means)))
+
+
+@cache
+def _formats(op: Operator, *given: str) -> tuple[dict[str, str], ...]:
+    """Return what data_format and weights_format may be, where the operator has them, those given first."""
+    named = {means: one for means in _FORMATS if (one := op.attribute(means))}
+    ours = dict(zip(_FORMATS, given, strict=True))
+    choices = product(*(sorted(one.choices, key=ours[means].__ne__) for means, one in named.items()))
+    return tuple(dict(zip(named, choice, strict=True)) for choice in choices)
+
+
+def _channels_agree(op: Operator, shapes: Sequence[Shape], groups: int, formats: Sequence[str]) -> bool:
+    """Tell quickly whether operands have the channels of the weights among them: few wrong readings do."""
+    known = {port.tensor: shape for port, shape in zip(op.operands, shapes, strict=False) if len(shape) > 2}
+    if "weights" not in known:
+        return True
+    data, weights = (form in CHANNELS_FIRST for form in formats)
+    outer, inner = known["weights"][:2] if weights else known["weights"][:-3:-1]
+    wanted = {"src": inner * groups, "dst": outer}
+    return all(known[t][1 if data else -1] == channels for t, channels in wanted.items() if t in known)

@@ -1,0 +1,164 @@
+"""Keywords of other libraries: refused in words of ours, by functions whose signatures do not have them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import InvalidAttributeError
+from convgrad.spec.foreign import TAUGHT
+from convgrad.spec.operators import OPERATORS, find
+
+SRC, DST, WEIGHTS = ((2, 9, 8, 3), (2, 7, 6, 4), (3, 3, 3, 4))
+CALLS: dict[str, tuple[Any, ...]] = {
+    "convolution": (SRC, WEIGHTS),
+    "convolution_backward_data": (DST, WEIGHTS),
+    "convolution_backward_weights": (SRC, DST, list(WEIGHTS)),
+    "convolution_backward": (SRC, DST, WEIGHTS),
+    "convolution_backprop_data": (DST, WEIGHTS),
+    "convolution_backprop_filters": (SRC, DST, list(WEIGHTS)),
+    "convolution_backprop_weights": (SRC, DST, list(WEIGHTS)),
+    "conv_transpose": (DST, WEIGHTS),
+    "conv_transpose_backward_data": (SRC, WEIGHTS),
+    "conv_transpose_backward_weights": (DST, SRC, list(WEIGHTS)),
+    "conv_transpose_backward": (DST, SRC, WEIGHTS),
+    "per_sample_weights_norm2": (SRC, DST, list(WEIGHTS)),
+    "clipped_weights_sum": (SRC, DST, list(WEIGHTS)),
+    "bias_add": (SRC, (3,)),
+    "bias_add_backward": (SRC,),
+    "per_sample_bias_norm2": (SRC,),
+}
+
+
+def given(name: str) -> list[Any]:
+    return [np.ones(one, np.float32) if isinstance(one, tuple) else one for one in CALLS[name]]
+
+
+def refusal(name: str, **keywords: Any) -> str:
+    with pytest.raises(InvalidAttributeError, match=r"\[A1\]$") as caught:
+        getattr(convgrad, name)(*given(name), **({"max_norm": 1.0} if name.startswith("clipped") else {}), **keywords)
+    return str(caught.value)
+
+
+FUNCTIONS = [n for n in convgrad.__all__ if "unknown" in getattr(getattr(convgrad, n), "__annotations__", {})]
+
+
+def test_every_function_of_keywords_of_its_own_refuses_others() -> None:
+    assert {*FUNCTIONS} == {*CALLS, "weighted_weights_sum", "weighted_bias_sum"}
+    for name in FUNCTIONS:
+        function: FunctionType = getattr(convgrad, name)
+        assert function.__annotations__["unknown"] == "Never"  # to type checkers none is right
+        assert "unknown" not in inspect.signature(function).parameters
+        if name in CALLS:
+            words = refusal(name, colour=1)
+            assert "got colour; it has " in words
+            if "strides" in inspect.signature(function).parameters:
+                assert "did you mean strides=[2, 2]?" in refusal(name, stride=2)
+
+
+def test_what_is_no_parameter_is_no_attribute_either() -> None:
+    """Or a keyword that the signature does not have would be taken."""
+    by_name = {op.name.lower(): op for op in OPERATORS}
+    for name in FUNCTIONS:
+        op = by_name.get(name.replace("_", "")) or by_name.get(name.replace("_", "") + "-1")
+        if op:
+            assert {one.name for one in op.attributes} <= {*inspect.signature(getattr(convgrad, name)).parameters}, name
+
+
+HINTS: list[tuple[str, Any, str]] = [
+    ("stride", (1, 2), "did you mean strides=[1, 2]?"),
+    ("window_strides", (1, 1), "did you mean strides=[1, 1]?"),
+    ("dilation", 2, "did you mean dilations=[2, 2]?"),
+    ("rhs_dilation", (2, 1), "did you mean dilations=[2, 1]?"),
+    ("group", 3, "did you mean groups=3?"),
+    ("feature_group_count", 3, "did you mean groups=3?"),
+    ("padding", 1, "did you mean pads_begin=[1, 1], pads_end=[1, 1]?"),
+    ("padding", (1, 2), "did you mean pads_begin=[1, 2], pads_end=[1, 2]?"),
+    ("padding", [(0, 1), (2, 3)], "did you mean pads_begin=[0, 2], pads_end=[1, 3]?"),
+    ("padding", "SAME", "did you mean auto_pad='same_upper'?"),
+    ("padding", "valid", "did you mean auto_pad='valid'?"),
+    ("padding", "full", "pads are pads_begin and pads_end"),
+    ("pads", [0, 2, 1, 3], "did you mean pads_begin=[0, 2], pads_end=[1, 3]?"),
+    ("pad", 1, "pads_begin=[1, 1]"),
+    ("kernel_size", 3, "the kernel is as large as the weights are"),
+    ("kernel_shape", [3, 3], "the kernel is as large as the weights are"),
+    ("lhs_dilation", (2, 2), "a transposed convolution makes of its strides"),
+    ("dimension_numbers", ("NHWC", "HWIO", "NHWC"), "data_format, 'NXC' (channels last) or 'NCX', and weights_format"),
+    ("output_padding", 1, "of transposed operators and data gradients"),
+    ("weight", np.zeros(3), "the operands are src, weights, bias, in this order"),
+    ("in_channels", 3, "channels are as many as the arrays have"),
+    ("padding_mode", "reflect", "pads are zeros here"),
+    ("batch_group_count", 2, "groups of channels only"),
+    ("out_dtype", "f32", "did you mean dtype?"),
+    ("num_threads", 2, "did you mean threads?"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "words"), HINTS)
+def test_other_libraries_names_are_taught(name: str, value: Any, words: str) -> None:
+    assert words in refusal("convolution", **{name: value})
+
+
+def test_what_a_hint_writes_is_taken() -> None:
+    src, weights = given("convolution")
+    for name, value, words in HINTS:
+        if "did you mean" in words and "=" in words and "groups" not in words:
+            attributes = eval(f"dict({words.removeprefix('did you mean ').removesuffix('?')})")
+            assert convgrad.convolution(src, weights, **attributes).ndim == 4, (name, value)
+
+
+def test_the_kernel_of_a_weight_gradient_is_in_its_shape() -> None:
+    assert "as large as weights_shape says" in refusal("convolution_backward_weights", kernel_size=3)
+
+
+def test_no_name_is_taught_that_is_an_attribute_of_every_operator() -> None:
+    everywhere = set.intersection(*({a.name for a in op.attributes} for op in OPERATORS if op.attribute("strides")))
+    assert not everywhere & {*TAUGHT}
+    assert "output_padding" in {a.name for a in find("ConvTranspose").attributes}
+
+
+CHOICES = [
+    ({"data_format": "channels_last"}, "spelt NXC here"),
+    ({"data_format": "channels_first"}, "spelt NCX here"),
+    ({"auto_pad": "SAME"}, "spelt same_upper here"),
+    ({"auto_pad": "same_uper"}, "did you mean same_upper?"),
+    ({"weights_format": "IOHW"}, "IOX is a layout of the ConvTranspose operators"),
+]
+
+
+@pytest.mark.parametrize(("attributes", "words"), CHOICES)
+def test_choices_of_other_libraries_are_taught(attributes: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidAttributeError, match=words):
+        convgrad.convolution(*given("convolution"), **attributes)  # type: ignore[arg-type]
+
+
+STRICT = [
+    ({"strides": 1}, "got 1 \\(int\\); strides=\\[1, 1\\] would do"),
+    ({"strides": [2]}, "got \\[2\\]; strides=\\[2, 2\\] would do"),
+    ({"strides": None}, "strides=\\[1, 1\\] is what the functions assume"),
+    ({"strides": 0}, "got 0 \\(int\\) \\[A2\\]"),
+]
+
+
+@pytest.mark.parametrize(("attributes", "words"), STRICT)
+def test_run_says_what_a_list_would_be(attributes: dict[str, Any], words: str) -> None:
+    with pytest.raises(convgrad.ConvgradError, match=words):
+        convgrad.run("Convolution", *given("convolution"), **({"dilations": [1, 1]} | attributes))
+
+
+@pytest.mark.parametrize("library", ["jax", "dask"])
+def test_the_functions_of_other_arrays_teach_as_ours_do(library: str) -> None:
+    pytest.importorskip(library)
+    module = importlib.import_module(f"convgrad.{library}")
+    functions = [name for name in CALLS if hasattr(module, name)]
+    assert len(functions) == 8
+    for name in functions:
+        assert "unknown" not in inspect.signature(getattr(module, name)).parameters
+        with pytest.raises(InvalidAttributeError, match="got colour; it has"):
+            getattr(module, name)(*given(name), colour=1)
