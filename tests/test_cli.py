@@ -1,7 +1,8 @@
-"""The command line, run as users run it."""
+"""The command line: as users run it, where it matters that it is a program, else in this process."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import ml_dtypes
@@ -28,23 +30,32 @@ LAYER = ["--attr", "strides=2,2", "--attr", "dilations=1,1", "--attr", "auto_pad
 MADE_UP = ["run", "ConvolutionBackwardWeights", "--shapes", "2x8x8x4", "2x4x4x6", "3x3x4x6", *LAYER]
 
 
-def command(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def program(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([COMMAND, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
     assert done.returncode == expect, done.stdout + done.stderr
     return done
 
 
+def command(*arguments: str, expect: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What the program does, in this process: it need not start, nor compile what is compiled here."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), chdir(cwd or "."):
+        code = main(arguments)
+    assert code == expect, out.getvalue() + err.getvalue()
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
 def test_version_help_and_no_command() -> None:
-    assert command("--version").stdout == f"convgrad {convgrad.__version__}\n"
-    assert "exit codes" in command("--help").stdout
-    assert "--expect" in command("run", "--help").stdout
-    assert "usage" in command(expect=2).stdout
+    assert program("--version").stdout == f"convgrad {convgrad.__version__}\n"
+    assert "exit codes" in program("--help").stdout
+    assert "--expect" in program("run", "--help").stdout
+    assert "usage" in program(expect=2).stdout
 
 
 def test_help_is_quick() -> None:
     started = time.perf_counter()
     for _ in range(3):
-        command("--help")
+        program("--help")
     assert (time.perf_counter() - started) / 3 < 2  # 0.1 s on an idle machine
 
 
@@ -93,14 +104,14 @@ RUN_FILES = [
 
 
 def test_files_in_and_out(layer: Path) -> None:
-    text = command(*RUN_FILES, "-o", "dw.npy", "--expect", "layer.npz:exact", "--check", "oracle", cwd=layer).stdout
+    text = program(*RUN_FILES, "-o", "dw.npy", "--expect", "layer.npz:exact", "--check", "oracle", cwd=layer).stdout
     assert "layer.npz:exact against oracle  ok: 216 of 216 equal" in text
     assert "against oracle  ok" in text
     expected = np.load(layer / "layer.npz")["exact"]
     assert np.allclose(np.load(layer / "dw.npy"), expected, rtol=1e-5, atol=1e-5)
-    refused = command(*RUN_FILES, "-o", "dw.npy", expect=3, cwd=layer).stderr
+    refused = program(*RUN_FILES, "-o", "dw.npy", expect=3, cwd=layer).stderr
     assert "--force" in refused
-    command(*RUN_FILES, "-o", "dw.npy", "--force", cwd=layer)
+    program(*RUN_FILES, "-o", "dw.npy", "--force", cwd=layer)
 
 
 def test_a_wrong_expectation_is_found_and_reproduced(layer: Path) -> None:

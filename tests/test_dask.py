@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -332,15 +331,3 @@ def test_from_zarr_to_zarr(tmp_path: Path) -> None:
     narrow.view("u2").to_zarr(tmp_path / "narrow")
     lazy = scattered.bias_add_backward(da.from_zarr(tmp_path / "narrow").view(ml_dtypes.bfloat16))
     assert_same_bits(lazy.compute(), convgrad.bias_add_backward(x.astype(ml_dtypes.bfloat16)), "bf16")
-
-
-def test_the_page_runs() -> None:
-    """Its last example needs zarr, the others Dask."""
-    page = (Path(__file__).parents[1] / "docs" / "dask.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {}
-    for block in blocks:
-        if "zarr" in block:
-            pytest.importorskip("zarr")
-        exec(compile(block, "dask.md", "exec"), names)
-    assert "result" in names

@@ -85,7 +85,7 @@ def run_chunk(name: str, seed: int, kind: Kind, count: int, monkeypatch: pytest.
 
 @tiers("name", list(CLASSES), every=7)
 def test_integers_give_the_bits_of_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_chunk(name, quick_seed(name), "integers", QUICK, monkeypatch)
+    run_chunk(name, quick_seed(name), "integers", QUICK // 2, monkeypatch)
 
 
 @tiers("name", list(CLASSES), every=4)

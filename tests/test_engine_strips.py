@@ -102,8 +102,7 @@ def test_what_two_panels_share_is_added_to_once(isa: str) -> None:
                 assert_same_bits(run_plan(in_parts(plan, parts), one, operands, out), expected, plan)
 
 
-@pytest.mark.parametrize("isa", HOST)
-@pytest.mark.parametrize("line", LINES[1:9:2])
+@tiers("line, isa", LINES[1:9:2], HOST, every=3)
 def test_what_is_not_finite_stays_where_it_belongs(line: str, isa: str) -> None:
     """At edges a tap that does not exist meets nothing, whatever lies there."""
     one, operands = made(line)

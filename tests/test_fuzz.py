@@ -27,7 +27,7 @@ from table_rows import ROW_IDS, attributes_of, replaced, row, searching
 LARGEST = 10**6  # elements of an output that is worth computing here
 SECONDS = 3.0  # of processor time, that of idle BLAS threads included: far more than any of these calls takes
 
-tiers = pytest.mark.parametrize("examples", [700, pytest.param(10_000, marks=pytest.mark.long)])
+tiers = pytest.mark.parametrize("examples", [400, pytest.param(10_000, marks=pytest.mark.long)])
 
 ELSEWHERE = {"O3", "T6", "D7", "D8"}  # rules of joint and compiled calls, of tensors; P and S are of pieces and samples
 OF_RUN = [rule for rule in RULES if rule not in ELSEWHERE and rule[0] not in "PS"]

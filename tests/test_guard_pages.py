@@ -22,7 +22,8 @@ from data_problems import OPERATORS
 from engine_helpers import HOST
 from guarded import CACHE_LINE, Guarded, Placed
 
-PROBLEMS = 50  # of a child
+PROBLEMS = 50  # of a child of the long tier,
+FEW = 20  # and of the quick one
 QUICK, LONG = range(1), range(100, 200)
 DATA, DATA_LONG = range(1), range(100, 160)  # each of half as many problems
 _done: Counter[str] = Counter()
@@ -58,42 +59,42 @@ def child(seed: int, count: int, program: str = "guarded.py") -> Counter[str]:
     return Counter(json.loads(last))
 
 
-def run_child(seed: int) -> None:
-    done = child(seed, PROBLEMS)
+def run_child(seed: int, count: int) -> None:
+    done = child(seed, count)
     _done.update(done)
-    assert done["problems"] == PROBLEMS
-    assert done["placements"] == 2 * PROBLEMS
+    assert done["problems"] == count
+    assert done["placements"] == 2 * count
     assert done["scratch"] > 0
 
 
 @pytest.mark.parametrize("seed", QUICK)
 def test_problems_among_guard_pages(seed: int) -> None:
-    run_child(seed)
+    run_child(seed, FEW)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", LONG)
 def test_more_problems_among_guard_pages(seed: int) -> None:
-    run_child(seed)
+    run_child(seed, PROBLEMS)
 
 
-def run_data_child(seed: int) -> None:
-    done = child(seed, PROBLEMS // 2, "guarded_data.py")
+def run_data_child(seed: int, count: int) -> None:
+    done = child(seed, count, "guarded_data.py")
     _data.update(done)
-    assert done["problems"] == PROBLEMS // 2
-    assert done["placements"] == PROBLEMS
+    assert done["problems"] == count
+    assert done["placements"] == 2 * count
     assert min(done[name] for name in ("strided", "accumulated", "with bias", *OPERATORS.values())) > 0
 
 
 @pytest.mark.parametrize("seed", DATA)
 def test_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
-    run_data_child(seed)
+    run_data_child(seed, FEW // 2)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", DATA_LONG)
 def test_more_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
-    run_data_child(seed)
+    run_data_child(seed, PROBLEMS // 2)
 
 
 def test_a_fault_is_told_with_its_problem() -> None:

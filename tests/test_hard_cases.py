@@ -42,7 +42,7 @@ from tiers import tiers
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 
 
-@tiers("row", ROWS, every=13)
+@tiers("row", ROWS, every=29)
 def test_integers(row: Row) -> None:
     """``out`` is filled with NaN, or left away."""
     for fmt in row.types:
@@ -84,7 +84,7 @@ def counts(axis: Axis, tensor: str) -> Array:
     return np.bincount(np.array(existing, np.intp), minlength=extent)
 
 
-@tiers("row", ROWS, every=7)
+@tiers("row", ROWS, every=13)
 def test_ones(row: Row) -> None:
     tensors = {t: np.ones(shape, np.float32) for t, shape in row.shapes.items()}
     groups, flipped = row.attributes["groups"], {"src": "dst", "dst": "src", "weights": "weights"}
@@ -199,7 +199,7 @@ SMALL_ROWS = [r for r in ROWS if 0 < prod(r.src) <= 2000 and prod(r.weights) <= 
 POISON = (np.nan, np.inf, -np.inf)
 
 
-@tiers("row", SMALL_ROWS, every=13)
+@tiers("row", SMALL_ROWS, every=23)
 def test_non_finite_values_reach_the_existing_taps(row: Row) -> None:
     rng = np.random.default_rng(len(row.id))
     for fmt in row.types:

@@ -34,7 +34,9 @@ def written(path: Path, hashes: dict[str, str], end: str = "") -> list[str]:
 
 @pytest.mark.parametrize("isa", HOST)
 def test_the_hashes_are_those_of_the_golden_file(isa: str) -> None:
-    assert {words: hash_of(words, ISAS[isa]) for words in QUICK} == {words: GOLDEN[words] for words in QUICK}
+    """Each by one instruction set in turn; all by each in the long tier."""
+    mine = QUICK[HOST.index(isa) :: len(HOST)]
+    assert {words: hash_of(words, ISAS[isa]) for words in mine} == {words: GOLDEN[words] for words in mine}
 
 
 @pytest.mark.long
@@ -127,6 +129,6 @@ def test_a_problem_of_another_engine_is_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_drawn_problems_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-n", "2", "-d", "2", "-f", "2"]) == DONE
-    expected = [*drawn(2), *drawn(2, DATA), *SAID, *drawn(2, FEW_CHANNELS)]
+    assert main(["-n", "1", "-d", "1", "-f", "1"]) == DONE
+    expected = [*drawn(1), *drawn(1, DATA), *SAID, *drawn(1, FEW_CHANNELS)]
     assert [row.split("  ")[1] for row in capsys.readouterr().out.splitlines()[1:-1]] == expected

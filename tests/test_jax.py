@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -344,10 +342,3 @@ def test_a_program_of_other_operands_is_refused() -> None:
     call = jax.ffi.ffi_call(handler.TARGET, jax.ShapeDtypeStruct(DST, np.float32))
     with pytest.raises(Exception, match="Convolution has 2 operands and a result; got a program with 1 and 1"):
         call(made(*SRC), site=site.written(case, None)).block_until_ready()
-
-
-@pytest.mark.long
-def test_the_page_runs() -> None:
-    page = Path(__file__).parents[1] / "docs" / "jax.md"
-    (block,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    exec(compile(block, str(page), "exec"), {})

@@ -68,7 +68,7 @@ def python(code: str, timeout: float = 60) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, pytest.param(200, marks=pytest.mark.long)])
 def test_the_interpreter_ends_while_a_daemon_computes(count: int) -> None:
     """What threads write to lives as long as they: the interpreter's end clears what is a thread's."""
     ends = []
@@ -78,7 +78,7 @@ def test_the_interpreter_ends_while_a_daemon_computes(count: int) -> None:
     assert ends == [(0, "", "")] * count
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [2, pytest.param(200, marks=pytest.mark.long)])
 def test_the_interpreter_ends_while_a_daemon_compiles(count: int) -> None:
     """LLVM is not taken down while it is at work: the end waits for the kernel."""
     ends = [python(COMPILING.format(wait=0.2 + 0.3 * (at % 17) / 17)) for at in range(count)]

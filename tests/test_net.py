@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from net import FILE, lines_of, problems_of, written
+import re
+
+import pytest
+
+from convgrad.plan.machine import ISAS
+from net import FILE, caught, lines_of, problems_of, written
+from tiers import tiers
 
 
-def test_plans_tables_and_kernels_are_those_of_the_golden_file() -> None:
-    text = FILE.read_text()
-    made = written(lines_of(text)).splitlines()
-    there = [line for line in text.splitlines() if not line.startswith("#")]
+def assert_same(there: list[str], made: list[str]) -> None:
     changed = [f"{was}\n{now}" for was, now in zip(there, made, strict=True) if was != now]
     assert not changed, f"{len(changed)} of {len(there)} lines changed:\n" + "\n".join(changed[:3])
+
+
+@tiers("turn", range(len(ISAS)), every=len(ISAS))
+def test_each_problem_on_an_instruction_set_is_that_of_the_golden_file(turn: int) -> None:
+    """In turn; in the quick tier each problem is met once."""
+    there, made = [], []
+    for at, words in enumerate(re.split(r"\n(?=\S)", FILE.read_text().strip())):
+        line, *rows = words.splitlines()
+        if line.startswith("#"):
+            continue
+        isa = list(ISAS.values())[(at + turn) % len(ISAS)]
+        there += [row for row in rows if row.split()[0] == str(isa)]
+        made += [f"  {isa} {caught(problem, isa)}" for problem in problems_of(line)]
+    assert_same(there, made)
+
+
+@pytest.mark.long
+def test_the_golden_file_is_what_the_program_writes() -> None:
+    text = FILE.read_text()
+    assert_same([line for line in text.splitlines() if line[0] != "#"], written(lines_of(text)).splitlines())
 
 
 def test_the_net_is_wide() -> None:

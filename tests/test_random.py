@@ -34,12 +34,12 @@ def _normal(seed: int, count: int) -> None:
 
 @pytest.mark.parametrize("seed", range(QUICK_SEEDS))
 def test_integers_give_the_bits_of_the_oracle(seed: int) -> None:
-    _integers(seed, 50)
+    _integers(seed, 30)
 
 
 @pytest.mark.parametrize("seed", range(QUICK_SEEDS))
 def test_normal_numbers_keep_the_bound(seed: int) -> None:
-    _normal(seed, 100)
+    _normal(seed, 50)
 
 
 @pytest.mark.long
@@ -69,7 +69,7 @@ def _special(chunk: int, kind: Kind, count: int, monkeypatch: pytest.MonkeyPatch
 @needs_kernels
 @pytest.mark.parametrize(("chunk", "kind"), QUICK_CHUNKS)
 def test_special_classes(chunk: int, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    _special(chunk, kind, 2 * len(BIASED), monkeypatch)
+    _special(chunk, kind, len(BIASED), monkeypatch)
 
 
 @needs_kernels

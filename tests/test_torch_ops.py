@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress, product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -321,15 +319,6 @@ def test_flushing_denormals_changes_no_bit() -> None:
     finally:
         torch.set_flush_denormal(False)
     assert found == expected
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # what PyTorch loads to compile
-@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 3))])
-def test_the_page_runs(number: int) -> None:
-    page = Path(__file__).parents[1] / "docs" / "torch.md"
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    exec(compile("".join(blocks[: number + 1]), str(page), "exec"), {})
-    assert number < len(blocks)
 
 
 def test_without_pytorch_the_extra_is_named() -> None:

@@ -8,7 +8,6 @@ import pickle
 import re
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -282,14 +281,6 @@ def test_a_function_that_is_judged_is_called_with_tensors() -> None:
         assert check("Convolution", lambda *_, **__: result, src, kernel, **LAYER).outcome == "ok"
     assert "wrote to its operand src" in str(check("Convolution", writes, src, weights, **LAYER))
     assert src.sum() == 15
-
-
-def test_the_page_runs() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "tensors.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "tensors.md", "exec"), {})
 
 
 def test_a_wrong_count_of_tensors_is_refused_as_ever() -> None:
