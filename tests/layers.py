@@ -352,6 +352,8 @@ ORDERS = {
         "reader",
         "writer",
         "explain",
+        "stations",
+        "layered",
         "picture",
     ),
     "torch": (

@@ -20,13 +20,13 @@ def check_target(place: str | Path, force: bool) -> None:
     figure()
 
 
-def figure(**sizes: Any) -> Any:
+def figure(**options: Any) -> Any:
     """Return an empty figure, or say what to install."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra, needed for pictures only
     except ImportError as error:
         raise UnsupportedError("pictures need the matplotlib package: pip install 'convgrad[plot]'") from error
-    return Figure(layout="constrained", **sizes)
+    return Figure(**{"layout": "constrained"} | options)
 
 
 def save(drawn: Any, place: str | Path, dpi: int, force: bool) -> None:
