@@ -95,6 +95,7 @@ ORDERS = {
         "arguments",
         "progress",
         "checks",
+        "times",
         "report",
         "run_graph",
         "run_pieces",
