@@ -100,6 +100,7 @@ ORDERS = {
         "run_graph",
         "run_pieces",
         "run",
+        "explain_json",
         "explain",
         "bench",
         "probe",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +27,7 @@ from convgrad.bench.plot import draw
 from convgrad.bench.report import COLUMNS, conditions, heading, line, row, summary
 from convgrad.bench.roofs import Level, Roofs, cache_bytes
 from convgrad.bench.work import Contender, Work, magnitudes, make_work
+from convgrad.cli import bench
 from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
 from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
@@ -295,6 +297,12 @@ def test_every_figure_has_its_column() -> None:
     assert figures.keys() <= set(COLUMNS)
     assert len(set(COLUMNS)) == len(COLUMNS)
     assert "L2 200" in heading(ROOFS)
+
+
+def test_a_row_as_json_has_what_is_known() -> None:
+    figures = {**made_up("a", 2.0, (6.0, 4.0)), **conditions(ROOFS, 3, [])}
+    told = json.loads(bench._json(figures | {"predicted_ms": None}))
+    assert told == {name: value for name, value in figures.items() if name != "predicted_ms"} | {"right": True}
 
 
 def test_the_plot_is_written(tmp_path: Path) -> None:

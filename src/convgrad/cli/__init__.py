@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Sequence
 
 from convgrad.cli.console import say
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if isinstance(error, UsageError):
             error.add_note(f"try {name} --help")
-        ended = code_of(error)
+        ended = code_of(error, "--json" in (sys.argv[1:] if arguments is None else arguments))
         if ended is None:
             raise
         return ended

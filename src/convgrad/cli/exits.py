@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from convgrad.cli.console import complain
 from convgrad.errors import ConvgradError, FileError, GraphError
 from convgrad.words import printable
@@ -38,11 +40,19 @@ def meaning(error: BaseException) -> tuple[int, str] | None:
     return found and (found[0], str(error) or found[1])
 
 
-def code_of(error: BaseException) -> int | None:
-    """Say what was wrong in one line, and each note of the error in another; return the exit code, if it has one."""
+def code_of(error: BaseException, as_json: bool = False) -> int | None:
+    """Say what was wrong on standard error; return the exit code that the error means, if it means one.
+
+    It is one line, and one more for each note of the error; or one JSON object in a line.
+    """
     found = meaning(error)
     if found is None:
         return None
-    lines = [f"convgrad: {found[1]}", *getattr(error, "__notes__", ())]
-    complain("\n".join(printable(line, None) for line in lines))
-    return found[0]
+    code, words = found
+    notes = getattr(error, "__notes__", [])
+    if as_json:
+        told = {"kind": type(error).__name__, "message": words, "exit_code": code, "notes": notes}
+        complain(json.dumps({"error": told}))
+    else:
+        complain("\n".join(printable(line, None) for line in (f"convgrad: {words}", *notes)))
+    return code
