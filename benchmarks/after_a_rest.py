@@ -16,11 +16,10 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise, product
-from pathlib import Path
 
 import numpy as np
 from others import busy
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 from convgrad.host import cpu_model, usable_cores
@@ -95,10 +94,9 @@ def cell(call: Call, gap_ms: float, blocks: int) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print each cell; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure what threads are worth after a rest.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 2], help="numbers of other busy processes")
     parser.add_argument("--role", choices=ROLES, nargs="+", default=ROLES[:1])
-    options, rows = parser.parse_args(arguments), []
+    options, rows = asked(parser, arguments), []
     print(f"{cpu_model()}, {len(usable_cores())} cores; {SLOW} and {FAST} are times one thread")
     for others, role, (name, sizes) in product(options.busy, options.role, LAYERS.items()):
         call = Call(role, *sizes)

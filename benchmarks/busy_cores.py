@@ -11,12 +11,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from others import busy
-from rows import write_rows
+from rows import asked, write_rows
 
 from convgrad.bench.harness import settle
 from convgrad.bench.suites import Case, cases
@@ -93,8 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 2], help="numbers of other processes (default 0 2)")
     parser.add_argument("--threads", type=int, help="default: as convgrad chooses")
     parser.add_argument("--calls", type=int, default=CALLS, help=f"default {CALLS}")
-    parser.add_argument("-o", "--output", type=Path, metavar="CSV")
-    options = parser.parse_args(arguments)
+    options = asked(parser, arguments)
     threads = count(options.threads)
     print(f"{cpu_model()}, {len(usable_cores())} cores, threads: {threads}; in brackets: times the quiet median")
     made = rows(cases("", options.problems), options.busy, threads, options.calls)

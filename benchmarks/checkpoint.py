@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 from convgrad import notation
 from convgrad.functional.partials import partials_of
@@ -80,11 +80,10 @@ def measured(text: str, folder: Path, threads: int, rounds: int) -> list[dict[st
 def main() -> None:
     """Measure, print and write the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--folder", type=Path, help="where the file is kept (default: where temporary files are)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
+    options = asked(parser, required=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         rows = [row for text in LAYERS for row in measured(text, Path(folder), options.threads, options.rounds)]
     for row in rows:

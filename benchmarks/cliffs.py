@@ -20,6 +20,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from rows import asked, write_rows
+
 from convgrad import pictures
 from convgrad.bench.figures import Series
 from convgrad.bench.harness import SAMPLE_S, Runner
@@ -211,31 +213,62 @@ def row(name: str, point: Point, sweep: Sweep) -> dict[str, Any]:
     return dict(zip(COLUMNS, figures, strict=True))
 
 
-def draw(path: Path, found: Mapping[str, Sequence[Point]], title: str) -> None:
+def points_of(rows: Sequence[Mapping[str, str]]) -> dict[str, list[Point]]:
+    """Return the points of a CSV by sweep, judged again."""
+    found: dict[str, list[Point]] = {}
+    for one in rows:
+        ms, floor_ms, predicted_ms = (float(one[name] or "nan") for name in ("ms", "floor_ms", "predicted_ms"))
+        point = Point(
+            int(one["number"]), one["problem"], one["engine"], int(one["multiply_adds"]), ms, floor_ms, predicted_ms
+        )
+        found.setdefault(one["sweep"], []).append(point)
+    return {name: compared(points, SWEEPS[name].to_first) for name, points in found.items()}
+
+
+def draw(path: Path, found: Mapping[str, Sequence[Point]], run: Mapping[str, Any], force: bool) -> None:
     """Write the picture, a panel a sweep: measured and least time of a multiply-add, steps that are too high in red."""
     columns = min(4, len(found))
     rows = ceil(len(found) / columns)
-    figure = pictures.figure(figsize=(4 * columns, 2.6 * rows + 0.4))
+    figure = pictures.figure(figsize=(max(8.0, 4 * columns), 2.6 * rows + 0.9))
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, (name, points) in zip(grid.flat, found.items(), strict=False):
-        sweep, numbers = SWEEPS[name], [point.number for point in points]
-        unit = [1.0 if sweep.to_first else 1e6 / point.multiply_adds for point in points]
-        axes.plot(numbers, [p.ms * u for p, u in zip(points, unit, strict=True)], ".-", markersize=4, linewidth=0.8)
-        axes.plot(
-            numbers, [p.floor_ms * u for p, u in zip(points, unit, strict=True)], "--", color="0.5", linewidth=0.8
-        )
-        steps = [(p, u) for p, u in zip(points, unit, strict=True) if height(p, sweep.to_first) > sweep.limit]
-        axes.plot([p.number for p, _ in steps], [p.ms * u for p, u in steps], "o", color="C3", fillstyle="none")
-        axes.set(yscale="log", ylabel="ms" if sweep.to_first else "ns a multiply-add")
-        axes.set_title(f"{name}: worst {height(worst(points, sweep.to_first), sweep.to_first):.2f}", fontsize=9)
-        if sweep.to_first:
-            axes.axhline(sweep.limit * points[0].ms, color="C3", linewidth=0.5)
-        if sweep.doubling:
-            axes.set(xscale="log")
+        _draw_sweep(axes, name, points)
     for axes in grid.flat[len(found) :]:
         axes.set_visible(False)
-    figure.suptitle(title, fontsize=9)
-    pictures.save(figure, path, 100, force=True)
+    handles = {label: one for axes in grid.flat for one, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False)
+    what = " ".join(str(run[name]) for name in ("direction", "type", "layout"))
+    threads = f"{run['threads']} thread{'s' * (int(run['threads']) > 1)}"
+    peak = f"f32 multiply-add peak {float(run['fma_gflops']):.0f} GFLOP/s, measured in this run"
+    figure.suptitle(f"Steps between neighbouring problems: {what} on {run['machine']}, {threads}\n{peak}", fontsize=12)
+    pictures.save(figure, path, 100, force)
+
+
+def _draw_sweep(axes: Any, name: str, points: Sequence[Point]) -> None:
+    sweep, numbers = SWEEPS[name], [point.number for point in points]
+    unit = [1.0 if sweep.to_first else 1e6 / point.multiply_adds for point in points]
+    times = [point.ms * u for point, u in zip(points, unit, strict=True)]
+    least = [point.floor_ms * u for point, u in zip(points, unit, strict=True)]
+    steps = [(p.number, t) for p, t in zip(points, times, strict=True) if height(p, sweep.to_first) > sweep.limit]
+    axes.plot(numbers, times, ".-", markersize=4, linewidth=0.8, label="measured")
+    axes.plot(numbers, least, "--", color="0.5", linewidth=0.8, label="least time by the roofs")
+    if steps:
+        look = {"color": "C3", "fillstyle": "none", "markersize": 9, "label": "a step higher than allowed"}
+        axes.plot(*zip(*steps, strict=True), "o", **look)
+    seen = [*times, *least]
+    if sweep.to_first:
+        seen.append(sweep.limit * points[0].ms)
+        axes.axhline(seen[-1], color="C3", linewidth=0.8, linestyle=":", label="the most that groups may take")
+    low, high = min(seen) / 1.15, max(seen) * 1.15
+    axes.set(yscale="log", ylim=(low, high), ylabel="ms" if sweep.to_first else "ns a multiply-add")
+    pictures.plain_ticks(axes.yaxis, low, high)
+    worst_step = height(worst(points, sweep.to_first), sweep.to_first)
+    axes.set_title(f"{name.replace('_', ' ')}: highest step {worst_step:.2f}", fontsize=9)
+    if sweep.doubling:
+        axes.set(xscale="log")
+        pictures.plain_ticks(axes.xaxis, min(numbers), max(numbers))
+    else:
+        axes.locator_params(axis="x", integer=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -246,9 +279,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--layout", default="NXC", choices=DATA)
     parser.add_argument("--repeat", type=int, default=7, help="rounds")
     parser.add_argument("--only", action="append", choices=SWEEPS, metavar="SWEEP", help=", ".join(SWEEPS))
-    parser.add_argument("-o", "--output", type=Path, metavar="CSV")
     parser.add_argument("--plot", type=Path, metavar="PNG")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--measured", type=Path, metavar="CSV", help="measure nothing: draw what -o wrote once")
+    options = asked(parser, arguments)
+    if options.measured:
+        with options.measured.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        draw(options.plot, points_of(rows), rows[0], options.force)
+        return 0
     roofs = measure_roofs(count(options.threads))
     words = f"{options.direction} {options.type} {options.layout}"
     print(f"{heading(roofs)}; {words}")
@@ -257,15 +295,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sweep = SWEEPS[name]
         found[name] = timed(sweep, words, roofs.threads, options.repeat, roofs)
         print(verdict(name, found[name], sweep), flush=True)
+    run = {name: getattr(options, name) for name in ("direction", "type", "layout")}
+    run |= conditions(roofs, options.repeat, ())
     if options.output:
-        asked = {name: getattr(options, name) for name in ("direction", "type", "layout")}
-        run = asked | conditions(roofs, options.repeat, ())
-        with options.output.open("w", newline="") as file:
-            writer = csv.DictWriter(file, [*COLUMNS, *run])
-            writer.writeheader()
-            writer.writerows(row(name, one, SWEEPS[name]) | run for name, points in found.items() for one in points)
+        made = [row(name, one, SWEEPS[name]) | run for name, points in found.items() for one in points]
+        write_rows(options.output, made)
     if options.plot:
-        draw(options.plot, found, f"{heading(roofs)}; {words}; dashed: the least time")
+        draw(options.plot, found, run, options.force)
     return 0 if all(is_flat(points, SWEEPS[name]) for name, points in found.items()) else 1
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 import convgrad.dask
@@ -86,11 +86,10 @@ def call_row(name: str, batch: int, rounds: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure what Dask's graphs cost.")
-    parser.add_argument("-o", "--output", type=Path, default=Path("dask_graphs.csv"))
     parser.add_argument("--chunks", type=int, nargs="+", default=CHUNKS)
     parser.add_argument("--batch", type=int, default=48, help="images of the calls that are computed")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args(arguments)
+    options = asked(parser, arguments, default=Path("dask_graphs.csv"))
     host = {"processor": cpu_model(), "dask": dask.__version__}
     found = [host | graph_row(name, chunks) for name in CALLS for chunks in options.chunks]
     found += [host | call_row(name, options.batch, options.rounds) for name in CALLS]

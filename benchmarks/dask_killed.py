@@ -24,7 +24,7 @@ from typing import Any
 from clusters import WAIT_S, Kill, cluster, killing, pids, readers
 from dask_jobs import JOBS, Job, expected, hash_of, lazy, operands, saved
 from distributed import Client
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad.dask
 from convgrad.host import cpu_model
@@ -48,13 +48,12 @@ def run(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each job, write them as CSV where asked; return the exit code."""
     parser = argparse.ArgumentParser(description="Kill a worker in each of many jobs.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--number", type=int, default=50)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", nargs="*", choices=JOBS, default=list(JOBS))
-    options = parser.parse_args(arguments)
+    options = asked(parser, arguments)
     chance, rows, wrong = random.Random(options.seed), [], 0
     with tempfile.TemporaryDirectory() as folder, cluster([{}] * options.workers) as client:
         for number in range(options.number):

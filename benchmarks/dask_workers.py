@@ -27,7 +27,7 @@ from clusters import WAIT_S, calls, cluster, forget_moved, moved, readers
 from dask_jobs import JOBS, Job, expected, hash_of, lazy, operands, posed, saved
 from distributed import Client
 from distributed.protocol import pickle
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad.dask
 from convgrad.dask.chunks import summed
@@ -87,13 +87,12 @@ def sums_bytes(job: Job, arrays: Sequence[Any]) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each, write them as CSV where asked; return the exit code."""
     parser = argparse.ArgumentParser(description="Jobs in chunks, by workers: one hash, and what moved.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--jobs", nargs="*", choices=JOBS, default=list(JOBS))
     parser.add_argument("--chunks", type=int, nargs="*", default=CHUNKS)
     parser.add_argument("--workers", type=int, nargs="*", default=WORKERS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--cap", default=isas.host_isas()[-1].name, help="of the last of several workers")
-    options = parser.parse_args(arguments)
+    options = asked(parser, arguments)
     found: list[dict[str, Any]] = []
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:

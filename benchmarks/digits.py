@@ -11,7 +11,6 @@ the first epoch of a run, which may compile, does not count.
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import importlib
 import os
@@ -29,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import numpy as np
 import train_digits
+from rows import asked, write_rows
 from train_digits import Array
 
 import convgrad
@@ -140,10 +140,7 @@ def compare(images: Array, labels: Array, options: argparse.Namespace) -> int:
         run = {"threads": threads, "images": len(images), "batch": options.batch, "processor": cpu_model()}
         run |= {"date": datetime.now(UTC).isoformat(timespec="seconds")}
         run |= {f"{name}_version": metadata.version(name) for name in PACKAGES}
-        with options.output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, [*rows[0], *run])
-            writer.writeheader()
-            writer.writerows(row | run for row in rows)
+        write_rows(options.output, [row | run for row in rows])
     return 0
 
 
@@ -203,9 +200,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--images", type=int, help="of those to train on, so many (default all)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of so many epochs each")
     parser.add_argument("--threads", type=int, help="default: as convgrad chooses")
-    parser.add_argument("-o", "--output", type=Path, metavar="CSV")
     words = sys.argv[1:] if arguments is None else arguments
-    options = parser.parse_args(words)
+    options = asked(parser, words)
     if options.hash:
         return print_hashes(words, options)
     if options.epochs < 2:

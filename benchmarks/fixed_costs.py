@@ -6,14 +6,13 @@ python benchmarks/fixed_costs.py -o fixed_costs.csv
 from __future__ import annotations
 
 import argparse
-import csv
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
+from rows import asked, write_rows
 
 import convgrad
 from convgrad.engines.llvm import jit
@@ -80,18 +79,14 @@ def fresh() -> Iterator[tuple[str, list[float]]]:
 def main() -> None:
     """Print each cost's quartiles; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure what a call costs beside its arithmetic.")
-    parser.add_argument("-o", "--output", type=Path)
-    output = parser.parse_args().output
+    output = asked(parser).output
     rows = []
     for name, times in (pair for made in (repeated(), new_sizes(), fresh()) for pair in made):
         low, middle, high = np.quantile(times, (0.25, 0.5, 0.75))
         rows.append({"what": name, "samples": len(times), "low_ms": low, "median_ms": middle, "high_ms": high})
         print(f"{name:52} {middle:9.3f} ms ({low:.3f} to {high:.3f}, {len(times)} samples)")
     if output:
-        with output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_rows(output, rows)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,11 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 from convgrad import notation
 from convgrad.functional.partials import sum_of
@@ -102,13 +101,12 @@ def measured(words: str, channels: int, pieces: Sequence[int], threads: int, rou
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure what it costs to compute an image's sum in rows.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--images", nargs="*", default=list(IMAGES), choices=list(IMAGES))
     parser.add_argument("--channels", type=int, nargs="*", default=CHANNELS)
     parser.add_argument("--slabs", type=int, nargs="*", default=CUTS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
+    options = asked(parser)
     print(cpu_model())
     rows: list[dict[str, Any]] = []
     for words in options.images:

@@ -12,13 +12,12 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import jax
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 import convgrad.jax
@@ -75,9 +74,8 @@ def measured(contenders: dict[str, Call], rounds: int) -> dict[str, list[float]]
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure convolutions under jit.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
+    options = asked(parser)
     print(cpu_model())
     rows, rng = [], np.random.default_rng(0)
     who = {"convgrad": programs(convgrad.jax.conv_general_dilated), "lax": programs(jax.lax.conv_general_dilated)}

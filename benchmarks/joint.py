@@ -13,12 +13,11 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from math import ceil
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 from convgrad.bench.suites import cases, names, suite
@@ -119,7 +118,6 @@ def layers(chosen: list[str], types: list[str]) -> Iterator[tuple[str, str, Prob
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure a layer's gradients in one call against a call of each.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--suite", nargs="*", default=list(names()), help="none: the small layer alone")
     parser.add_argument("--types", nargs="*", default=["f32"])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 0], help="0: what is the default")
@@ -127,7 +125,7 @@ def main() -> None:
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--most-ms", type=float, default=1e9, help="leave out what takes longer by a call of each")
-    options = parser.parse_args()
+    options = asked(parser)
     rows: list[dict[str, Any]] = []
     print(cpu_model())
     for threads in options.threads:

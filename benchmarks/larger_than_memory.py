@@ -27,7 +27,7 @@ from typing import Any
 
 import on_disk
 from on_disk import PROBLEMS
-from rows import write_rows
+from rows import asked, write_rows
 from watched import watched
 
 from convgrad.host import cpu_model
@@ -135,7 +135,6 @@ def line(row: Mapping[str, str]) -> str:
 def main() -> None:
     """Print the figures; write them as CSV where asked; fail where a hash differs."""
     parser = argparse.ArgumentParser(description="Measure calls on files that are larger than memory.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--size", type=float, default=8, help="GB of the largest problem's operands")
     parser.add_argument("--limit", type=float, default=1, help="GB that RLIMIT_DATA allows a call in pieces")
     parser.add_argument("--threads", type=int, nargs="+", default=[2, 1])
@@ -143,7 +142,7 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, help="where the files' folder is made; default: where temporary ones are"
     )
-    options = parser.parse_args()
+    options = asked(parser)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal; the files are removed"))
     print(cpu_model())
     print(line({name: name for name in SHOWN}))

@@ -13,12 +13,11 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 from convgrad import notation
@@ -95,13 +94,12 @@ def measured(text: str, batch: int, pieces: Sequence[int], threads: int, rounds:
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure what it costs to cut a batch.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--suite", default="resnet50")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pieces", type=int, nargs="*", default=PIECES, help="0: single leaves")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
+    options = asked(parser)
     print(cpu_model())
     rows: list[dict[str, Any]] = []
     for text in suites.suite(options.suite):

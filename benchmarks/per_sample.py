@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 from convgrad.formats import FORMATS
@@ -120,11 +120,10 @@ def _status_kib(name: str) -> int:
 def main() -> None:
     """Print the figures; write the times as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure norms and weighted sums of samples.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, len(usable_cores())])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--peak", nargs=2, metavar=("BATCH", "CALL"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = asked(parser)
     if options.peak:
         print(peak_kib(int(options.peak[0]), options.peak[1]))
         return

@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import copy
 import time
-from pathlib import Path
 from statistics import median
 
 import resnet18_reproducible as example
 import torch
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad.torch
 from convgrad.host import cpu_model
@@ -32,8 +31,7 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="*", default=[16, 64])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--steps", type=int, default=15)
-    parser.add_argument("-o", "--output", type=Path, help="write rows as CSV")
-    options = parser.parse_args()
+    options = asked(parser)
     rows = []
     for width in options.widths:
         for threads in options.threads:

@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 from convgrad import scale
@@ -126,7 +126,6 @@ def measured(name: str, folder: Path, options: argparse.Namespace) -> list[dict[
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure what it costs to compute from files in pieces.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--memory", nargs="*", default=MEMORY)
     parser.add_argument("--threads", type=int)
@@ -134,7 +133,7 @@ def main() -> None:
     parser.add_argument("--layers", nargs="*", default=[*LAYERS])
     parser.add_argument("--folder", type=Path, default=Path())
     parser.add_argument("--cold", action="store_true", help="files begin out of the system's cache")
-    options = parser.parse_args()
+    options = asked(parser)
     print(cpu_model())
     rows: list[dict[str, Any]] = []
     for name in options.layers:

@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 from convgrad.host import cpu_model, usable_cores
@@ -97,11 +96,10 @@ def measured(contenders: dict[str, Call], calls: int, rounds: int) -> dict[str, 
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure small calls.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 0], help="0: what is the default")
     parser.add_argument("--calls", type=int, default=CALLS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
+    options = asked(parser)
     peer, rows = find_spec("torch") is not None, []
     print(cpu_model())
     for threads in options.threads:

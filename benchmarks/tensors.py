@@ -12,12 +12,11 @@ import argparse
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 from small_calls import AXES, CALLS, DATA, ROUNDS, TAPS, mean_us
 
 import convgrad
@@ -60,10 +59,9 @@ def calls_on(src: Any, weights: Any, dst: Any, settled: convgrad.Compiled) -> It
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure what other libraries' arrays cost.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--calls", type=int, default=CALLS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
+    options = asked(parser)
     rows: list[dict[str, object]] = []
     print(cpu_model())
     for library, make in MAKERS.items():

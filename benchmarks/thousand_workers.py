@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rows import write_rows
+from rows import asked, write_rows
 from simulated import QUIET, Noise, Outcome, Simulation, specified
 
 from convgrad.notation import problem
@@ -92,11 +91,10 @@ def rows(layer: str, line: str, workers: int, seeds: int) -> list[dict[str, Any]
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Plan and simulate weight gradients over up to a thousand workers.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--layers", nargs="*", default=[*LAYERS], choices=[*LAYERS])
     parser.add_argument("--workers", type=int, nargs="*", default=WORKERS)
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    options = parser.parse_args()
+    options = asked(parser)
     found = []
     for layer in options.layers:
         for workers in options.workers:

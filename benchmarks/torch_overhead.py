@@ -11,12 +11,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from rows import write_rows
+from rows import asked, write_rows
 from small_calls import mean_us
 
 from convgrad import torch as ours
@@ -83,12 +82,11 @@ def measured(contenders: dict[str, Call], calls: int, rounds: int) -> dict[str, 
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure a small layer in PyTorch.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 0], help="0: as many as there are cores")
     parser.add_argument("--calls", type=int, default=CALLS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--eager-only", action="store_true", help="compile nothing, which takes a compiler of C++")
-    options = parser.parse_args()
+    options = asked(parser)
     rows: list[dict[str, object]] = []
     print(f"{cpu_model()}, PyTorch {torch.__version__}")
     for threads in options.threads:

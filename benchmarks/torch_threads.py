@@ -12,12 +12,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from rows import write_rows
+from rows import asked, write_rows
 from small_calls import mean_us
 
 from convgrad import torch as ours
@@ -56,9 +55,8 @@ def contenders() -> dict[str, Call]:
 def main() -> None:
     """Print the figures; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure what PyTorch's idle threads cost.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    options = parser.parse_args()
+    options = asked(parser)
     calls, policy = contenders(), os.environ.get("OMP_WAIT_POLICY", "default")
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(options.rounds):

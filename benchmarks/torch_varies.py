@@ -27,7 +27,7 @@ from textwrap import wrap
 
 import numpy as np
 import torch
-from rows import write_rows
+from rows import asked, write_rows
 from torch import nn
 from torch.nn import functional
 
@@ -326,10 +326,9 @@ def ask(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="write rows as CSV")
     parser.add_argument("--table", type=Path, help="print rows of such a file as Markdown, and measure nothing")
     parser.add_argument("--one", action="store_true", help="print the hashes of this process's setting, as JSON")
-    options = parser.parse_args()
+    options = asked(parser)
     if options.one:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # more than cores, if so asked
         print(json.dumps(hashes()))

@@ -15,10 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from itertools import product
-from pathlib import Path
 
 import numpy as np
-from rows import write_rows
+from rows import asked, write_rows
 
 from convgrad import cli, notation
 from convgrad.functional.call import prepare
@@ -90,10 +89,9 @@ def certified(line: str) -> Callable[[], object]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print each row; write them as CSV where asked."""
     parser = argparse.ArgumentParser(description="Measure what verdicts cost.")
-    parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--cases", type=int, default=1000, help="small ones")
     parser.add_argument("--large", default=LARGE, metavar="LINE")
-    options = parser.parse_args(arguments)
+    options = asked(parser, arguments)
     lines, rows = small_cases(options.cases), []
     for function in FUNCTIONS:
         judge(function, lines[:1])  # what is imported and loaded once is no case's

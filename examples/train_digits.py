@@ -220,12 +220,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the first weights and the order of the images")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write one step as FILE.json and FILE.npz")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw filters, losses and pictures")
+    parser.add_argument("--force", action="store_true", help="replace the files of --record and --plot")
     options = parser.parse_args()
     if min(options.epochs, options.batch) < 1 or options.seed < 0:
         parser.error("--epochs and --batch begin at 1, --seed at 0")
-    for path in filter(None, (options.record, options.plot)):
+    recorded = [options.record.with_suffix(ending) for ending in (".json", ".npz")] if options.record else []
+    for path in (*recorded, *filter(None, [options.plot])):
         if not path.absolute().parent.is_dir():
             parser.error(f"{path.parent} is not a directory")
+        if path.exists() and not options.force:
+            parser.error(f"{path} exists; give --force to replace it")
     if options.plot:
         figure = load("matplotlib.figure", "plot").Figure(figsize=(11, 6.2), layout="constrained")
     images, labels, held_out, held_out_labels = split_images(load("sklearn.datasets", "examples").load_digits())
@@ -242,6 +246,8 @@ def main() -> None:
         record(options.record, parameters, images[:RECORDED_IMAGES], labels[:RECORDED_IMAGES])
     if options.plot:
         plot(figure, options.plot, epochs, parameters, held_out[:12])
+    for path in (*recorded, *filter(None, [options.plot])):
+        print(f"wrote {path}: {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,11 @@ SEE = {
 }
 
 
+UNDER_JSON = """\
+Whatever goes wrong is one line on standard error, and where it helps a second one reproduces it. Under `--json` it is also
+the last object on standard output, `{"error": {"kind", "message", "exit_code", "notes"}}`."""
+
+
 def command_line_page() -> str:
     """Return the page: every command with its arguments, and the exit codes."""
     commands = {name: importlib.import_module(f"convgrad.cli.parsers.{name}").parser() for name in COMMANDS}
@@ -42,7 +47,8 @@ def command_line_page() -> str:
         for group in command._action_groups:
             lines += _group(group)
     lines += ["", "## Exit codes", "", "| code | means |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {code} | {_text(means)} |" for code, means in exit_codes())]) + "\n"
+    lines += [*(f"| {code} | {_text(means)} |" for code, means in exit_codes()), "", UNDER_JSON]
+    return "\n".join(lines) + "\n"
 
 
 def exit_codes() -> list[tuple[str, str]]:

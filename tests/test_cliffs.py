@@ -27,6 +27,7 @@ def load() -> ModuleType:
     return module
 
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # whose rows.py it imports
 cliffs = load()
 ROOFS = Roofs(1, 100.0, (Level("memory", None, 20.0),))
 TINY = cliffs.Sweep({8: "mb1ic8ih5oc8kh3ph1", 9: "mb1ic9ih5oc9kh3ph1"})
@@ -60,6 +61,12 @@ def test_a_sweep_runs_and_writes(
     assert first["ratio"] == 1
     assert second["ratio"] == pytest.approx(second["ns_per_multiply_add"] / first["ns_per_multiply_add"])
     assert picture.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):  # a file that is there is not replaced, nor measured for
+        cliffs.main(arguments)
+    assert "give --force" in capsys.readouterr().err
+    drawn = picture.read_bytes()
+    assert cliffs.main(["--measured", str(table), "--plot", str(picture), "--force"]) == 0
+    assert picture.read_bytes() == drawn
 
 
 @pytest.mark.parametrize(("costs", "flat", "words"), [

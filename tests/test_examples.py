@@ -89,6 +89,7 @@ def test_plot(tmp_path):
     [
         (("--epochs", 0), "--epochs and --batch begin at 1"),
         (("--record", Path("no", "such", "place")), "is not a directory"),
+        (("--record", STEP), "give --force to replace it"),
     ],
 )
 def test_refusals_come_before_training(arguments, message):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import io
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -127,12 +126,3 @@ def test_progress_on_a_terminal_that_was_closed(monkeypatch: pytest.MonkeyPatch)
     with Progress("a"):
         while not Gone.tried:
             pass
-
-
-@pytest.mark.parametrize(("rest", "code"), [(["a.npy"], 3), (["--shapes", "2"], 2), (["--chekc"], 2)])
-def test_errors_are_json_where_json_is_read(rest: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "BiasAddBackward", *rest, "--json"]) == code
-    told = capsys.readouterr()
-    said = json.loads(told.out)
-    assert said["exit_code"] == code
-    assert told.err.splitlines()[0] == f"convgrad: {said['error']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from convgrad.bench.peers import Peer, find_peers
 from convgrad.bench.report import Row
 from convgrad.bench.roofs import Roofs, measure_roofs
 from convgrad.bench.suites import Case
-from convgrad.cli.console import complain, say
+from convgrad.cli.console import complain, say, wrote
 from convgrad.cli.exits import DONE, WRONG, UsageError
 from convgrad.cli.progress import Progress
 from convgrad.disk import check_new, growing
@@ -44,27 +45,32 @@ def _bench(options: argparse.Namespace) -> list[Row]:
         check_new(Path(options.output), options.force)
     if options.plot:
         pictures.check_target(options.plot, options.force)
-    with Progress("measuring the machine:"):
+    with Progress("measuring the machine:", options.json):
         roofs = measure_roofs(threads)
-    say(f"{report.heading(roofs)}\n{report.head_line(peers)}")
+    if not options.json:
+        say(f"{report.heading(roofs)}\n{report.head_line(peers)}")
     rows: list[Row] = []
     with _csv(options.output, options.force) as write:
         for number, case in enumerate(cases, 1):
-            rows.append(_row(case, f"{number}/{len(cases)}", peers, roofs, options.repeat))
+            rows.append(_row(case, f"{number}/{len(cases)}", peers, roofs, options))
             write(rows[-1])
-            say(report.line(rows[-1], peers))
+            say(_json(rows[-1]) if options.json else report.line(rows[-1], peers))
     if any(row["engine"] == "numpy" for row in rows):
         _warn_of_blas(threads)
-    say("\n".join(report.summary(rows, peers)))
+    if not options.json:
+        say("\n".join(report.summary(rows, peers)))
+    if options.output:
+        wrote(options.output)
     if options.plot:
         plot.draw(options.plot, rows, roofs, peers, options.force)
+        wrote(options.plot)
     return rows
 
 
-def _row(case: Case, place: str, peers: tuple[Peer, ...], roofs: Roofs, repeat: int) -> Row:
-    with Progress(f"{place} {case.name}:") as progress:
-        outcome = measure(case, peers, roofs.threads, repeat, progress)
-    return {**report.row(outcome, roofs), **report.conditions(roofs, repeat, peers)}
+def _row(case: Case, place: str, peers: tuple[Peer, ...], roofs: Roofs, options: argparse.Namespace) -> Row:
+    with Progress(f"{place} {case.name}:", options.json) as progress:
+        outcome = measure(case, peers, roofs.threads, options.repeat, progress)
+    return {**report.row(outcome, roofs), **report.conditions(roofs, options.repeat, peers)}
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
@@ -75,6 +81,12 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     if options.shapes:
         cases += suites.cases_of_file(Path(options.shapes), *instead)
     return cases
+
+
+def _json(figures: Row) -> str:
+    """Return a row as JSON: what was not measured is left out, and whether the result was right is a truth value."""
+    known = {name: value for name, value in figures.items() if value is not None}
+    return json.dumps(known | {"right": figures["right"] == "yes"})
 
 
 def _names() -> str:

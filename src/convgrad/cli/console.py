@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 from convgrad.disk import why
 from convgrad.errors import FileError
@@ -27,6 +28,11 @@ def complain(text: str) -> None:
     if sys.stderr is not None:
         with suppress(OSError):
             print(_fit(text, sys.stderr.encoding), file=sys.stderr, flush=True)
+
+
+def wrote(path: str | Path) -> None:
+    """Say on standard error which file was written, and how large it is."""
+    complain(f"wrote {path}: {os.path.getsize(path):,} bytes")
 
 
 def _fit(text: str, encoding: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 from convgrad.cli.console import complain, say
@@ -40,19 +41,19 @@ def meaning(error: BaseException) -> tuple[int, str] | None:
     return found and (found[0], str(error) or found[1])
 
 
-def code_of(error: BaseException, in_json: bool = False) -> int | None:
+def code_of(error: BaseException, as_json: bool = False) -> int | None:
     """Say what was wrong in one line, and each note of the error in another; return the exit code, if it has one.
 
-    Who reads JSON from standard output has an error there too, as an object; an interruption is none.
+    Who reads JSON from standard output has the error there too, as the last object.
     """
     found = meaning(error)
     if found is None:
         return None
-    lines = [f"convgrad: {found[1]}", *getattr(error, "__notes__", ())]
-    complain("\n".join(printable(line, None) for line in lines))
-    if in_json and found[0] != INTERRUPTED:
-        import json  # noqa: PLC0415 - --help does not wait for it
-
-        with suppress(FileError):  # it may be what was wrong
-            say(json.dumps({"error": printable(found[1], None), "exit_code": found[0]}))
-    return found[0]
+    code, words = found
+    notes = getattr(error, "__notes__", [])
+    complain("\n".join(printable(line, None) for line in (f"convgrad: {words}", *notes)))
+    if as_json:
+        told = {"kind": type(error).__name__, "message": words, "exit_code": code, "notes": notes}
+        with suppress(FileError):  # standard output may be what was wrong
+            say(json.dumps({"error": told}))
+    return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 
 from convgrad import files, notation, pictures, scale
 from convgrad.cli.arguments import is_graph, limits_of
-from convgrad.cli.console import say
+from convgrad.cli.console import say, wrote
 from convgrad.cli.exits import DONE, UsageError
+from convgrad.cli.explain_json import of_call, of_graph
 from convgrad.formats import Format
 from convgrad.functional.call import problem_from_shapes
 from convgrad.functional.explain import explain as explain_call
@@ -49,14 +51,17 @@ def main(options: argparse.Namespace) -> int:
     if options.tensors:
         read_in = by_id(graph.tensors.values(), files.read_all(options.tensors, limits.memory_bytes))
         graph = graph.with_given({t: array for t, array in read_in.items() if t not in graph.computed})
-    say(explain(graph))
+    say(json.dumps(of_graph(graph)) if options.json else explain(graph))
     if options.plot:
         draw(graph, options.plot, options.force)
+        wrote(options.plot)
     return DONE
 
 
 def _explain_line(options: argparse.Namespace) -> None:
     """Print how the calls of a problem line would be computed."""
+    if options.json and options.memory:
+        raise UsageError("--json tells of a call at once; it does not go with --memory")
     if options.tensors or options.limit or options.plot or options.force:
         raise UsageError("--tensors, --limit, --plot and --force go with GRAPH.json")
     if len(options.what.split()) == 1:
@@ -64,7 +69,8 @@ def _explain_line(options: argparse.Namespace) -> None:
     for call in notation.calls(notation.read(options.what)):
         attributes: dict[str, Any] = dict(call.attributes)
         name, threads = call.format.name, options.threads
-        say(str(explain_call(call.operator, *call.shapes, operand_type=name, threads=threads, **attributes)))
+        found = explain_call(call.operator, *call.shapes, operand_type=name, threads=threads, **attributes)
+        say(json.dumps(of_call(found)) if options.json else str(found))
         if options.memory:
             say(_in_pieces(call.operator, call.shapes, attributes, call.format, options))
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import re
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from convgrad.cli.progress import Progress
 from convgrad.cli.report import as_text, report
 from convgrad.cli.run_graph import run_graph
 from convgrad.cli.run_pieces import check_usage, run_in_pieces
+from convgrad.cli.times import timed
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import check_options, prepare, problem_from_shapes
 from convgrad.spec.operators import find
@@ -142,14 +142,12 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     with Progress(f"{problem.operator}:", options.json):
-        started = time.perf_counter()
-        result = prepared.execute(threads=options.threads)
-        time_ms = 1e3 * (time.perf_counter() - started)
+        result, times = timed(prepared, options.threads)
     if options.check:
         claims.insert(0, ours(prepared, result))
     verdicts = verdicts_on(claims, silent=options.json)
     sources = dict(zip((port.name for port in prepared.op.operands), job.places, strict=False))
-    summary = report(prepared, sources, result, time_ms, verdicts)
+    summary = report(prepared, sources, result, times.values(), verdicts)
     if options.output:
         files.write(options.output, result, options.force)
         summary["written"] = options.output

@@ -84,7 +84,7 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     if options.output and out is None:
         files.write(options.output, result, options.force)
     sources = dict(zip((port.name for port in prepared.op.operands), options.inputs, strict=False))
-    summary = report(prepared, sources, result, time_ms, {})
+    summary = report(prepared, sources, result, {"time_ms": round(time_ms, 3)}, {})
     if told:
         summary["pieces"] = in_pieces(told[0])
     if options.output:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from convgrad.cases.case import Case
 from convgrad.cli.arguments import limits_of
-from convgrad.cli.console import say
+from convgrad.cli.console import say, wrote
 from convgrad.cli.exits import meaning
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
@@ -103,6 +103,7 @@ def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, seco
     if options.junit is not None:
         with written(Path(options.junit), options.force) as file:
             file.write(junit(done, cases, seconds))
+        wrote(options.junit)
     if options.json:
         say(json.dumps({"summary": counts(done), "cases": cases, "judged": len(done), "time_s": round(seconds, 3)}))
     elif cases > 1 or not done:

@@ -11,7 +11,7 @@ import numpy as np
 
 from convgrad.cases import scheme
 from convgrad.cases.case import Case
-from convgrad.cli.console import complain, say
+from convgrad.cli.console import complain, say, wrote
 from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_candidates import candidate_of, declared_of, of_type
@@ -97,7 +97,7 @@ def _element(options: argparse.Namespace, cases: Sequence[Case], limits: Limits)
     else:
         with written(Path(options.output), options.force) as file:
             file.write(text.encode() + b"\n")
-        say(f"the certificate of {options.element} is written to {options.output}")
+        wrote(options.output)
     return DONE if found["conclusions"]["verdict"] == "inside" else WRONG
 
 

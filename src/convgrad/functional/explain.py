@@ -8,6 +8,7 @@ from typing import Any
 from convgrad import engines, formats
 from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
+from convgrad.functional.in_words import in_words
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, tables
@@ -61,6 +62,7 @@ class Explanation:
         nominal, needed = nominal_flops(geometry), needed_flops(geometry)
         accumulator = problem.operand_format.accumulator
         rows = [
+            *in_words(problem),
             ("shapes", f"of the underlying convolution: {', '.join(shapes)}"),
             ("work", f"{nominal / 1e9:.4g} GFLOP, {needed / 1e9:.4g} without padding; {moved / 1e6:.4g} MB"),
             ("intensity", f"{nominal / max(moved, 1):.4g} operations a byte"),

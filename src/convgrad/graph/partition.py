@@ -28,12 +28,13 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Execution:
-    """One op that ran: the checked call, its result, the time it took."""
+    """One op that ran: the checked call, its result, its time, and that of planning and compiling kernels before."""
 
     op: Op
     prepared: Prepared
     result: Array
     time_ms: float
+    compile_ms: float
 
 
 @dataclass(frozen=True)
@@ -162,17 +163,18 @@ def execute(
     problem = resolved.problem
     prepared = bind(row, resolved.checked, problem, taken)
     out = allocate(op, tensors[op.outputs[0].id], problem.output_shape, problem.output_format, memory_bytes)
+    started = time.perf_counter()
     wanted, left = prepared.memory_bytes(out), memory_bytes - memory_of(out)
     if wanted > left:
         raise op.refuse(f"computing it must fit the memory_bytes that are left, {left}; it takes {wanted}")
     if problem.note:
         warnings.warn(f"{op.label}: {problem.note}", UserWarning, stacklevel=4)
-    started = time.perf_counter()
+    ready = time.perf_counter()
     try:
         prepared.execute(out)
     except ConvgradError as error:
         raise op.refuse(str(error)) from error
-    return Execution(op, prepared, out, 1e3 * (time.perf_counter() - started))
+    return Execution(op, prepared, out, 1e3 * (time.perf_counter() - ready), 1e3 * (ready - started))
 
 
 def memory_of(array: Array) -> int:

@@ -1,7 +1,11 @@
-"""A graph as a picture: ops and tensors as boxes in rows, each below what it waits for."""
+"""A graph as a picture: tensors and ops as boxes in rows, arrows from what is read to what is made, and a legend."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +13,46 @@ from convgrad import pictures
 from convgrad.errors import GraphError
 from convgrad.graph.graph import Graph
 from convgrad.graph.infer import producers_of
+from convgrad.graph.layered import layered
+from convgrad.graph.stations import Node, rows_of, stations
 from convgrad.words import printable
 
 LARGEST_PICTURE = 200
-FAMILY, OUTSIDE, TENSOR = "#cfe3f5", "#e4e4e4", "#fdf3d8"
+LONGEST_WORDS = 40
+
+# All lengths are inches.
+APART, MARGIN, PADDING, LINE, POINTS = 0.25, 0.25, 0.07, 0.155, 8
+SHORTEST_GAP, STEEPNESS, LONGEST_GAP = 0.36, 0.06, 0.9
+TIP, ENTRIES_APART = 0.07, 0.2
+DPI, MOST_PIXELS, LONGEST_SIDE_PIXELS = 130, 60_000_000, 30_000
+
+# What a box is: of which fill and edge, how thick and dashed that is, and round or not, so that no colour is needed.
+KINDS: Mapping[str, tuple[str, str, float, str, bool]] = {
+    "tensor, given": ("#fdf3d8", "#8a6d1d", 0.8, "-", True),
+    "tensor between": ("#ffffff", "#666666", 0.8, "-", True),
+    "tensor, a result": ("#dcefd8", "#2f6b25", 2.0, "-", True),
+    "op that convgrad runs": ("#cfe3f5", "#1f4e79", 0.8, "-", False),
+    "op that it leaves out": ("#ececec", "#555555", 1.0, "--", False),
+}
+ARROWS = "arrows lead from a tensor to the ops that read it, and from an op to what it makes"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node's box: the lines of its text and what it is."""
+
+    lines: tuple[str, ...]
+    kind: str
+
+    @property
+    def height(self) -> float:
+        """The height, with what is free around the text."""
+        return LINE * len(self.lines) + 2 * PADDING
+
+    @cached_property
+    def width(self) -> float:
+        """The width of its longest line, with what is free around it."""
+        return max(map(_text_width, self.lines)) + 2 * PADDING + 0.06
 
 
 def draw(graph: Graph, path: str | Path, force: bool = True) -> None:
@@ -24,53 +64,145 @@ def draw(graph: Graph, path: str | Path, force: bool = True) -> None:
     if max(len(graph.ops), len(graph.tensors) // 2) > LARGEST_PICTURE:
         sizes = f"the graph has {len(graph.ops)} and {len(graph.tensors)}"
         raise GraphError(f"a picture must have at most {LARGEST_PICTURE} ops and twice as many tensors; {sizes}")
-    places = _places(graph)
-    half = 0.6 + max(x for x, _ in places.values())
-    down = 1 + max(y for _, y in places.values())
-    figure = pictures.figure(figsize=(1 + 5 * half, 1 + 0.7 * down))
-    axes = figure.subplots()
-    axes.set(xlim=(-half, half), ylim=(down - 0.4, -0.6))
+    pictures.check_target(path, force)
+    boxes: dict[Node, Box] = {node: _box(graph, node) for node in rows_of(graph)}
+    rows, links = stations(graph)
+    widths = {node: boxes[node].width if node in boxes else 0.0 for row in rows for node in row}
+    middles = layered(rows, links, widths, APART)
+    legend = [Box((kind,), kind) for kind in KINDS]
+    legend_width = max(sum(box.width + APART for box in legend) - APART, _text_width(ARROWS))
+    graph_width = max(x + widths[node] / 2 for node, x in middles.items())
+    width = max(graph_width, legend_width) + 2 * MARGIN
+    middles = {node: x + (width - graph_width) / 2 for node, x in middles.items()}
+    tops, bottoms = _heights(rows, links, boxes, middles, MARGIN + legend[0].height + 2.5 * LINE)
+    height = bottoms[-1] + MARGIN
+
+    figure = pictures.figure(layout="none", figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(height, 0))
     axes.axis("off")
-    for op in graph.ops:
-        here = places["op", op.id]
-        for x, y in (places["tensor", tensor.id] for tensor in (*op.inputs, *op.outputs)):
-            axes.plot((x, here[0]), (y, here[1]), color="#999999", linewidth=1, zorder=0)
-    for (kind, number), place in places.items():
-        _box(axes, place, *_words(graph, kind, number))
-    pictures.save(figure, path, 130, force)
+    left = (width - legend_width) / 2
+    for box in legend:
+        _draw_box(axes, box, left + box.width / 2, MARGIN + box.height / 2)
+        left += box.width + APART
+    axes.text(width / 2, MARGIN + legend[0].height + LINE, ARROWS, ha="center", va="center", fontsize=POINTS)
+    spans = {node: (top, bottom) for row, top, bottom in zip(rows, tops, bottoms, strict=True) for node in row}
+    for node, box in boxes.items():
+        middle = sum(spans[node]) / 2
+        spans[node] = middle - box.height / 2, middle + box.height / 2
+        _draw_box(axes, box, middles[node], middle)
+    _draw_arrows(axes, links, boxes, middles, spans)
+    dpi = min(DPI, sqrt(MOST_PIXELS / (width * height)), LONGEST_SIDE_PIXELS / max(width, height))
+    pictures.save(figure, path, int(dpi), force)
 
 
-def _places(graph: Graph) -> dict[tuple[str, int], tuple[float, int]]:
-    """Return where every tensor and op goes: a row below the lowest that it waits for, rows centred."""
-    producers = producers_of(graph.ops)
-    rows: dict[tuple[str, int], int] = {}
-    read: set[int] = set()
-    for op in graph.inference.order:
-        for tensor in op.inputs:
-            if tensor.id not in producers:
-                rows.setdefault(("tensor", tensor.id), 0)
-        rows["op", op.id] = 1 + max((rows["tensor", tensor.id] for tensor in op.inputs), default=-1)
-        for tensor in op.inputs:
-            if tensor.id not in producers and tensor.id not in read:  # just above its first reader
-                rows["tensor", tensor.id] = rows["op", op.id] - 1
-                read.add(tensor.id)
-        for tensor in op.outputs:
-            rows["tensor", tensor.id] = rows["op", op.id] + 1
-    places: dict[tuple[str, int], tuple[float, int]] = {}
-    for row in range(1 + max(rows.values())):
-        nodes = [node for node, at in rows.items() if at == row]
-        places |= {node: (column - (len(nodes) - 1) / 2, row) for column, node in enumerate(nodes)}
-    return places
+# -- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def _words(graph: Graph, kind: str, number: int) -> tuple[str, str]:
-    """Return the text and the colour of a box."""
+def _heights(
+    rows: Sequence[Sequence[Node]],
+    links: Iterable[tuple[Node, Node]],
+    boxes: Mapping[Node, Box],
+    middles: Mapping[Node, float],
+    down: float,
+) -> tuple[list[float], list[float]]:
+    """Return the top and the bottom of every row, below ``down``: the further a gap's links go, the higher it is."""
+    number = {node: n for n, row in enumerate(rows) for node in row}
+    furthest = [0.0] * len(rows)
+    for upper, lower in links:
+        furthest[number[lower]] = max(furthest[number[lower]], abs(middles[upper] - middles[lower]))
+    tops, bottoms = [], []
+    for row, far in zip(rows, furthest, strict=True):
+        tops.append(down + min(SHORTEST_GAP + STEEPNESS * far, LONGEST_GAP))
+        down = tops[-1] + max(boxes[node].height for node in row if node in boxes)
+        bottoms.append(down)
+    return tops, bottoms
+
+
+def _box(graph: Graph, node: Node) -> Box:
+    """Return the box of a tensor or an op."""
+    kind, number = node[:2]
     if kind == "tensor":
-        return str(graph.tensors[number]), TENSOR
+        tensor = graph.tensors[number]
+        label, _, rest = str(tensor).rpartition(": ")
+        given, result = number not in producers_of(graph.ops), number in graph.outputs
+        what = "tensor, given" if given else "tensor, a result" if result else "tensor between"
+        return Box(_lines(label, rest), what)
     op = next(op for op in graph.ops if op.id == number)
-    return f"{op.label}\n{printable(op.kind)}", OUTSIDE if number in graph.inference.reasons else FAMILY
+    left_out = number in graph.inference.reasons
+    return Box(_lines(op.label, printable(op.kind)), "op that it leaves out" if left_out else "op that convgrad runs")
 
 
-def _box(axes: Any, place: tuple[float, int], text: str, colour: str) -> None:
-    box = {"boxstyle": "round", "facecolor": colour, "edgecolor": "#777777"}
-    axes.text(*place, text.replace("$", r"\$"), ha="center", va="center", fontsize=8, bbox=box)
+def _lines(*texts: str) -> tuple[str, ...]:
+    return tuple(text if len(text) <= LONGEST_WORDS else f"{text[: LONGEST_WORDS - 3]}..." for text in texts)
+
+
+def _text_width(text: str) -> float:
+    from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - an extra, needed for pictures only
+    from matplotlib.textpath import text_to_path  # noqa: PLC0415
+
+    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=POINTS), ismath=False)
+    return float(width) / 72
+
+
+def _draw_box(axes: Any, box: Box, x: float, y: float) -> None:
+    from matplotlib.patches import FancyBboxPatch  # noqa: PLC0415 - an extra, needed for pictures only
+
+    fill, edge, thickness, dashes, is_round = KINDS[box.kind]
+    style = "round,pad=0,rounding_size=0.1" if is_round else "square,pad=0"
+    corner = (x - box.width / 2, y - box.height / 2)
+    look: dict[str, Any] = {"facecolor": fill, "edgecolor": edge, "linewidth": thickness, "linestyle": dashes}
+    axes.add_patch(FancyBboxPatch(corner, box.width, box.height, boxstyle=style, zorder=2, **look))
+    for n, line in enumerate(box.lines):
+        middle = y + LINE * (n - (len(box.lines) - 1) / 2)
+        look = {"ha": "center", "va": "center_baseline", "fontsize": POINTS, "zorder": 3, "parse_math": False}
+        axes.text(x, middle, line, **look)
+
+
+def _draw_arrows(
+    axes: Any,
+    links: Iterable[tuple[Node, Node]],
+    boxes: Mapping[Node, Box],
+    middles: Mapping[Node, float],
+    spans: Mapping[Node, tuple[float, float]],
+) -> None:
+    """Draw the links between the rows, where no box is, with a tip at each box that they reach."""
+    from matplotlib.collections import PolyCollection  # noqa: PLC0415 - an extra, needed for pictures only
+    from matplotlib.patches import PathPatch  # noqa: PLC0415
+    from matplotlib.path import Path as Outline  # noqa: PLC0415
+
+    points, codes, tips = [], [], []
+    upright = [Outline.MOVETO, Outline.LINETO]
+    curve = [Outline.MOVETO, Outline.CURVE4, Outline.CURVE4, Outline.CURVE4]
+    for node, (top, bottom) in spans.items():
+        if node not in boxes:
+            points += [(middles[node], top), (middles[node], bottom)]
+            codes += upright
+    leaves, enters = _ends(links, boxes, middles)
+    for link in links:
+        (x, y), (to_x, to_y) = (leaves[link], spans[link[0]][1]), (enters[link], spans[link[1]][0])
+        if link[1] in boxes:
+            tips.append([(to_x, to_y), (to_x - TIP / 2, to_y - TIP), (to_x + TIP / 2, to_y - TIP)])
+            to_y -= TIP
+        half = (y + to_y) / 2
+        points += [(x, y), (x, half), (to_x, half), (to_x, to_y)]
+        codes += curve
+    axes.add_patch(PathPatch(Outline(points, codes), fill=False, edgecolor="#444444", linewidth=0.9, zorder=1))
+    axes.add_collection(PolyCollection(tips, facecolor="#444444", zorder=3))
+
+
+def _ends(
+    links: Iterable[tuple[Node, Node]], boxes: Mapping[Node, Box], middles: Mapping[Node, float]
+) -> tuple[dict[tuple[Node, Node], float], dict[tuple[Node, Node], float]]:
+    """Return where every link leaves and enters: side by side at an op, in the order of their other ends."""
+    found = []
+    for side, other in ((0, 1), (1, 0)):
+        at: dict[Node, list[tuple[Node, Node]]] = {}
+        for link in sorted(links, key=lambda link: middles[link[other]]):
+            at.setdefault(link[side], []).append(link)
+        places: dict[tuple[Node, Node], float] = {}
+        for node, mine in at.items():
+            apart = min(ENTRIES_APART, boxes[node].width / (len(mine) + 1)) if node[0] == "op" else 0.0
+            places |= {link: middles[node] + apart * (n - (len(mine) - 1) / 2) for n, link in enumerate(mine)}
+        found.append(places)
+    return found[0], found[1]

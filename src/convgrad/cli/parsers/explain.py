@@ -23,6 +23,9 @@ def parser() -> argparse.ArgumentParser:
     explain.add_argument("--memory", metavar="BYTES", help=memory)
     explain.add_argument("--tensors", metavar="FILE", help="arrays by tensor id, from which unknown extents follow")
     explain.add_argument("--plot", metavar="FILE", help="draw a picture, too: .png, .svg, .pdf (needs extra plot)")
+    explain.add_argument(
+        "--json", action="store_true", help="print JSON instead of text: of a graph, or each call of a line"
+    )
     explain.add_argument("--force", action="store_true", help="replace the picture if it exists")
     add_limit(explain)
     return explain

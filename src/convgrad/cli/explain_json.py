@@ -1,0 +1,83 @@
+"""What ``convgrad explain --json`` says: of a graph, and of a call, as values ready for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from convgrad.functional.explain import Explanation
+from convgrad.functional.in_words import array_shapes, in_words
+from convgrad.graph.explain import peak_bytes
+from convgrad.graph.graph import Graph
+from convgrad.graph.model import Op
+from convgrad.plan.recipe import Chosen
+from convgrad.spec.bound import gamma
+from convgrad.spec.geometry import Conv
+from convgrad.spec.operators import find
+from convgrad.spec.order import height_of
+from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
+
+
+def of_call(found: Explanation) -> dict[str, Any]:
+    """Return how a call would be computed; ``plan`` is null where NumPy computes."""
+    problem = found.problem
+    op, (*given, made) = find(problem.operator), array_shapes(problem)
+    ports = [port for port in op.operands if not port.is_shape]
+    is_conv = isinstance(problem.geometry, Conv)
+    return {
+        "operator": problem.operator,
+        "type": problem.operand_format.name,
+        "operands": {port.name: list(shape) for port, shape in zip(ports, given, strict=False)},
+        "result": {"name": op.output.name, "shape": list(made), "type": problem.output_format.name},
+        "formula": dict(in_words(problem))["formula"],
+        "multiply_adds": nominal_flops(problem.geometry) // 2 if is_conv else 0,
+        "multiply_adds_without_padding": needed_flops(problem.geometry) // 2 if is_conv else 0,
+        "moved_bytes": moved_bytes(problem),
+        "engine": found.choice.engine,
+        "engine_reason": found.choice.reason,
+        "height": found.height,
+        "error_factor": gamma(found.height, problem.operand_format.accumulator.unit),
+        "leaf_images": found.leaf_images,
+        "chunk_images": found.chunk_images,
+        "scratch_bytes": found.scratch_bytes,
+        "plan": None if found.plan is None else _plan(found.plan),
+    }
+
+
+def _plan(plan: Chosen) -> dict[str, Any]:
+    return {
+        "strategy": plan.strategy,
+        "words": plan.words,
+        "tasks": plan.tasks,
+        "threads": plan.threads,
+        "predicted_ms": plan.time_ms,
+    }
+
+
+def of_graph(graph: Graph) -> dict[str, Any]:
+    """Return a graph's ops in running order, and its tensors; what is not known yet is null."""
+    found = graph.inference
+    return {
+        "ops": [_op(graph, op) for op in found.order],
+        "tensors": {
+            str(number): {"type": tensor.dtype, "shape": None if tensor.dims is None else list(tensor.dims)}
+            for number, tensor in found.tensors.items()
+        },
+        "given": list(graph.inputs),
+        "results": list(graph.outputs),
+        "peak_bytes": peak_bytes(graph),
+    }
+
+
+def _op(graph: Graph, op: Op) -> Mapping[str, Any]:
+    resolved = graph.inference.resolved.get(op.id)
+    geometry = None if resolved is None else resolved.problem.geometry
+    return {
+        "op": op.label,
+        "kind": op.kind,
+        "reads": [tensor.id for tensor in op.inputs],
+        "makes": [tensor.id for tensor in op.outputs],
+        "multiply_adds": geometry.multiply_adds if isinstance(geometry, Conv) else None,
+        "height": None if resolved is None else height_of(resolved.problem),
+        "not_run": graph.inference.reasons.get(op.id),
+    }

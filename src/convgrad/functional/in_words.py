@@ -1,0 +1,69 @@
+"""What a call computes, in words: its arrays by name, the sum that each element of the result is, and its numbers."""
+
+from __future__ import annotations
+
+from convgrad.spec.geometry import Axis, Conv
+from convgrad.spec.layouts import from_canonical, shape_words
+from convgrad.spec.operators import find
+from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
+
+AXES = {1: ("width",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+
+# The sum by what is solved for, over arrays of the underlying convolution: n image, c and o channel of src and dst.
+SUMS = {
+    "dst": "{dst}[n, p, o] = sum over k and c of {src}[n, i, c] * {weights}[k, c, o]",
+    "src": "{src}[n, i, c] = sum over k and o of {dst}[n, p, o] * {weights}[k, c, o]",
+    "weights": "{weights}[k, c, o] = sum over n and p of {src}[n, i, c] * {dst}[n, p, o]",
+    "bias_add": "{dst}[n, p, c] = {src}[n, p, c] + {bias}[c]",
+    "bias": "{bias}[c] = sum over n and p of {dst}[n, p, c]",
+}
+
+
+def in_words(problem: Problem) -> list[tuple[str, str]]:
+    """Return a call in words: rows of a heading and a text.
+
+    >>> from convgrad import notation
+    >>> for heading, text in in_words(notation.problem("BWD_W f32 NXC mb1ic2iw5oc3ow5kw3pw1")):
+    ...     print(f"{heading:8}  {text}")
+    computes  diff_weights 3x2x3 from src 1x5x2, diff_dst 1x5x3
+    formula   diff_weights[k, c, o] = sum over n and p of src[n, i, c] * diff_dst[n, p, o]
+    width     i = 1*p + 1*k - 1 with p below 5, k below 3, i from 0 to 4: other i are padding, and add nothing
+    numbers   90 multiply-adds, 78 without padding; 172 bytes, each array once
+    """
+    op, geometry = find(problem.operator), problem.geometry
+    ports = [port for port in op.operands if not port.is_shape][: len(problem.operands)]
+    names = {tensor: port.name for tensor, port in zip(problem.operands, ports, strict=True)}
+    names[problem.output] = op.output.name
+    *given, made = array_shapes(problem)
+    arrays = ", ".join(f"{port.name} {shape_words(shape)}" for port, shape in zip(ports, given, strict=True))
+    formula = SUMS[problem.solves_for].format(
+        **{"src": "src", "dst": "dst", "weights": "weights", "bias": "bias"} | names
+    )
+    if "bias" in names and problem.solves_for in ("dst", "src"):
+        formula += f" + {names['bias']}[{'o' if problem.solves_for == 'dst' else 'c'}]"
+    rows = [("computes", f"{op.output.name} {shape_words(made)} from {arrays}"), ("formula", formula)]
+    if isinstance(geometry, Conv):
+        titles = AXES.get(len(geometry.axes)) or tuple(f"axis {n}" for n in range(len(geometry.axes)))
+        rows += [(title, _axis(axis)) for title, axis in zip(titles, geometry.axes, strict=True)]
+        if geometry.groups > 1:
+            each = f"{geometry.src_channels // geometry.groups} c and {geometry.dst_channels // geometry.groups} o"
+            rows.append(("groups", f"{geometry.groups}, of {each} each: an o meets the c of its own group only"))
+        nominal, needed = nominal_flops(geometry) // 2, needed_flops(geometry) // 2
+        left = f", {needed:,} without padding" if needed != nominal else ""
+        work = f"{nominal:,} multiply-adds{left}"
+    else:
+        work = f"{nominal_flops(geometry):,} additions"
+    return [*rows, ("numbers", f"{work}; {moved_bytes(problem):,} bytes, each array once")]
+
+
+def array_shapes(problem: Problem) -> list[tuple[int, ...]]:
+    """Return the shapes of the arrays in the caller's layouts: the operands, and last the result."""
+    shapes = zip(canonical_shapes(problem), problem.layouts, strict=True)
+    return [shape if len(shape) == 1 else from_canonical(shape, layout) for shape, layout in shapes]
+
+
+def _axis(axis: Axis) -> str:
+    pad = f" - {axis.pad_begin}" if axis.pad_begin > 0 else f" + {-axis.pad_begin}" if axis.pad_begin else ""
+    where = f"p below {axis.dst}, k below {axis.kernel}, i from 0 to {axis.src - 1}"
+    return f"i = {axis.stride}*p + {axis.dilation}*k{pad} with {where}: other i are padding, and add nothing"

@@ -1,0 +1,29 @@
+"""``convgrad run`` tells the time of compiling kernels from that of computing."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from convgrad.cli import main
+
+LINE = "BWD_W f32 NXC mb1ic5ih7oc6oh7kh3ph1"
+
+
+def test_a_run_has_both_times(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", LINE, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["compute_ms"] > 0
+    assert told["compile_ms"] > 0
+    assert told["time_ms"] == pytest.approx(told["compile_ms"] + told["compute_ms"], abs=1.5e-3)  # each is rounded
+    assert main(["run", LINE]) == 0
+    assert re.search(r"kernels compiled in \S+ ms, computed in \S+ ms\n", capsys.readouterr().out)
+
+
+def test_without_kernels_nothing_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", LINE.replace("f32", "f64")]) == 0
+    text = capsys.readouterr().out
+    assert "computed in" in text
+    assert "compiled" not in text
