@@ -28,11 +28,8 @@ SEE = {
     "probe": "[The order of somebody's sums](probe.md)",
     "bench": "[Benchmarks](benchmarks.md)",
 }
-
-
 UNDER_JSON = """\
-Whatever goes wrong is one line on standard error, and where it helps a second one reproduces it. Under `--json` it is also
-the last object on standard output, `{"error": {"kind", "message", "exit_code", "notes"}}`."""
+Under `--json` an error is also the last object on standard output: `{"error": {"kind", "message", "exit_code", "notes"}}`."""
 
 
 def command_line_page() -> str:
