@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rows import write_rows
+from rows import asked, write_rows
 
 import convgrad
 from convgrad.host import cpu_model
@@ -53,7 +53,7 @@ def operands() -> tuple[Array, Array]:
     return src, diff_dst
 
 
-def asked(layout: str) -> dict[str, Any]:
+def attributes_in(layout: str) -> dict[str, Any]:
     """Return the attributes of the call."""
     return {
         "auto_pad": "same_upper",
@@ -70,9 +70,10 @@ def ours(src: Array, diff_dst: Array, layout: str, cut: Sequence[int]) -> Array:
     operator = "ConvolutionBackwardWeights"
     lies = [array if layout == "NCX" else np.ascontiguousarray(np.moveaxis(array, 1, -1)) for array in (src, diff_dst)]
     if len(cut) == 2:
-        return convgrad.run(operator, *lies, **asked(layout))
+        return convgrad.run(operator, *lies, **attributes_in(layout))
     parts = [
-        convgrad.partials(operator, *(array[a:b] for array in lies), first=a, **asked(layout)) for a, b in pairwise(cut)
+        convgrad.partials(operator, *(array[a:b] for array in lies), first=a, **attributes_in(layout))
+        for a, b in pairwise(cut)
     ]
     return convgrad.join(parts)
 
@@ -102,7 +103,9 @@ def hashes(library: str) -> Iterator[tuple[str, str, str, str]]:
             gradient = np.ascontiguousarray(COMPUTE[library](src, diff_dst, layout, at))
             found = hashlib.sha256(gradient.tobytes()).hexdigest()
             if found not in outcomes:
-                outcomes[found] = check("ConvolutionBackwardWeights", gradient, src, diff_dst, **asked("NCX")).outcome
+                outcomes[found] = check(
+                    "ConvolutionBackwardWeights", gradient, src, diff_dst, **attributes_in("NCX")
+                ).outcome
             yield said, cut, found, outcomes[found]
 
 
@@ -177,15 +180,14 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="measure, and write rows as CSV")
-    parser.add_argument("--picture", type=Path, help="draw the committed rows, and measure nothing")
+    parser.add_argument("--picture", dest="plot", type=Path, help="draw the committed rows, and measure nothing")
     parser.add_argument("--one", choices=LIBRARIES, help="print the hashes of this process's setting, as JSON")
-    options = parser.parse_args()
+    options = asked(parser)
     if options.one:
         print(json.dumps(list(hashes(options.one))))
         return
-    if options.picture:
-        draw(read(RESULTS), options.picture)
+    if options.plot:
+        draw(read(RESULTS), options.plot)
         return
     rows = measured()
     if options.output:

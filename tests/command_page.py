@@ -29,7 +29,8 @@ SEE = {
     "bench": "[Benchmarks](benchmarks.md)",
 }
 UNDER_JSON = """\
-Under `--json` an error is also the last object on standard output: `{"error": {"kind", "message", "exit_code", "notes"}}`."""
+Under `--json` an error is also the last object on standard output:
+`{"error": {"kind", "message", "exit_code", "notes"}}`."""
 
 
 def command_line_page() -> str:

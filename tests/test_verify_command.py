@@ -173,7 +173,8 @@ def test_an_interrupted_run_says_so(said: Run) -> None:
     last = ElementTree.parse("report.xml").getroot().find(".//error")
     assert last is not None
     assert last.get("message") == "interrupted after 1 of 5 cases"
-    assert values(said("cases.txt", *call("interrupted"), "--json")[1])[-1]["judged"] == 1
+    *_, counts, error = values(said("cases.txt", *call("interrupted"), "--json")[1])
+    assert (counts["judged"], error["error"]["exit_code"]) == (1, 130)
 
 
 def test_a_crash_is_a_verdict_and_the_others_are_judged(said: Run) -> None:
