@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad import engines
 from convgrad.cli.checks import against
-from convgrad.cli.times import Times
+from convgrad.cli.times import Times, time_words
 from convgrad.functional.call import Prepared
 from convgrad.scale.memory import words as bytes_words
 from convgrad.scale.progress import Progress
@@ -29,7 +29,7 @@ def report(
     prepared: Prepared,
     sources: Mapping[str, str],
     result: Array,
-    times: Mapping[str, float],
+    times: Times,
     verdicts: Mapping[str, Verdict],
 ) -> dict[str, Any]:
     """Return the report as values ready for JSON; ``sources`` say where each operand came from."""
@@ -119,7 +119,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     rows.append((result["name"], shape_words(result["shape"])))
     rows += [(name, _words(value)) for name, value in report["attributes"].items()]
     rows.append(("engine", f"{report['engine']}, sums of height {report['height']}"))
-    rows.append(("time", _time_words(report)))
+    rows.append(("time", time_words(report)))
     if "pieces" in report:
         rows.append(("pieces", _pieces_words(report["pieces"], report["time_ms"])))
     rows.append(("largest", f"{report['largest']}"))
@@ -142,12 +142,6 @@ def _pieces_words(pieces: Mapping[str, Any], time_ms: float) -> str:
     done = f"{number}, of which {before} were finished before" if before else f"{number}"
     rate = f", {bytes_words(int(1e3 * read / time_ms))}/s" if time_ms else ""
     return f"{done}; {bytes_words(read)} read{rate}, {pieces['waiting_ms']:.3g} ms waited for"
-
-
-def _time_words(report: Mapping[str, Any]) -> str:
-    if "compute_ms" not in report:
-        return f"{report['time_ms']:.3g} ms"
-    return str(Times(report["compile_ms"], report["compute_ms"]))
 
 
 def _words(value: object) -> str:

@@ -147,7 +147,7 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
         claims.insert(0, ours(prepared, result))
     verdicts = verdicts_on(claims, silent=options.json)
     sources = dict(zip((port.name for port in prepared.op.operands), job.places, strict=False))
-    summary = report(prepared, sources, result, times.values(), verdicts)
+    summary = report(prepared, sources, result, times, verdicts)
     if options.output:
         files.write(options.output, result, options.force)
         summary["written"] = options.output

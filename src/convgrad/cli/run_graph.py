@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import engines, files
+from convgrad import files
 from convgrad.cli.arguments import limits_of
 from convgrad.cli.checks import against, check_recorded, ours, theirs, verdicts_on
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import report
-from convgrad.cli.times import Times
+from convgrad.cli.times import time_words, times_of
 from convgrad.engines.settings import threads
 from convgrad.errors import FileError, GraphError
 from convgrad.formats import of_dtype
@@ -128,11 +128,11 @@ class _Watch:
             place, recorded = self._place(output), self.tensors.expected[output]
             claims.append(theirs(place, self._as_recorded(op, prepared), recorded, options.height))
         verdicts = verdicts_on(claims, silent=options.json)
-        times = Times(step.compile_ms * (engines.choose(prepared.problem).isa is not None), step.time_ms)
+        times = times_of(prepared.problem, step.compile_ms, step.time_ms)
         sources = {port.name: self._source(t.id) for port, t in zip(prepared.op.operands, op.inputs, strict=False)}
         if prepared.problem.note:
             complain(f"convgrad: warning: {op.label}: {prepared.problem.note}")
-        summary = report(prepared, sources, step.result, times.values(), verdicts)
+        summary = report(prepared, sources, step.result, times, verdicts)
         summary = {"op": op.label, "tensor": output, **summary}
         say(json.dumps(summary) if options.json else _text(summary, self._invented(op), verdicts))
         self.held = self.held and all(verdict.ok for verdict in verdicts.values())
@@ -187,8 +187,7 @@ def _text(summary: Mapping[str, Any], notes: Sequence[str], verdicts: Mapping[st
     """Return what ran as a line, and a line for every note and comparison."""
     result = summary["result"]
     head = f"{summary['op']}  {summary['operator']} {summary['type']}"
-    times = Times(summary["compile_ms"], summary["compute_ms"])
-    lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {times}"]
+    lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {time_words(summary)}"]
     lines += [f"  {note}" for note in notes]
     lines += [f"  {against(source)}  {v.brief if v.ok else v}" for source, v in verdicts.items()]
     return "\n".join(lines)

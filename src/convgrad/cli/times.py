@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
 from convgrad import arrays, engines
 from convgrad.functional.call import Prepared
+from convgrad.spec.problem import Problem
+
+Times = Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Times:
-    """The milliseconds that planning and compiling kernels took, 0 where there are none, and computing."""
+def times_of(problem: Problem, ready_ms: float, compute_ms: float) -> Times:
+    """Return times ready for JSON: of all, and its parts; what NumPy computes has no kernels to be made ready."""
+    compile_ms = 0.0 if engines.choose(problem).isa is None else ready_ms
+    times = {"time_ms": compile_ms + compute_ms, "compile_ms": compile_ms, "compute_ms": compute_ms}
+    return {name: round(ms, 3) for name, ms in times.items()}
 
-    compile_ms: float
-    compute_ms: float
 
-    def values(self) -> dict[str, float]:
-        """Return the times ready for JSON: of all, and its two parts."""
-        parts = {"compile_ms": self.compile_ms, "compute_ms": self.compute_ms}
-        return {name: round(ms, 3) for name, ms in {"time_ms": sum(parts.values()), **parts}.items()}
+def time_words(times: Mapping[str, Any]) -> str:
+    """Return times in words; only the whole is known of a call in pieces.
 
-    def __str__(self) -> str:
-        """Return the times in words.
-
-        >>> str(Times(210.0, 3.0)), str(Times(0.0, 3.0))
-        ('kernels compiled in 210 ms, computed in 3 ms', 'computed in 3 ms')
-        """
-        compiled = f"kernels compiled in {self.compile_ms:.3g} ms, " if self.compile_ms else ""
-        return f"{compiled}computed in {self.compute_ms:.3g} ms"
+    >>> time_words({"time_ms": 213, "compile_ms": 210, "compute_ms": 3})
+    'kernels compiled in 210 ms, computed in 3 ms'
+    >>> time_words({"time_ms": 3, "compile_ms": 0, "compute_ms": 3}), time_words({"time_ms": 3})
+    ('computed in 3 ms', '3 ms')
+    """
+    if "compute_ms" not in times:
+        return f"{times['time_ms']:.3g} ms"
+    compiled = f"kernels compiled in {times['compile_ms']:.3g} ms, " if times["compile_ms"] else ""
+    return f"{compiled}computed in {times['compute_ms']:.3g} ms"
 
 
 def timed(call: Prepared, threads: int | None) -> tuple[NDArray[Any], Times]:
@@ -43,5 +45,4 @@ def timed(call: Prepared, threads: int | None) -> tuple[NDArray[Any], Times]:
     ready = time.perf_counter()
     result = call.execute(out, threads)
     ended = time.perf_counter()
-    has_kernels = engines.choose(problem).isa is not None
-    return result, Times(1e3 * (ready - started) * has_kernels, 1e3 * (ended - ready))
+    return result, times_of(problem, 1e3 * (ready - started), 1e3 * (ended - ready))
