@@ -41,8 +41,9 @@ def test_a_call_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_both_calls_of_a_line_have_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", LINE.replace("BWD_W", "BWD_WB"), "--json"]) == 0
-    told = [json.loads(line)["result"]["name"] for line in capsys.readouterr().out.splitlines()]
-    assert told == ["diff_weights", "diff_bias"]
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["result"]["name"] for one in told] == ["diff_weights", "diff_bias"]
+    assert [one["multiply_adds"] for one in told] == [90, None]
 
 
 def test_a_graph_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from convgrad.functional.explain import Explanation
-from convgrad.functional.in_words import array_shapes, in_words
+from convgrad.functional.in_words import formula, shapes_by_name
 from convgrad.graph.explain import peak_bytes
 from convgrad.graph.graph import Graph
 from convgrad.graph.model import Op
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.bound import gamma
-from convgrad.spec.geometry import Conv
-from convgrad.spec.operators import find
+from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.order import height_of
-from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
+from convgrad.spec.work import moved_bytes, needed_flops
 
 
 def of_call(found: Explanation) -> dict[str, Any]:
-    """Return how a call would be computed; ``plan`` is null where NumPy computes."""
-    problem = found.problem
-    op, (*given, made) = find(problem.operator), array_shapes(problem)
-    ports = [port for port in op.operands if not port.is_shape]
-    is_conv = isinstance(problem.geometry, Conv)
+    """Return how a call would be computed; null are ``plan`` where NumPy computes, multiply-adds of a bias operator."""
+    problem, geometry = found.problem, found.problem.geometry
+    *operands, (name, made) = shapes_by_name(problem).items()
     return {
         "operator": problem.operator,
         "type": problem.operand_format.name,
-        "operands": {port.name: list(shape) for port, shape in zip(ports, given, strict=False)},
-        "result": {"name": op.output.name, "shape": list(made), "type": problem.output_format.name},
-        "formula": dict(in_words(problem))["formula"],
-        "multiply_adds": nominal_flops(problem.geometry) // 2 if is_conv else 0,
-        "multiply_adds_without_padding": needed_flops(problem.geometry) // 2 if is_conv else 0,
+        "operands": {operand: list(shape) for operand, shape in operands},
+        "result": {"name": name, "shape": list(made), "type": problem.output_format.name},
+        "formula": formula(problem),
+        "multiply_adds": _multiply_adds(geometry),
+        "multiply_adds_without_padding": needed_flops(geometry) // 2 if isinstance(geometry, Conv) else None,
         "moved_bytes": moved_bytes(problem),
         "engine": found.choice.engine,
         "engine_reason": found.choice.reason,
@@ -42,6 +38,10 @@ def of_call(found: Explanation) -> dict[str, Any]:
         "scratch_bytes": found.scratch_bytes,
         "plan": None if found.plan is None else _plan(found.plan),
     }
+
+
+def _multiply_adds(geometry: Conv | Channels) -> int | None:
+    return geometry.multiply_adds if isinstance(geometry, Conv) else None
 
 
 def _plan(plan: Chosen) -> dict[str, Any]:
@@ -69,15 +69,14 @@ def of_graph(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _op(graph: Graph, op: Op) -> Mapping[str, Any]:
+def _op(graph: Graph, op: Op) -> dict[str, Any]:
     resolved = graph.inference.resolved.get(op.id)
-    geometry = None if resolved is None else resolved.problem.geometry
     return {
         "op": op.label,
         "kind": op.kind,
         "reads": [tensor.id for tensor in op.inputs],
         "makes": [tensor.id for tensor in op.outputs],
-        "multiply_adds": geometry.multiply_adds if isinstance(geometry, Conv) else None,
+        "multiply_adds": None if resolved is None else _multiply_adds(resolved.problem.geometry),
         "height": None if resolved is None else height_of(resolved.problem),
         "not_run": graph.inference.reasons.get(op.id),
     }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.layouts import from_canonical, shape_words
-from convgrad.spec.operators import find
+from convgrad.spec.operators import Tensor, find
 from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 
@@ -31,18 +33,9 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
     width     i = 1*p + 1*k - 1 with p below 5, k below 3, i from 0 to 4: other i are padding, and add nothing
     numbers   90 multiply-adds, 78 without padding; 172 bytes, each array once
     """
-    op, geometry = find(problem.operator), problem.geometry
-    ports = [port for port in op.operands if not port.is_shape][: len(problem.operands)]
-    names = {tensor: port.name for tensor, port in zip(problem.operands, ports, strict=True)}
-    names[problem.output] = op.output.name
-    *given, made = array_shapes(problem)
-    arrays = ", ".join(f"{port.name} {shape_words(shape)}" for port, shape in zip(ports, given, strict=True))
-    formula = SUMS[problem.solves_for].format(
-        **{"src": "src", "dst": "dst", "weights": "weights", "bias": "bias"} | names
-    )
-    if "bias" in names and problem.solves_for in ("dst", "src"):
-        formula += f" + {names['bias']}[{'o' if problem.solves_for == 'dst' else 'c'}]"
-    rows = [("computes", f"{op.output.name} {shape_words(made)} from {arrays}"), ("formula", formula)]
+    geometry, shapes = problem.geometry, shapes_by_name(problem)
+    *given, made = (f"{name} {shape_words(shape)}" for name, shape in shapes.items())
+    rows = [("computes", f"{made} from {', '.join(given)}"), ("formula", formula(problem))]
     if isinstance(geometry, Conv):
         titles = AXES.get(len(geometry.axes)) or tuple(f"axis {n}" for n in range(len(geometry.axes)))
         rows += [(title, _axis(axis)) for title, axis in zip(titles, geometry.axes, strict=True)]
@@ -57,10 +50,28 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
     return [*rows, ("numbers", f"{work}; {moved_bytes(problem):,} bytes, each array once")]
 
 
-def array_shapes(problem: Problem) -> list[tuple[int, ...]]:
-    """Return the shapes of the arrays in the caller's layouts: the operands, and last the result."""
+def shapes_by_name(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the arrays in the caller's names and layouts: the operands, and last the result."""
     shapes = zip(canonical_shapes(problem), problem.layouts, strict=True)
-    return [shape if len(shape) == 1 else from_canonical(shape, layout) for shape, layout in shapes]
+    given = [shape if len(shape) == 1 else from_canonical(shape, layout) for shape, layout in shapes]
+    return dict(zip(_names(problem).values(), given, strict=True))
+
+
+def formula(problem: Problem) -> str:
+    """Return the sum that an element of the result is, in the caller's names."""
+    names = _names(problem)
+    text = SUMS[problem.solves_for].format(**{tensor: names.get(tensor, tensor) for tensor in get_args(Tensor)})
+    if "bias" in problem.operands and problem.solves_for in ("dst", "src"):
+        text += f" + {names['bias']}[{'o' if problem.solves_for == 'dst' else 'c'}]"
+    return text
+
+
+def _names(problem: Problem) -> dict[Tensor, str]:
+    """Return what the operator calls each of the underlying convolution's arrays: the operands, and last the result."""
+    op = find(problem.operator)
+    ports = [port for port in op.operands if not port.is_shape][: len(problem.operands)]
+    given = {tensor: port.name for tensor, port in zip(problem.operands, ports, strict=True)}
+    return given | {problem.output: op.output.name}
 
 
 def _axis(axis: Axis) -> str:
