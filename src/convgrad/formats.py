@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from convgrad import words
 
 
 @dataclass(frozen=True, eq=False)  # rows of a table: each is itself only, and quick to look up
@@ -105,8 +106,7 @@ def meant(what: object) -> str:
     >>> meant("fp32"), meant("int8")
     ('; did you mean f32?', '')
     """
-    near = difflib.get_close_matches(what[:80].lower(), FORMATS, n=1) if isinstance(what, str) else []
-    return f"; did you mean {near[0]}?" if near else ""
+    return words.meant(what, FORMATS) if isinstance(what, str) else ""
 
 
 def round_to(values: NDArray[np.float64], fmt: Format) -> NDArray[np.float64]:

@@ -7,9 +7,7 @@ XOI and IOX.
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from convgrad import formats
@@ -18,9 +16,10 @@ from convgrad.errors import NotationError
 from convgrad.formats import Format
 from convgrad.spec.check import check_attributes
 from convgrad.spec.geometry import effective_kernel, transposed_extent
-from convgrad.spec.layouts import DATA, from_canonical
+from convgrad.spec.layouts import DATA, from_canonical, in_our_letters
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS, find
 from convgrad.spec.problem import Problem, problem_of
+from convgrad.words import meant
 
 DIRECTIONS: Mapping[str, tuple[str, ...]] = {
     "FWD_B": ("Convolution",),
@@ -88,21 +87,10 @@ def read(line: str) -> Line:
         (weights_format, choices),
     ):
         if word not in legal:
-            raise NotationError(f"expected one of {', '.join(legal)}; got {word!r} in {line!r}{_meant(word, legal)}")
+            hint = meant(in_our_letters(word), legal)
+            raise NotationError(f"expected one of {', '.join(legal)}; got {word!r} in {line!r}{hint}")
     fmt = formats.FORMATS[type_name]
     return Line(transposed, direction, fmt, data_format, weights_format, read_descriptor(descriptor, transposed))
-
-
-def _meant(word: str, legal: Iterable[str]) -> str:
-    """Say which of the legal words was meant, where that can be told.
-
-    >>> _meant("NHWC", ("NCX", "NXC")), _meant("bwd_w", DIRECTIONS), _meant("float32", formats.FORMATS)
-    ('; did you mean NXC?', '; did you mean BWD_W?', '; did you mean f32?')
-    """
-    by_letters = {one.upper(): one for one in legal}
-    layout = re.sub("D?H?W", "X", word[:80].upper())
-    near = [layout] if layout in by_letters else difflib.get_close_matches(word[:80].upper(), by_letters, n=1)
-    return f"; did you mean {by_letters[near[0]]}?" if near else ""
 
 
 def write(line: Line) -> str:

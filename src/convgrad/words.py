@@ -1,9 +1,14 @@
-"""Words from outside, made fit to be printed: a terminal obeys some characters, and a file may hold any."""
+"""Words from outside: made fit to be printed, as a terminal obeys some characters, and which of ours they mean."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 
-def printable(text: str, length: int | None = 80) -> str:
+LONGEST = 80
+
+
+def printable(text: str, length: int | None = LONGEST) -> str:
     r"""Return the start of a text, or all of it, with what a terminal should not be sent replaced.
 
     >>> printable("\x1b[2Jsrc")
@@ -11,3 +16,14 @@ def printable(text: str, length: int | None = 80) -> str:
     """
     start = text[:length]
     return start if start.isprintable() else "".join(c if c.isprintable() else "?" for c in start)
+
+
+def meant(word: str, names: Iterable[str], least: float = 0.6) -> str:
+    """Say, to end a sentence, which of our names a word that is none is meant for; "" where none is that like it.
+
+    >>> meant("fp32", ("f32", "bf16")), meant("bwd_w", ("FWD_D", "BWD_W")), meant("int8", ("f32", "bf16"))
+    ('; did you mean f32?', '; did you mean BWD_W?', '')
+    """
+    by_letters = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(word[:LONGEST].lower(), by_letters, n=1, cutoff=least)
+    return f"; did you mean {by_letters[near[0]]}?" if near else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +16,7 @@ from convgrad.spec.geometry import Axis, Conv, forward_extent, transposed_extent
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.problem import Problem
-from convgrad.words import printable
+from convgrad.words import meant, printable
 
 SHAPE_MEANINGS = ("weights_shape", "dst_shape")
 NOT_GIVEN = (0,) * 12  # the default of oneDNN's schema, which its files carry
@@ -52,8 +51,7 @@ def unsupported(op: Op, row: Operator | None) -> str | None:
 
 @lru_cache(maxsize=256)
 def _hint(kind: str) -> str:
-    near = difflib.get_close_matches(kind, [row.name for row in OPERATORS], n=1, cutoff=0.85)
-    return f"; did you mean {near[0]}?" if near else ""
+    return meant(kind, [row.name for row in OPERATORS], least=0.85)
 
 
 def check_ports(op: Op, row: Operator) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
-from convgrad.spec.foreign import SAME, per_axis, taught
+from convgrad.spec.foreign import CHOICES, SAME, per_axis, taught
+from convgrad.spec.layouts import in_our_letters
 from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, TRANSPOSE_WEIGHTS, Attribute, Operator
 from convgrad.spec.rules import refuse
+from convgrad.words import meant
 
 S64_MAX = 2**63 - 1
 _INT = {int}
@@ -174,8 +175,8 @@ def _string(op: Operator, attribute: Attribute, value: object) -> str:
 
 def _choice_hint(attribute: Attribute, value: str) -> str:
     """Explain a choice in another library's words, or one of the convolutions' layouts on a transposed operator."""
-    layout = re.sub("D?H?W|X", "X", value.upper())
-    spelt = _SPELT.get((attribute.means, value.lower()), layout)
+    layout = in_our_letters(value)
+    spelt = CHOICES.get(attribute.means, {}).get(value.lower(), layout)
     if spelt in attribute.choices:
         what = "auto_pad" if attribute.means == "auto_pad" else "layout"
         return f"; that {what} is spelt {spelt} here"
@@ -187,15 +188,9 @@ def _choice_hint(attribute: Attribute, value: str) -> str:
         )
     if layout in TRANSPOSE_WEIGHTS and attribute.means == "weights_format":
         return f"; {layout} is a layout of the ConvTranspose operators"
-    near = difflib.get_close_matches(value[:80].lower(), attribute.choices, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return meant(value, attribute.choices)
 
 
-_SPELT = {
-    ("auto_pad", "same"): "same_upper",  # of TensorFlow, JAX and PyTorch
-    ("data_format", "channels_last"): "NXC",
-    ("data_format", "channels_first"): "NCX",
-}
 _TYPES = {"s64": _integer, "s64[]": _integers, "string": _string}
 
 

@@ -49,6 +49,10 @@ def _groups(op: Operator, value: object, axes: int) -> str:
 
 
 SAME = {"same": "same_upper", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"}
+# By the attribute that it is a value of, what others write in lower case
+CHOICES: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {"auto_pad": SAME, "data_format": {"channels_last": "NXC", "channels_first": "NCX"}}
+)
 
 
 def _pads(op: Operator, value: Any, axes: int) -> str:
@@ -75,26 +79,9 @@ def _kernel(op: Operator, value: object, axes: int) -> str:
     return f"the kernel is as large as {shape} says, which has the channels too"
 
 
-def _output_padding(op: Operator, value: object, axes: int) -> str:
-    return "it is of transposed operators and data gradients; here the extents of both sides are known without it"
-
-
 _DATA_FORMAT = "the order of axes is data_format, 'NXC' (channels last) or 'NCX', and weights_format"
-_OPERANDS = (
-    "input",
-    "inputs",
-    "x",
-    "X",
-    "lhs",
-    "weight",
-    "filter",
-    "filters",
-    "kernel",
-    "W",
-    "w",
-    "rhs",
-    "grad_output",
-)
+_SRC, _WEIGHTS = ("input", "inputs", "x", "X", "lhs"), ("weight", "filter", "filters", "kernel", "W", "w", "rhs")
+_OPERANDS = (*_SRC, *_WEIGHTS, "grad_output")
 _CHANNELS = ("in_channels", "out_channels", "channels")
 
 TAUGHT: Mapping[str, _Taught] = MappingProxyType(
@@ -111,7 +98,8 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         **dict.fromkeys(("num_threads", "n_threads", "nthreads", "n_jobs"), _said("did you mean threads?")),
         **dict.fromkeys(("out_dtype", "preferred_element_type"), _said("did you mean dtype?")),
         "batch_group_count": _said("there are groups of channels only, groups"),
-        "output_padding": _output_padding,
+        "output_padding": _said(
+            "it is of transposed operators and data gradients; here the extents of both sides are known without it"),
         "output_mask": _said("which gradients are computed is needs, of 'src', 'weights' and 'bias'"),
         "padding_mode": _said("pads are zeros here; numpy.pad makes others"),
     }

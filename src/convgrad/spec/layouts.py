@@ -6,12 +6,22 @@ weights of a transposed operator are that convolution's OIX, and XOI its XIO: it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from math import prod
 
 DATA = ("NCX", "NXC")
 CHANNELS_FIRST = frozenset({"NCX", "OIX", "IOX"})
+
+
+def in_our_letters(layout: str) -> str:
+    """Return another library's word for a layout in ours, where one letter stands for all spatial axes.
+
+    >>> in_our_letters("NHWC"), in_our_letters("oidhw")
+    ('NXC', 'OIX')
+    """
+    return re.sub("D?H?W", "X", layout.upper())
 
 
 @cache

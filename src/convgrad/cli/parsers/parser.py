@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from difflib import get_close_matches
 from typing import NoReturn
 
 from convgrad.cli.console import say
 from convgrad.cli.exits import UsageError
+from convgrad.spec.operators import OPERATORS
+from convgrad.words import meant
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,12 +21,9 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message + self._meant(message))
 
     def _meant(self, message: str) -> str:
-        from difflib import get_close_matches  # noqa: PLC0415 - slow to import, for mistakes only
-
         chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if chosen:
-            near = get_close_matches(chosen[1].lower(), re.findall(r"[\w.-]+", chosen[2]), 1, 0.5)
-            return f"; did you mean {near[0]}?" if near else ""
+            return meant(chosen[1], re.findall(r"[\w.-]+", chosen[2]), least=0.5)
         _, unknown, words = message.partition("unrecognized arguments: ")
         word, _, value = words.partition(" ")[0].partition("=")
         near = get_close_matches(word, self._option_string_actions, 1, 0.75) if unknown else []
@@ -39,8 +39,6 @@ class Parser(argparse.ArgumentParser):
 
 def _attributes() -> list[str]:
     """Return the names of all attributes, which somebody may take for options."""
-    from convgrad.spec.operators import OPERATORS  # noqa: PLC0415 - slow to import, for mistakes only
-
     return sorted({attribute.name for op in OPERATORS for attribute in op.attributes})
 
 
