@@ -13,8 +13,7 @@ from convgrad.cli.console import say
 from convgrad.cli.exits import COMMAND_LINE, DONE, EXIT_CODES, UsageError, code_of
 from convgrad.cli.parsers import COMMANDS
 from convgrad.cli.parsers.parser import Parser
-
-_TYPES = ("f32", "bf16", "f16", "f64")
+from convgrad.formats import FORMATS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
 def _check_quotes(words: Sequence[str]) -> None:
     """Refuse a problem line whose words are arguments of their own."""
     for n, (direction, kind) in enumerate(pairwise(words)):
-        if re.fullmatch("[FB]WD_[A-Z]+", direction) and kind in _TYPES:
+        if re.fullmatch("[FB]WD_[A-Z]+", direction) and kind in FORMATS:
             start = n - (n > 0 and words[n - 1] == "deconv")
             line = " ".join(words[start : n + 4])
             raise UsageError(f'a problem line is one argument: put it in quotes, "{line}"')

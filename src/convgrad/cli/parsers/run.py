@@ -7,6 +7,7 @@ import argparse
 from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser, add_limit
 from convgrad.cli.parsers.texts import height_or_blocks, seed, threads
+from convgrad.formats import FORMATS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,8 +36,7 @@ def parser() -> argparse.ArgumentParser:
         choices=("integers", "normal"),
         help="what to make operands of (default integers); of a graph, what --tensors lacks",
     )
-    types = ("f32", "bf16", "f16", "f64")
-    run.add_argument("--type", choices=types, help="the type of made-up operands (default f32)")
+    run.add_argument("--type", choices=tuple(FORMATS), help="the type of made-up operands (default f32)")
     run.add_argument("--seed", type=seed, help="the seed of made-up operands (default 0)")
     run.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
     most_threads = "the most threads of generated kernels; the NumPy engine leaves threads to its BLAS"

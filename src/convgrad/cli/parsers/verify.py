@@ -7,6 +7,7 @@ import argparse
 from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser, add_limit
 from convgrad.cli.parsers.texts import height_or_blocks, index, positive, seconds, seed
+from convgrad.formats import FORMATS
 
 FILLS = ("normal", "integers", "truncation", "adversarial")
 
@@ -29,9 +30,8 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument("--only", metavar="NAME", action="append", default=[], help="the cases of this name, as dw-*")
     verify.add_argument("--shapes", metavar="SHAPE", nargs="+", help="of one OPERATOR's operands: 8x56x56x64")
     verify.add_argument("--attr", metavar="NAME=VALUE", action="append", default=[], help="its attributes")
-    types = ("f32", "bf16", "f16", "f64")
-    verify.add_argument("--type", choices=types, help="the type of its operands (default f32)")
-    verify.add_argument("--dtype", choices=types, help="the type of results (default: what each case says)")
+    verify.add_argument("--type", choices=tuple(FORMATS), help="the type of its operands (default f32)")
+    verify.add_argument("--dtype", choices=tuple(FORMATS), help="the type of results (default: what each case says)")
 
     theirs = verify.add_argument_group("whose results")
     function = "a function, called as convgrad.run is: function(operator, *arrays, **attributes); it returns the array"
