@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from convgrad import pictures
 from convgrad.bench.peers import Peer
 from convgrad.bench.report import Row
@@ -81,11 +83,10 @@ def _draw_cases(axes: Any, rows: Sequence[Row], peers: Sequence[Peer]) -> None:
         ours = {"marker": _OURS[number % len(_OURS)], "markersize": 5, "label": f"convgrad, {suite or 'command line'}"}
         axes.plot(x, [r["gflops"] for r in members], **ours, **look)
         for peer, marker in zip(peers, _THEIRS, strict=False):
-            timed = [
-                (r["flops_per_byte"], r["gflops"], speed) for r in members if (speed := _speed(r, peer)) is not None
-            ]
-            axes.vlines(*zip(*timed, strict=True), color="0.8", linewidth=0.7, zorder=2) if timed else None
-            axes.plot([t[0] for t in timed], [t[2] for t in timed], marker, fillstyle="none", markersize=5, **look)
+            timed = [(r["flops_per_byte"], r["gflops"], s) for r in members if (s := _speed(r, peer)) is not None]
+            intensities, mine, speeds = np.reshape(timed, (-1, 3)).T
+            axes.vlines(intensities, mine, speeds, color="0.8", linewidth=0.7, zorder=2)
+            axes.plot(intensities, speeds, marker, fillstyle="none", markersize=5, **look)
     for peer, marker in zip(peers, _THEIRS, strict=False):
         axes.plot([], [], marker, color="0.3", fillstyle="none", label=f"{peer.name}, its better layout")
 
