@@ -283,6 +283,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--measured", type=Path, metavar="CSV", help="measure nothing: draw what -o wrote once")
     options = asked(parser, arguments)
     if options.measured:
+        if not options.plot:
+            parser.error("--measured goes with --plot")
         with options.measured.open(newline="") as file:
             rows = list(csv.DictReader(file))
         draw(options.plot, points_of(rows), rows[0], options.force)

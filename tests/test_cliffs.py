@@ -67,6 +67,8 @@ def test_a_sweep_runs_and_writes(
     drawn = picture.read_bytes()
     assert cliffs.main(["--measured", str(table), "--plot", str(picture), "--force"]) == 0
     assert picture.read_bytes() == drawn
+    with pytest.raises(SystemExit):
+        cliffs.main(["--measured", str(table)])
 
 
 @pytest.mark.parametrize(("costs", "flat", "words"), [

@@ -13,11 +13,7 @@ from page_blocks import DOCS, PYTHON, ROOT, SHELL, SHOWN, blocks, run_command, r
 
 README = ROOT / "README.md"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(block.runs for block in blocks(page))]
-SLOW = (
-    "import jax",
-    "torch.compile(",
-    "convgrad bench",
-)  # a page's quick tier ends before a block that has any of these
+SLOW = ("import jax", "torch.compile(", "convgrad bench")  # a page's quick tier ends before a block that has any
 QUICK = [page for page in PAGES if not any(word in next(b for b in blocks(page) if b.runs).text for word in SLOW)]
 LONG = [page for page in PAGES if any(word in block.text for word in SLOW for block in blocks(page) if block.runs)]
 
@@ -56,7 +52,6 @@ def test_each_block_says_whether_it_runs(page: Path) -> None:
         assert block.language in (*PYTHON, *SHELL, *SHOWN) or block.language[0] == "{", (str(block), block.language)
 
 
-# -- README -----------------------------------------------------------------------------------------------------
 # -- README ----------------------------------------------------------------------------------------------------
 
 ALONE = list(blocks(README))
