@@ -225,7 +225,8 @@ def main() -> None:
     if min(options.epochs, options.batch) < 1 or options.seed < 0:
         parser.error("--epochs and --batch begin at 1, --seed at 0")
     recorded = [options.record.with_suffix(ending) for ending in (".json", ".npz")] if options.record else []
-    for path in (*recorded, *filter(None, [options.plot])):
+    outputs = [*recorded, options.plot] if options.plot else recorded
+    for path in outputs:
         if not path.absolute().parent.is_dir():
             parser.error(f"{path.parent} is not a directory")
         if path.exists() and not options.force:
@@ -246,7 +247,7 @@ def main() -> None:
         record(options.record, parameters, images[:RECORDED_IMAGES], labels[:RECORDED_IMAGES])
     if options.plot:
         plot(figure, options.plot, epochs, parameters, held_out[:12])
-    for path in (*recorded, *filter(None, [options.plot])):
+    for path in outputs:
         print(f"wrote {path}: {path.stat().st_size:,} bytes")
 
 
