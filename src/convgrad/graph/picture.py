@@ -12,9 +12,8 @@ from typing import Any
 from convgrad import pictures
 from convgrad.errors import GraphError
 from convgrad.graph.graph import Graph
-from convgrad.graph.infer import producers_of
 from convgrad.graph.layered import layered
-from convgrad.graph.stations import Node, rows_of, stations
+from convgrad.graph.stations import Node, stations
 from convgrad.words import printable
 
 LARGEST_PICTURE = 200
@@ -65,8 +64,7 @@ def draw(graph: Graph, path: str | Path, force: bool = True) -> None:
         sizes = f"the graph has {len(graph.ops)} and {len(graph.tensors)}"
         raise GraphError(f"a picture must have at most {LARGEST_PICTURE} ops and twice as many tensors; {sizes}")
     pictures.check_target(path, force)
-    boxes: dict[Node, Box] = {node: _box(graph, node) for node in rows_of(graph)}
-    rows, links = stations(graph)
+    boxes, (rows, links) = _boxes(graph), stations(graph)
     widths = {node: boxes[node].width if node in boxes else 0.0 for row in rows for node in row}
     middles = layered(rows, links, widths, APART)
     legend = [Box((kind,), kind) for kind in KINDS]
@@ -119,18 +117,18 @@ def _heights(
     return tops, bottoms
 
 
-def _box(graph: Graph, node: Node) -> Box:
-    """Return the box of a tensor or an op."""
-    kind, number = node[:2]
-    if kind == "tensor":
-        tensor = graph.tensors[number]
+def _boxes(graph: Graph) -> dict[Node, Box]:
+    """Return the boxes of all tensors and ops."""
+    given, results, left_out = {*graph.inputs}, {*graph.outputs}, graph.inference.reasons
+    boxes: dict[Node, Box] = {}
+    for number, tensor in graph.tensors.items():
         label, _, rest = str(tensor).rpartition(": ")
-        given, result = number not in producers_of(graph.ops), number in graph.outputs
-        what = "tensor, given" if given else "tensor, a result" if result else "tensor between"
-        return Box(_lines(label, rest), what)
-    op = next(op for op in graph.ops if op.id == number)
-    left_out = number in graph.inference.reasons
-    return Box(_lines(op.label, printable(op.kind)), "op that it leaves out" if left_out else "op that convgrad runs")
+        kind = "tensor, given" if number in given else "tensor, a result" if number in results else "tensor between"
+        boxes["tensor", number] = Box(_lines(label, rest), kind)
+    for op in graph.ops:
+        kind = "op that it leaves out" if op.id in left_out else "op that convgrad runs"
+        boxes["op", op.id] = Box(_lines(op.label, printable(op.kind)), kind)
+    return boxes
 
 
 def _lines(*texts: str) -> tuple[str, ...]:
