@@ -67,6 +67,7 @@ class Explanation:
             ("work", f"{nominal / 1e9:.4g} GFLOP, {needed / 1e9:.4g} without padding; {moved / 1e6:.4g} MB"),
             ("intensity", f"{nominal / max(moved, 1):.4g} operations a byte"),
             ("engine", str(self.choice)),
+            ("time", _time(self.plan, nominal)),
             ("sums", f"height h = {self.height}; error at most {gamma(self.height, accumulator.unit):.3g} sum |x||y|"),
         ]
         if self.leaf_images is not None:
@@ -81,6 +82,15 @@ class Explanation:
             threads = f"{self.plan.threads} thread{'s' * (self.plan.threads > 1)}"
             rows.append(("scratch", f"{self.scratch_bytes / 1024:.0f} KiB of {threads}"))
         return "\n".join([f"{problem.operator} {' to '.join(kinds)}", *(f"  {n:{WIDTH}}  {text}" for n, text in rows)])
+
+
+def _time(plan: Chosen | None, flops: int) -> str:
+    """Return the time that a plan predicts, in words."""
+    if plan is None:
+        return "not predicted: the NumPy engine has no plan"
+    threads = f"{plan.threads} thread{'s' * (plan.threads > 1)}"
+    speed = f": {flops / plan.time_ms / 1e6:.3g} GFLOP/s" if plan.time_ms else ""
+    return f"about {plan.time_ms:.3g} ms on {threads}, as counted before any work{speed}"
 
 
 def explain(
