@@ -306,6 +306,15 @@ def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str,
     return {name: spread(name, value) for name, value in (required | dict(attributes)).items()}
 
 
+def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return attributes as ``run`` takes them of those that the functions take: an int for all axes becomes a tuple."""
+    if not operands:
+        return attributes
+    op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
+    first, _ = arrays.take(operands[0], op.name, op.operands[0].name)
+    return _spread(op, attributes, spatial_axes(op, first.shape))
+
+
 def check_options(operator: str, out: object, accumulate: object, threads: object) -> None:
     """Check the options every function has, by rules D5 and D6."""
     if not isinstance(accumulate, bool | np.bool_):  # D5
