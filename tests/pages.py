@@ -26,11 +26,13 @@ from helpers import Case, operands_of, run_case
 
 DOCS = Path(__file__).parents[1] / "docs"
 
+LETTERS = "[The letters of the formulas](shapes.md#the-letters) are told with the shapes."
+
 # -- operators and rules ------------------------------------------------------------------------------------------
 
 
 def operators_page() -> str:
-    lines = ["# Operators", "", "Made from the operator table (`src/convgrad/spec/operators.py`).", ""]
+    lines = ["# Operators", "", f"Made from the operator table (`src/convgrad/spec/operators.py`). {LETTERS}", ""]
     lines += [f"- **{name}**: {meaning}" for name, meaning in GENERATIONS.items()]
     for op in OPERATORS:
         inputs = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
@@ -49,7 +51,7 @@ def _attribute_row(a: Attribute) -> str:
 
 
 def rules_page() -> str:
-    lines = ["# Rules", "", "Every error message ends with the id of the rule that was broken.", ""]
+    lines = ["# Rules", "", f"Every error message ends with the id of the rule that was broken. {LETTERS}", ""]
     lines += ["| id | rule | error |", "|---|---|---|"]
     lines += [f"| {rule.id} | {rule.statement} | {rule.error.__name__} |" for rule in RULES.values()]
     return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ import convgrad
 from convgrad.errors import NotationError, UnsupportedError
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.operators import OPERATORS, Operator
-from convgrad.verify import check
+from convgrad.verify import check, exact
 from convgrad.verify.copies import copied
 from convgrad.verify.foreign import answer, arguments, load
 from convgrad.verify.isolate import Isolated
@@ -200,3 +200,25 @@ def test_operands_reach_a_function_as_they_lie_with_nan_between() -> None:
 def test_copies_of_any_strides_are_equal(shape: tuple[int, ...], stride: int) -> None:
     values = np.lib.stride_tricks.as_strided(np.arange(64, dtype=np.float32)[32:], shape, (stride,) * len(shape))
     assert_same_bits(copied(values), values, (shape, stride))
+
+
+def test_attributes_as_the_functions_take_them_are_spelled_out() -> None:
+    """An int for all axes, and strides and dilations of 1 left out, are judged; a strict function is given lists."""
+    src, diff_dst = np.ones((2, 6, 4, 3), np.float32), np.ones((2, 3, 4, 5), np.float32)
+    name, shape = "ConvolutionBackwardWeights", (2, 1, 3, 5)
+    mine = convgrad.convolution_backward_weights(src, diff_dst, shape, strides=(2, 1))
+    layer = {"weights_shape": shape, "strides": (2, 1)}
+    assert check(name, mine, src, diff_dst, **layer).ok
+    assert check(name, convgrad.run, src, diff_dst, **layer).ok
+    same = {"strides": [2, 1], "dilations": [1, 1], "weights_shape": shape}
+    assert np.array_equal(exact(name, src, diff_dst, **layer), exact(name, src, diff_dst, **same))
+    assert np.array_equal(
+        convgrad.error_bound(name, src, diff_dst, **layer), convgrad.error_bound(name, src, diff_dst, **same)
+    )
+    assert exact("Convolution", src, np.ones((2, 2, 3, 1), np.float32), strides=2).shape == (2, 3, 2, 1)
+
+
+def test_a_short_output_shape_is_read_as_run_reads_it() -> None:
+    diff_dst, weights = np.ones((2, 3, 5), np.float32), np.ones((2, 4, 5), np.float32)
+    got = check("ConvolutionBackpropData-1", convgrad.run, diff_dst, weights, output_shape=[6], strides=2)
+    assert got.ok

@@ -180,3 +180,16 @@ def test_the_threads_asked_for_reach_every_engine(name: str, monkeypatch: pytest
 def test_threads_are_any_integer(threads: Any) -> None:
     src, weights = np.arange(12, dtype=np.float32).reshape(1, 12, 1), np.ones((4, 1, 1), np.float32)
     assert np.array_equal(convgrad.convolution(src, weights, threads=threads), convgrad.convolution(src, weights))
+
+
+def test_questions_take_attributes_as_the_functions_do() -> None:
+    """An int for all axes, strides and dilations of 1 left out: of ``infer_shapes`` and ``explain``, not of ``run``."""
+    strict = {"strides": [2, 2], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}
+    shapes = ((1, 9, 9, 4), (3, 3, 4, 8))
+    loose = {"strides": 2, "pads_begin": 1, "pads_end": 1}
+    wanted = convgrad.infer_shapes("Convolution", *shapes, **strict)
+    assert convgrad.infer_shapes("Convolution", *shapes, **loose) == wanted == (1, 5, 5, 8)
+    same = convgrad.explain("Convolution", *shapes, **loose)
+    assert same.problem == convgrad.explain("Convolution", *shapes, **strict).problem
+    with pytest.raises(convgrad.InvalidAttributeError, match="A2"):
+        convgrad.run("Convolution", *(np.ones(shape, np.float32) for shape in shapes), **loose)

@@ -107,11 +107,17 @@ def predicted_ms(problem: Problem, size: int, roofs: Roofs) -> float | None:
 # -- text ------------------------------------------------------------------------------------------------------------
 
 
+SHARES = (
+    "of peak: of the multiply-add peak measured beside each call; of floor: of the least time that it and reading allow"
+)
+
+
 def heading(roofs: Roofs) -> str:
-    """Return the machine's roofs as a line."""
+    """Return the machine's roofs as a line, and what the shares are of as another."""
     levels = ", ".join(f"{level.name} {level.gbs:.0f}" for level in roofs.levels)
     threads = f"{roofs.threads} thread{'s' * (roofs.threads > 1)}"
-    return f"{cpu_model()}, {threads}: f32 multiply-add peak {roofs.fma_gflops:.0f} GFLOP/s; reading, GB/s: {levels}"
+    peak = f"f32 multiply-add peak {roofs.fma_gflops:.0f} GFLOP/s"
+    return f"{cpu_model()}, {threads}: {peak}; reading, GB/s: {levels}\n{SHARES}"
 
 
 def head_line(peers: Sequence[Peer]) -> str:

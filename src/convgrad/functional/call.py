@@ -251,8 +251,9 @@ def problem_from_shapes(
     attributes: Mapping[str, Any],
     operand_format: Format = F32,
     dtype: object = None,
+    lenient: bool = False,
 ) -> tuple[Operator, Problem]:
-    """Return the row and the problem of a call on operands of these shapes.
+    """Return the row and the problem of a call on operands of these shapes; ``lenient``, of attributes spelled out.
 
     Shapes alone do not tell the two orders of ConvolutionBackpropFilters-1 apart: its document's is meant, or else the
     older one if only that fits.
@@ -260,7 +261,7 @@ def problem_from_shapes(
     errors: list[ConvgradError] = []
     for op in rows(operator):
         try:
-            return op, problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype)[1]
+            return op, problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype, lenient)[1]
         except ConvgradError as error:
             errors.append(error)
     raise errors[0]
@@ -272,14 +273,16 @@ def problem_of_row(
     attributes: Mapping[str, Any],
     operand_format: Format,
     dtype: object = None,
+    lenient: bool = False,
 ) -> tuple[Attributes, Problem]:
-    """Return the checked attributes and the problem of a strict call of one row on operands of these shapes."""
+    """Return the checked attributes and the problem of a call of one row on operands of these shapes."""
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
     for port, shape in zip(op.operands, extents, strict=False):
         if not port.is_shape:
             check_extents(op, port.name, shape)
     to = arrays.output_format(dtype, operand_format, op.name)
-    return pose(op, tuple(extents), attributes, operand_format, to, accumulate=False, lenient=False)
+    spelled = _spread(op, attributes, spatial_axes(op, extents[0])) if lenient else attributes
+    return pose(op, tuple(extents), spelled, operand_format, to, accumulate=False, lenient=False)
 
 
 def _counted(op: Operator, operands: tuple[object, ...]) -> tuple[object, ...]:
@@ -304,6 +307,15 @@ def _spread(op: Operator, attributes: Mapping[str, Any], axes: int) -> dict[str,
         return (value,) * axes if name in per_axis and as_integer(value) is not None else value
 
     return {name: spread(name, value) for name, value in (required | dict(attributes)).items()}
+
+
+def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return attributes as ``run`` takes them of those that the functions take: an int for all axes becomes a tuple."""
+    if not operands:
+        return attributes
+    op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
+    first, _ = arrays.take(operands[0], op.name, op.operands[0].name)
+    return _spread(op, attributes, spatial_axes(op, first.shape))
 
 
 def check_options(operator: str, out: object, accumulate: object, threads: object) -> None:

@@ -67,6 +67,7 @@ class Explanation:
             ("work", f"{nominal / 1e9:.4g} GFLOP, {needed / 1e9:.4g} without padding; {moved / 1e6:.4g} MB"),
             ("intensity", f"{nominal / max(moved, 1):.4g} operations a byte"),
             ("engine", str(self.choice)),
+            ("time", _time(self.plan, nominal)),
             ("sums", f"height h = {self.height}; error at most {gamma(self.height, accumulator.unit):.3g} sum |x||y|"),
         ]
         if self.leaf_images is not None:
@@ -83,6 +84,15 @@ class Explanation:
         return "\n".join([f"{problem.operator} {' to '.join(kinds)}", *(f"  {n:{WIDTH}}  {text}" for n, text in rows)])
 
 
+def _time(plan: Chosen | None, flops: int) -> str:
+    """Return the time that a plan predicts, in words."""
+    if plan is None:
+        return "not predicted: the NumPy engine has no plan"
+    threads = f"{plan.threads} thread{'s' * (plan.threads > 1)}"
+    speed = f": {flops / plan.time_ms / 1e6:.3g} GFLOP/s" if plan.time_ms else ""
+    return f"about {plan.time_ms:.3g} ms on {threads}, as counted before any work{speed}"
+
+
 def explain(
     operator: str,
     *shapes: object,
@@ -97,7 +107,7 @@ def explain(
 
     Follows the document of the operator named.
 
-    >>> layer = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
+    >>> layer = {"auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
     >>> explanation = explain("ConvolutionBackwardWeights", (8, 56, 56, 64), (8, 56, 56, 64), **layer)
     >>> explanation.height, explanation.leaf_images, explanation.chunk_images
     (244, 1, 1)
@@ -109,7 +119,7 @@ def explain(
         refuse(
             "T1", operator, f"operand_type must be one of {names}; got {operand_type!r}{formats.meant(operand_type)}"
         )
-    _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype)
+    _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, lenient=True)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     scratch_bytes = 0

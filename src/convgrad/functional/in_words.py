@@ -30,7 +30,7 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
     ...     print(f"{heading:8}  {text}")
     computes  diff_weights 3x2x3 from src 1x5x2, diff_dst 1x5x3
     formula   diff_weights[k, c, o] = sum over n and p of src[n, i, c] * diff_dst[n, p, o]
-    width     i = 1*p + 1*k - 1 with p below 5, k below 3, i from 0 to 4: other i are padding, and add nothing
+    width     i = p + k - 1 with p below 5, k below 3, i from 0 to 4: other i are padding, and add nothing
     numbers   90 multiply-adds, 78 without padding; 172 bytes, each array once
     """
     geometry, shapes = problem.geometry, shapes_by_name(problem)
@@ -77,4 +77,9 @@ def _names(problem: Problem) -> dict[Tensor, str]:
 def _axis(axis: Axis) -> str:
     pad = f" - {axis.pad_begin}" if axis.pad_begin > 0 else f" + {-axis.pad_begin}" if axis.pad_begin else ""
     where = f"p below {axis.dst}, k below {axis.kernel}, i from 0 to {axis.src - 1}"
-    return f"i = {axis.stride}*p + {axis.dilation}*k{pad} with {where}: other i are padding, and add nothing"
+    position = f"{_times(axis.stride)}p + {_times(axis.dilation)}k{pad}"
+    return f"i = {position} with {where}: other i are padding, and add nothing"
+
+
+def _times(factor: int) -> str:
+    return "" if factor == 1 else f"{factor}*"

@@ -52,13 +52,14 @@ def run(
 def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int, ...]:
     """Return the shape of an operator's one output from the shapes of its inputs, without computing anything.
 
-    ``shapes`` and ``attributes`` are as for :func:`run`: one shape per input, in the order of the operator's document;
-    a shape input's place takes its values. Raises as :func:`run` does.
+    ``shapes`` are one per input, in the order of the operator's document; a shape input's place takes its values.
+    ``attributes`` are as for :func:`run`, or as for the functions: one int for all axes, strides and dilations 1 where
+    nothing is said of them. Raises as :func:`run` does.
 
     Follows the document of the operator named.
 
-    >>> infer_shapes("Convolution", (2, 224, 224, 3), (7, 7, 3, 64), strides=[2, 2], dilations=[1, 1], auto_pad="valid")
+    >>> infer_shapes("Convolution", (2, 224, 224, 3), (7, 7, 3, 64), strides=2, auto_pad="valid")
     (2, 109, 109, 64)
     """
-    _, problem = problem_from_shapes(operator, shapes, attributes)
+    _, problem = problem_from_shapes(operator, shapes, attributes, lenient=True)
     return problem.output_shape

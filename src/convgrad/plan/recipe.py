@@ -166,9 +166,11 @@ class Chosen:
         raise NotImplementedError
 
     def __str__(self) -> str:
+        tasks = f"{self.tasks} task{'s' * (self.tasks > 1)}"
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
         lines = [
             self.words,
-            f"  {self.tasks} tasks on {self.threads} threads: {self.cut}",
+            f"  {tasks} on {threads}: {self.cut}",
             f"  error height {self.error_height}, about {self.time_ms:.3g} ms",
         ]
         lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]

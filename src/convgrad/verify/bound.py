@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays, libraries
 from convgrad.formats import F64, Format, round_to
-from convgrad.functional.call import prepare
+from convgrad.functional.call import prepare, spelled_out
 from convgrad.spec.bound import output_bound
 from convgrad.spec.oracle import Answer
 from convgrad.spec.order import last_additions
@@ -47,18 +47,19 @@ def error_bound(
     The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
     operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
 
-    The result is f64, in the layout of the output and the library of the first input. Raises as ``convgrad.run`` does,
-    and InvalidAttributeError of what is declared. Follows the document of the operator named.
+    The result is f64, in the layout of the output and the library of the first input. Attributes are as for
+    ``convgrad.verify.check``. Raises as ``convgrad.run`` does, and InvalidAttributeError of what is declared.
+    Follows the document of the operator named.
 
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
-    >>> call = {"strides": [2], "dilations": [1], "weights_shape": [2, 1, 1]}
+    >>> call = {"strides": 2, "weights_shape": [2, 1, 1]}
     >>> error_bound("ConvolutionBackwardWeights", src, diff_dst, **call).ravel().tolist()
     [0.0, 0.0]
     >>> bound = error_bound("ConvolutionBackwardWeights", src / 3, diff_dst, accumulation="bf16", dtype="bf16", **call)
     >>> [round(each, 4) for each in bound.ravel().tolist()]
     [0.056, 0.056]
     """
-    prepared = prepare(operator, inputs, attributes, dtype)
+    prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype)
     problem, operands = prepared.problem, prepared.operands
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
     reference = certify(problem, operands)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from convgrad import arrays
 from convgrad.errors import ConvgradError
 from convgrad.formats import F64, Format
-from convgrad.functional.call import Prepared, prepare
+from convgrad.functional.call import Prepared, prepare, spelled_out
 from convgrad.libraries import detached
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
@@ -49,15 +49,17 @@ def check(
     ``old`` counted, or the blocks of an order that ``convgrad probe`` revealed; by default any order of each element's
     own terms.
 
-    Raises as ``convgrad.run`` does of the inputs.
+    Attributes are as for ``convgrad.run``, or as the functions take them: one int for all axes, strides and dilations 1
+    where nothing is said of them; a function is given them spelled out. Raises as ``convgrad.run`` does of the inputs.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
-    >>> call = {"strides": [2], "dilations": [1], "weights_shape": [2, 1, 1]}
+    >>> call = {"strides": 2, "weights_shape": [2, 1, 1]}
     >>> print(check("ConvolutionBackwardWeights", np.full((2, 1, 1), 6, np.float32), src, diff_dst, **call))
     ok: 2 of 2 equal, largest error 0 of the bound
     """
     inputs, result, old = tuple(map(detached, inputs)), detached(result), detached(old)
+    attributes = dict(spelled_out(operator, inputs, attributes))
     prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None)
     problem = prepared.problem
     if callable(result):

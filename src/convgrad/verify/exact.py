@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from convgrad import libraries
-from convgrad.functional.call import prepare, room
+from convgrad.functional.call import prepare, room, spelled_out
 from convgrad.verify.reference import certify
 
 
@@ -14,15 +14,15 @@ def exact(operator: str, *inputs: object, dtype: object = None, **attributes: ob
 
     Of f32, bf16 and f16 operands every element is certified; of f64 ones sums are exact where there are few terms.
 
-    It comes in the library of the first input. Raises as ``convgrad.run`` does. Follows the document of the operator
-    named.
+    It comes in the library of the first input. Attributes are as for ``check``. Raises as ``convgrad.run`` does.
+    Follows the document of the operator named.
 
     >>> import numpy as np
     >>> src, diff_dst = np.ones((2, 6, 1), np.float32), np.ones((2, 3, 1), np.float32)
-    >>> exact("ConvolutionBackwardWeights", src, diff_dst, (2, 1, 1), strides=[2], dilations=[1]).ravel().tolist()
+    >>> exact("ConvolutionBackwardWeights", src, diff_dst, (2, 1, 1), strides=2).ravel().tolist()
     [6.0, 6.0]
     """
-    prepared = prepare(operator, inputs, attributes, dtype)
+    prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype)
     problem = prepared.problem
     result = room(problem, None, {}, aligned=True)
     prepared.canonical_output(result)[...] = certify(problem, prepared.operands).rounded(problem.output_format)
