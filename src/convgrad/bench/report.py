@@ -113,11 +113,11 @@ SHARES = (
 
 
 def heading(roofs: Roofs) -> str:
-    """Return the machine's roofs as a line, and what the shares are of as another."""
+    """Return the machine's roofs as a line."""
     levels = ", ".join(f"{level.name} {level.gbs:.0f}" for level in roofs.levels)
     threads = f"{roofs.threads} thread{'s' * (roofs.threads > 1)}"
     peak = f"f32 multiply-add peak {roofs.fma_gflops:.0f} GFLOP/s"
-    return f"{cpu_model()}, {threads}: {peak}; reading, GB/s: {levels}\n{SHARES}"
+    return f"{cpu_model()}, {threads}: {peak}; reading, GB/s: {levels}"
 
 
 def head_line(peers: Sequence[Peer]) -> str:

@@ -48,7 +48,7 @@ def _bench(options: argparse.Namespace) -> list[Row]:
     with Progress("measuring the machine:", options.json):
         roofs = measure_roofs(threads)
     if not options.json:
-        say(f"{report.heading(roofs)}\n{report.head_line(peers)}")
+        say(f"{report.heading(roofs)}\n{report.SHARES}\n{report.head_line(peers)}")
     rows: list[Row] = []
     with _csv(options.output, options.force) as write:
         for number, case in enumerate(cases, 1):
