@@ -105,6 +105,13 @@ def test_other_libraries_names_are_taught(name: str, value: Any, words: str) -> 
     assert words in refusal("convolution", **{name: value})
 
 
+def test_bias_operators_are_taught_what_they_have() -> None:
+    assert "; did you mean threads?" in refusal("bias_add", num_threads=2)
+    assert refusal("bias_add", layout="NHWC").endswith("'NXC' (channels last) or 'NCX' [A1]")
+    assert "the operands are src, bias, in this order" in refusal("bias_add", input=0)
+    assert "got stride; it has data_format" in refusal("bias_add", stride=2)
+
+
 def test_what_a_hint_writes_is_taken() -> None:
     src, weights = given("convolution")
     for name, value, words in HINTS:

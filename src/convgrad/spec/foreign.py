@@ -79,10 +79,18 @@ def _kernel(op: Operator, value: object, axes: int) -> str:
     return f"the kernel is as large as {shape} says, which has the channels too"
 
 
-_DATA_FORMAT = "the order of axes is data_format, 'NXC' (channels last) or 'NCX', and weights_format"
+def _formats(op: Operator, value: object, axes: int) -> str:
+    weights = op.attribute("weights_format")
+    and_weights = f", and {weights.name}" if weights else ""
+    return f"the order of axes is data_format, 'NXC' (channels last) or 'NCX'{and_weights}"
+
+
 _SRC, _WEIGHTS = ("input", "inputs", "x", "X", "lhs"), ("weight", "filter", "filters", "kernel", "W", "w", "rhs")
 _OPERANDS = (*_SRC, *_WEIGHTS, "grad_output")
 _CHANNELS = ("in_channels", "out_channels", "channels")
+_FORMATS = ("dimension_numbers", "layout", "data_layout", "memory_format")
+_THREADS, _DTYPES = ("num_threads", "n_threads", "nthreads", "n_jobs"), ("out_dtype", "preferred_element_type")
+_OF_BIASES_TOO = {*_CHANNELS, *_FORMATS, *_THREADS, *_DTYPES}
 
 TAUGHT: Mapping[str, _Taught] = MappingProxyType(
     {
@@ -93,10 +101,10 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
         **dict.fromkeys(("lhs_dilation", "input_dilation", "base_dilation"), _said(
             "src with zeros between is what a transposed convolution makes of its strides")),
         **dict.fromkeys(("kernel_size", "kernel_shape", "filter_size"), _kernel),
-        **dict.fromkeys(("dimension_numbers", "layout", "data_layout", "memory_format"), _said(_DATA_FORMAT)),
+        **dict.fromkeys(_FORMATS, _formats),
         **dict.fromkeys(_CHANNELS, _said("channels are as many as the arrays have")),
-        **dict.fromkeys(("num_threads", "n_threads", "nthreads", "n_jobs"), _said("did you mean threads?")),
-        **dict.fromkeys(("out_dtype", "preferred_element_type"), _said("did you mean dtype?")),
+        **dict.fromkeys(_THREADS, _said("did you mean threads?")),
+        **dict.fromkeys(_DTYPES, _said("did you mean dtype?")),
         "batch_group_count": _said("there are groups of channels only, groups"),
         "output_padding": _said(
             "it is of transposed operators and data gradients; here the extents of both sides are known without it"),
@@ -113,8 +121,7 @@ def taught(op: Operator, name: str, value: object, axes: int) -> str:
     >>> taught(find("Convolution"), "padding", ((0, 1), (2, 3)), 2)
     'did you mean pads_begin=[0, 2], pads_end=[1, 3]?'
     """
-    if op.attribute("strides") is None:
-        return ""
     if name in _OPERANDS:
         return f"the operands are {', '.join(port.name for port in op.operands)}, in this order"
-    return TAUGHT[name](op, value, axes) if name in TAUGHT else ""
+    known = name in TAUGHT and (name in _OF_BIASES_TOO or op.attribute("strides") is not None)
+    return TAUGHT[name](op, value, axes) if known else ""
