@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import islice, permutations, product
 from operator import itemgetter
 
@@ -53,7 +52,6 @@ def _fitting(
         yield ", ".join(f"{named.name}={read[means]!r}" for means in read if (named := op.attribute(means)))
 
 
-@cache
 def _formats(op: Operator, *given: str) -> tuple[dict[str, str], ...]:
     """Return what data_format and weights_format may be, where the operator has them, those given first."""
     named = {means: one for means in _FORMATS if (one := op.attribute(means))}
