@@ -63,3 +63,8 @@ def test_what_reproduces_it_is_a_note(capsys: pytest.CaptureFixture[str], tmp_pa
     assert main(["run", "Convolution", str(tmp_path / "none.npy"), "--json"]) == 3
     (note,) = told(capsys)["notes"]  # type: ignore[misc]
     assert note.startswith("reproduce: convgrad run Convolution")
+
+
+def test_the_option_may_be_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "BWD_W f32 NXC nonsense", "--js"]) == 2
+    assert told(capsys)["kind"] == "NotationError"
