@@ -21,6 +21,8 @@ class Parser(argparse.ArgumentParser):
         from difflib import get_close_matches  # noqa: PLC0415 - slow to import, for mistakes only
 
         chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if chosen and f"--{chosen[1]}" in self._option_string_actions:
+            return f"; did you mean --{chosen[1]}?"
         if chosen:
             near = get_close_matches(chosen[1].lower(), re.findall(r"[\w.-]+", chosen[2]), 1, 0.5)
             return f"; did you mean {near[0]}?" if near else ""
