@@ -12,6 +12,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+LOADS = ("href", "src", "poster", "xlink:href")
+
 
 class Page(HTMLParser):
     """What a page has: the places in it, what it links to or loads, its images without words."""
@@ -27,14 +29,16 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.places |= {place for name in ("id", "name") if (place := found.get(name))}
-        self.links += [link for name in ("href", "src") if (link := found.get(name)) is not None]
+        loads = (*LOADS, "data") if tag == "object" else LOADS
+        self.links += [link for name in loads if (link := found.get(name)) is not None]
+        self.links += [one.split()[0] for one in (found.get("srcset") or "").split(",") if one.strip()]
         if tag == "img" and not (found.get("alt") or "").strip():
             self.wordless.append(found.get("src") or "")
 
 
 def outside(link: str) -> bool:
     parts = urlsplit(link)
-    return bool(parts.scheme or parts.netloc)
+    return parts.scheme != "file" and bool(parts.scheme or parts.netloc)
 
 
 def findings(site: Path) -> Iterator[str]:
@@ -49,7 +53,7 @@ def findings(site: Path) -> Iterator[str]:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if outside(link):
                 continue
-            if not target.is_relative_to(site.resolve()) or not target.is_file():
+            if parts.scheme or not target.is_relative_to(site.resolve()) or not target.is_file():
                 yield f"{where}: {link} leads nowhere"
             elif target in pages and unquote(parts.fragment) not in pages[target].places:
                 yield f"{where}: {link} has no such place"

@@ -22,6 +22,8 @@ CALLS: dict[str, Callable[[], object]] = {
     ),
     "; src.astype(numpy.float32) would do": lambda: convgrad.convolution(np.ones(SRC.shape, int), WEIGHTS),
     "; bias is the values themselves": lambda: convgrad.convolution(SRC, WEIGHTS, True),
+    "; numpy.asarray(bias, numpy.float32) would do": lambda: convgrad.convolution(SRC, WEIGHTS, [0, 0, 0, 0]),
+    "; numpy.asarray(norm2, numpy.float32) would do": lambda: convgrad.clip_scales([4, 9], 1.0),
     "looks like a shape, which explain and infer_shapes take": lambda: convgrad.run(
         "Convolution", SRC.shape, WEIGHTS.shape, **STRICT
     ),

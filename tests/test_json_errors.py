@@ -25,6 +25,8 @@ ERRORS: dict[str, tuple[list[str], str, int]] = {
     "no case": (["verify", "--json"], "UsageError", 2),
 }
 
+MEANT = {"version": "did you mean --version?", "help": "did you mean --help?", "runn": "did you mean run?"}
+
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     out, err = capsys.readouterr()
@@ -63,3 +65,14 @@ def test_what_reproduces_it_is_a_note(capsys: pytest.CaptureFixture[str], tmp_pa
     assert main(["run", "Convolution", str(tmp_path / "none.npy"), "--json"]) == 3
     (note,) = told(capsys)["notes"]  # type: ignore[misc]
     assert note.startswith("reproduce: convgrad run Convolution")
+
+
+def test_the_option_may_be_shortened(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "BWD_W f32 NXC nonsense", "--js"]) == 2
+    assert told(capsys)["kind"] == "NotationError"
+
+
+@pytest.mark.parametrize("word", MEANT)
+def test_a_word_that_is_an_option_is_told_so(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word, "--json"]) == 2
+    assert str(told(capsys)["message"]).endswith(MEANT[word])

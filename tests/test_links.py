@@ -38,6 +38,11 @@ def test_a_site_that_holds_together(site: Path, capsys: pytest.CaptureFixture[st
         ('<img src="../a%20b.png" alt=" ">', "the image ../a%20b.png has no alt text"),
         ('<img src="../a%20b.png"/>', "the image ../a%20b.png has no alt text"),
         ("at p<em>stride + k</em>dilation", "p<em>stride + k</em>dilation has lost its asterisks to emphasis"),
+        ('<img src="../a%20b.png" srcset="../a%20b.png 1x, gone.png 2x" alt="two dots">', "gone.png leads nowhere"),
+        ('<object data="gone.svg"></object>', "gone.svg leads nowhere"),
+        ('<video poster="gone.png"></video>', "gone.png leads nowhere"),
+        ('<svg><use xlink:href="gone.svg#a"/></svg>', "gone.svg#a leads nowhere"),
+        ('<a href="file:///work/page.html">x</a>', "file:///work/page.html leads nowhere"),
         ('<img src="gone.png" alt="gone">', "gone.png leads nowhere"),
     ],
 )

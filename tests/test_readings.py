@@ -104,6 +104,7 @@ def test_operands_in_another_order_are_named_as_what_they_would_be() -> None:
     calls: dict[str, Callable[[], object]] = {
         "as weights, src with": lambda: convgrad.convolution(weights, src),
         "as diff_dst, src, weights_shape with": lambda: convgrad.convolution_backward_weights(dst, src, weights.shape),
+        "as diff_dst, src with": lambda: convgrad.run(WEIGHTS, dst, src, **STRICT, weights_shape=list(weights.shape)),
         "as weights, diff_dst, dst_shape with": lambda: convgrad.convolution_backward_data(weights, dst, src.shape),
         "as diff_dst, src, weights with": lambda: convgrad.convolution_backward(dst, src, weights),
     }

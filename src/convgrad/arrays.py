@@ -26,6 +26,7 @@ Array = NDArray[Any]
 
 _OUT = "out must be a PyTorch tensor or a NumPy array"
 _OVERLAP_WORK = 100_000
+ONE_AXIS = ("bias", "scale", "norm2")  # operands whose values look like a shape
 ALIGNED_BYTES = 1 << 16  # of less memory, finding the line costs more than it saves
 
 
@@ -42,7 +43,9 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
         hint = ""
         if array.dtype.kind in "iub":
             hint = f"; {name}.astype(numpy.float32) would do" if hasattr(value, "astype") else "; f32 would do"
-            if isinstance(value, list | tuple) and array.ndim == 1 and len(value) > 1:
+            if isinstance(value, list | tuple) and array.ndim == 1 and name in ONE_AXIS:
+                hint = f"; numpy.asarray({name}, numpy.float32) would do"
+            elif isinstance(value, list | tuple) and array.ndim == 1 and len(value) > 1:
                 hint = "; this looks like a shape, which explain and infer_shapes take"
             if isinstance(value, bool):
                 hint = f"; {name} is the values themselves, one for each element"

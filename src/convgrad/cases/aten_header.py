@@ -10,7 +10,7 @@ from typing import Any
 from convgrad.cases.json_values import parsed
 from convgrad.errors import FileError
 from convgrad.formats import FORMATS, Format, named
-from convgrad.spec.check import S64_MAX
+from convgrad.spec.operators import S64_MAX
 
 BACKWARD, FORWARD = "aten.convolution_backward", "aten.convolution"
 # Operators and the tensors they need; what else a file may have of them: operands that may be absent, results.

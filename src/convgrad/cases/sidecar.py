@@ -20,8 +20,8 @@ from convgrad.cases.json_values import read_json
 from convgrad.errors import FileError
 from convgrad.files.raw import Described
 from convgrad.graph.limits import Limits
-from convgrad.spec.check import S64_MAX
 from convgrad.spec.layouts import dense
+from convgrad.spec.operators import S64_MAX
 from convgrad.spec.shapes import LARGEST_RANK
 
 KEYS = ("dtype", "shape", "strides", "offset")

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:
         if isinstance(error, UsageError):
             error.add_note(f"try {name} --help")
-        ended = code_of(error, "--json" in words)
+        ended = code_of(error, any(len(word) > len("--") and "--json".startswith(word) for word in words))
         if ended is None:
             raise
         return ended

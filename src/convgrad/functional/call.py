@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from convgrad import arrays, engines, libraries
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
-from convgrad.spec.check import S64_MAX, Attributes, as_integer, check_attributes
-from convgrad.spec.operators import Operator, find, rows
+from convgrad.spec.check import Attributes, as_integer, check_attributes
+from convgrad.spec.operators import S64_MAX, Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
 from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_shape

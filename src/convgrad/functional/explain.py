@@ -8,7 +8,6 @@ from typing import Any
 from convgrad import engines, formats
 from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
-from convgrad.functional.in_words import in_words
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, tables
@@ -54,6 +53,8 @@ class Explanation:
         return None if self.leaf_images is None else chunk_images(self.problem.geometry)
 
     def __str__(self) -> str:
+        from convgrad.functional.in_words import in_words  # noqa: PLC0415 - for who reads it only
+
         problem = self.problem
         geometry, moved = problem.geometry, moved_bytes(problem)
         kinds = dict.fromkeys(map(str, (problem.operand_format, problem.output_format)))

@@ -13,8 +13,8 @@ import numpy as np
 
 from convgrad.errors import GraphError
 from convgrad.formats import FORMATS, Format, meant
-from convgrad.spec.check import S64_MAX, as_integer, as_integers
-from convgrad.spec.operators import OPERATORS, Operator
+from convgrad.spec.check import as_integer, as_integers
+from convgrad.spec.operators import OPERATORS, S64_MAX, Operator
 from convgrad.spec.shapes import LARGEST_RANK
 from convgrad.words import printable
 

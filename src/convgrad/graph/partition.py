@@ -20,8 +20,7 @@ from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.graph.model import LogicalTensor, Op, Shape, dense_strides, operator_of
 from convgrad.graph.resolve import Resolved, check_ports, resolve, unsupported
 from convgrad.libraries import like
-from convgrad.spec.check import S64_MAX
-from convgrad.spec.operators import Operator
+from convgrad.spec.operators import S64_MAX, Operator
 
 Array = NDArray[Any]
 

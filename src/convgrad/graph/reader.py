@@ -13,7 +13,7 @@ from convgrad.graph.document import LEAST_S64, Refusal, as_json, read_document, 
 from convgrad.graph.graph import Graph, Header
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.graph.model import LARGEST_ID, LogicalTensor, Op, Verbatim, rows_of
-from convgrad.spec.check import S64_MAX
+from convgrad.spec.operators import S64_MAX
 from convgrad.words import printable
 
 UNKNOWN = LEAST_S64

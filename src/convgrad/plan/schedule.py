@@ -173,16 +173,21 @@ def _chunks(stretch: tuple[int, int], cutting: Pieces, cut: Slices, plan: Plan, 
     """Rows of CHUNK: what is packed at a time of some images, in the order of the sums."""
     (begin, batch), images = stretch, plan.chunk_images
     rows, lanes = cut.entries[plan.rows], cut.entries[plan.lanes]
-    row_start = np.cumsum([0, *map(len, rows)])
-    lane_start = np.cumsum([0, *map(len, lanes)])
-    table = []
-    for n in range(begin, batch, images):
-        for s, (b0, b1) in enumerate(cut.ranges):
-            taken = min(images, batch - n)
-            blocks = b1 - b0 if cutting.blocks > 1 else -(-taken // cutting.images_a_block)
-            join = n * cutting.blocks + b0 if cutting.blocks > 1 else n // cutting.images_a_block
-            where = (row_start[s], len(rows[s]), lane_start[s], len(lanes[s]))
-            table.append((n, taken, blocks, join, b0, *where, 0))
-    chunks = np.array(table, np.int64)
-    chunks[-1, -1] = finishes
-    return chunks
+    begins, ends = np.array(cut.ranges, np.int64).T
+    first = np.arange(begin, batch, images)[:, None]
+    taken = np.minimum(images, batch - first)
+    of_lines = cutting.blocks > 1  # or else blocks are of images
+    blocks = ends - begins if of_lines else -(-taken // cutting.images_a_block)
+    join = first * cutting.blocks + begins if of_lines else first // cutting.images_a_block
+    columns = (first, taken, blocks, join, begins, *_spans(rows, begins.size), *_spans(lanes, begins.size), 0)
+    chunks = np.empty((first.size, begins.size, len(columns)), np.int64)
+    for n, column in enumerate(columns):
+        chunks[..., n] = column
+    chunks[-1, -1, -1] = finishes
+    return chunks.reshape(-1, len(columns))
+
+
+def _spans(entries: Sequence[Ints], number: int) -> tuple[Ints, Ints]:
+    """Return where the entries of each slice begin, and how many they are."""
+    counts = np.array([len(one) for one in entries[:number]], np.int64)
+    return np.cumsum(counts) - counts, counts

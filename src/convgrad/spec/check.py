@@ -12,11 +12,10 @@ import numpy as np
 
 from convgrad.spec.foreign import CHOICES, SAME, per_axis, taught
 from convgrad.spec.layouts import in_our_letters
-from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, TRANSPOSE_WEIGHTS, Attribute, Operator
+from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, S64_MAX, TRANSPOSE_WEIGHTS, Attribute, Operator
 from convgrad.spec.rules import refuse
 from convgrad.words import meant
 
-S64_MAX = 2**63 - 1
 _INT = {int}
 
 
@@ -74,7 +73,7 @@ def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
         if name not in names:  # A1
             meanings = {a.name: a.means for row in OPERATORS for a in row.attributes}
             renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
-            near = renamed or difflib.get_close_matches(name[:80], names, n=1)
+            near = renamed or difflib.get_close_matches(name[:80].lower(), names, n=1, cutoff=0.7)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
             hint = taught(op, name, given[name], axes) or hint
             as_operand = [p for p in op.operands if name == p.name or (p.is_shape and name.endswith("_shape"))]

@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
 from types import MappingProxyType
 from typing import Any
 
-from convgrad.spec.operators import Operator
+from convgrad.spec.operators import S64_MAX, Operator
 
 _Taught = Callable[[Operator, Any, int], str]  # of the operator, the value, and how many spatial axes: the hint
 
 
-def _integers(value: object) -> list[int] | None:
-    """Return the integers of a sequence; None of anything else."""
+_POSITIVE = ("strides", "dilations", "groups")
+
+
+def _integer(value: Any) -> int | None:
+    """Return the int that a Python, NumPy or PyTorch integer is; None of anything else."""
     try:
-        return [index(item) for item in value]  # type: ignore[attr-defined]
+        return None if isinstance(value, bool) else index(value)
     except TypeError:
         return None
 
 
-def _each(value: object, axes: int) -> list[int] | None:
-    """Return one integer per axis of what was given, where it says that: one for all, or a sequence."""
-    integers = [value] * axes if type(value) is int else _integers(value)
-    return integers if integers is not None and len(integers) == axes else None
+def _integers(value: Any) -> list[int] | None:
+    """Return the integers of a sequence; None of anything else."""
+    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+        return None
+    try:
+        integers = [_integer(item) for item in value]
+    except TypeError:  # arrays of no axes have __iter__, and none of that
+        return None
+    return None if None in integers else [one for one in integers if one is not None]
+
+
+def _fits(name: str, *integers: int) -> bool:
+    return all((name in _POSITIVE) <= one <= S64_MAX for one in integers)
+
+
+def _each(name: str, value: object, axes: int) -> list[int] | None:
+    """Return one integer per axis of what was given, where it says that and they would be taken."""
+    one = _integer(value)
+    integers = _integers(value) if one is None else [one] * axes
+    return integers if integers is not None and len(integers) == axes and _fits(name, *integers) else None
 
 
 def per_axis(name: str, value: object, axes: int) -> str:
     """Write an attribute of one integer per axis as it was meant, or only its name.
 
-    >>> per_axis("strides", 2, 2), per_axis("strides", "2", 2)
-    ('strides=[2, 2]', 'strides, one integer per spatial axis')
+    >>> per_axis("strides", 2, 2), per_axis("strides", 0, 2)
+    ('strides=[2, 2]', 'strides, one positive integer per spatial axis')
     """
-    integers = _each(value, axes)
-    return f"{name}, one integer per spatial axis" if integers is None else f"{name}={integers}"
+    integers = _each(name, value, axes)
+    positive = "positive " * (name in _POSITIVE)
+    return f"{name}, one {positive}integer per spatial axis" if integers is None else f"{name}={integers}"
 
 
 def _axes(means: str) -> _Taught:
@@ -45,7 +65,9 @@ def _said(text: str) -> _Taught:
 
 
 def _groups(op: Operator, value: object, axes: int) -> str:
-    return f"did you mean groups={value}?"
+    groups = _integer(value)
+    known = groups is not None and _fits("groups", groups)
+    return f"did you mean groups={groups}?" if known else "did you mean groups, a positive integer?"
 
 
 SAME = {"same": "same_upper", "same_upper": "same_upper", "same_lower": "same_lower", "valid": "valid"}
@@ -60,13 +82,14 @@ def _pads(op: Operator, value: Any, axes: int) -> str:
     name = SAME.get(value.lower()) if isinstance(value, str) else None
     if name is not None:
         return f"did you mean auto_pad={name!r}?"
-    begin = end = _each(value, axes)
-    numbers = _integers(value)
-    if begin is None and numbers is not None and len(numbers) == 2 * axes:
+    items = list(value) if isinstance(value, Iterator) else value  # gone through more than once
+    begin = end = _each("pads_begin", items, axes)
+    numbers = _integers(items)
+    if begin is None and numbers is not None and len(numbers) == 2 * axes and _fits("pads_begin", *numbers):
         begin, end = numbers[:axes], numbers[axes:]
-    pairs = [_integers(pair) for pair in value] if isinstance(value, Sequence) and len(value) == axes else []
-    if begin is None and pairs and all(pair is not None and len(pair) == 2 for pair in pairs):
-        begin, end = ([pair[side] for pair in pairs if pair] for side in (0, 1))
+    pairs = [_each("pads_begin", pair, 2) or [] for pair in items] if isinstance(items, Sequence) else []
+    if begin is None and len(pairs) == axes and all(pairs):
+        begin, end = ([pair[side] for pair in pairs] for side in (0, 1))
     if begin is None:
         return "pads are pads_begin and pads_end, one integer per spatial axis each, or follow from auto_pad"
     return f"did you mean pads_begin={begin}, pads_end={end}?"

@@ -85,6 +85,7 @@ GENERATIONS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+S64_MAX = 2**63 - 1  # the largest integer that an attribute or an extent can be
 CONV_WEIGHTS = ("XIO", "OIX")
 TRANSPOSE_WEIGHTS = ("XOI", "IOX")
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")

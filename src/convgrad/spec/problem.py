@@ -10,12 +10,11 @@ from math import prod
 from convgrad.errors import InvalidShapeError
 from convgrad.formats import F64, Format
 from convgrad.spec.channels import check_batch, check_channels
-from convgrad.spec.check import S64_MAX, Attributes
+from convgrad.spec.check import Attributes
 from convgrad.spec.extents import AXES, ignored_output_padding
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import axis_order, from_canonical, to_canonical
-from convgrad.spec.operators import OPERATORS, Operator, SolvesFor, Tensor
-from convgrad.spec.readings import other_readings
+from convgrad.spec.operators import OPERATORS, S64_MAX, Operator, SolvesFor, Tensor
 from convgrad.spec.rules import hinted, refuse
 from convgrad.spec.shapes import Call, Shape, gather, layouts_of
 
@@ -163,6 +162,8 @@ def _geometry(op: Operator, shapes: Sequence[Shape], attributes: Attributes) -> 
     try:
         return _as_given(op, shapes, attributes)
     except InvalidShapeError as error:
+        from convgrad.spec.readings import other_readings  # noqa: PLC0415 - for mistakes only
+
         raise hinted(error, other_readings(op, shapes, attributes, _as_given)) from None
 
 

@@ -24,7 +24,7 @@ def other_readings(op: Operator, shapes: Sequence[Shape], attributes: Attributes
     if fitting:
         return f"; these shapes fit {', or '.join(fitting)}"
     given_formats = [getattr(attributes, means) for means in _FORMATS]
-    if _channels_agree(op, shapes, attributes.groups, given_formats):  # then it is extents that do not fit
+    if _channels_agree(op, shapes, attributes, given_formats):  # then it is extents that do not fit
         return ""
     movable = [n for n, port in enumerate(ports) if port.tensor != "bias" and not port.name.endswith("_shape")]
     for order in list(permutations(movable))[1:]:
@@ -43,7 +43,7 @@ def _fitting(
 ) -> Iterator[str]:
     """Yield the formats in which shapes pass the check, in words, those of the call first."""
     for read in islice(_formats(op, attributes.data_format, attributes.weights_format), first, None):
-        if not _channels_agree(op, shapes, attributes.groups, tuple(read.values())):
+        if not _channels_agree(op, shapes, attributes, tuple(read.values())):
             continue
         try:
             check(op, shapes, replace(attributes, **read))  # type: ignore[arg-type]
@@ -60,12 +60,14 @@ def _formats(op: Operator, *given: str) -> tuple[dict[str, str], ...]:
     return tuple(dict(zip(named, choice, strict=True)) for choice in choices)
 
 
-def _channels_agree(op: Operator, shapes: Sequence[Shape], groups: int, formats: Sequence[str]) -> bool:
+def _channels_agree(op: Operator, shapes: Sequence[Shape], attributes: Attributes, formats: Sequence[str]) -> bool:
     """Tell quickly whether operands have the channels of the weights among them: few wrong readings do."""
     known = {port.tensor: shape for port, shape in zip(op.operands, shapes, strict=False) if len(shape) > 2}
+    if attributes.weights_shape and len(attributes.weights_shape) > 2:
+        known.setdefault("weights", attributes.weights_shape)
     if "weights" not in known:
         return True
     data, weights = (form in CHANNELS_FIRST for form in formats)
     outer, inner = known["weights"][:2] if weights else known["weights"][:-3:-1]
-    wanted = {"src": inner * groups, "dst": outer}
+    wanted = {"src": inner * attributes.groups, "dst": outer}
     return all(known[t][1 if data else -1] == channels for t, channels in wanted.items() if t in known)

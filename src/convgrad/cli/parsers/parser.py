@@ -22,6 +22,8 @@ class Parser(argparse.ArgumentParser):
 
     def _meant(self, message: str) -> str:
         chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if chosen and f"--{chosen[1]}" in self._option_string_actions:
+            return f"; did you mean --{chosen[1]}?"
         if chosen:
             return meant(chosen[1], re.findall(r"[\w.-]+", chosen[2]), least=0.5)
         _, unknown, words = message.partition("unrecognized arguments: ")
