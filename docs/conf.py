@@ -19,7 +19,7 @@ STAND_INS = (
     " jax jax.extend jax.extend.core jax.interpreters jax.typing"
     " dask dask._task_spec dask.array dask.array.core dask.base dask.blockwise dask.highlevelgraph"
 )
-stand_in = MagicMock(__version__="0.9", __version_info__=(0, 9))  # which convgrad.jax looks at
+stand_in = MagicMock(__version__="0.10", __version_info__=(0, 10))  # which convgrad.jax looks at
 stand_in.array = stand_in.core = stand_in  # convgrad.dask: that dask.array.Array is dask.array.core.Array
 MADE_BY_CALLS = {"convgrad.Compiled", "convgrad.Partials", "convgrad.Pullback", "convgrad.graph.CompiledPartition"}
 sys.modules |= dict.fromkeys(STAND_INS.split(), stand_in)
