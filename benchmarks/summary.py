@@ -50,9 +50,10 @@ def merged(rows: Iterable[Mapping[str, str]], by: Sequence[str]) -> Tables:
 
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    """Return a Markdown table."""
-    rows = [f"| {' | '.join(cells)} |" for cells in (heads, *lines)]
-    return [rows[0], "|" + "---|" * len(heads), *rows[1:]]
+    """Return a Markdown table, without the columns that have nothing on any line."""
+    columns = [column for column in zip(heads, *lines, strict=True) if any(column[1:])]
+    rows = [f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True)]
+    return [rows[0], "|" + "---|" * len(columns), *rows[1:]]
 
 
 def mean_and_worst(shares: Mapping[str, float]) -> tuple[str, str]:

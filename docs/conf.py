@@ -19,7 +19,7 @@ STAND_INS = (
     " jax jax.extend jax.extend.core jax.interpreters jax.typing"
     " dask dask._task_spec dask.array dask.array.core dask.base dask.blockwise dask.highlevelgraph"
 )
-stand_in = MagicMock(__version__="0.9", __version_info__=(0, 9))  # which convgrad.jax looks at
+stand_in = MagicMock(__version__="0.10", __version_info__=(0, 10))  # which convgrad.jax looks at
 stand_in.array = stand_in.core = stand_in  # convgrad.dask: that dask.array.Array is dask.array.core.Array
 MADE_BY_CALLS = {"convgrad.Compiled", "convgrad.Partials", "convgrad.Pullback", "convgrad.graph.CompiledPartition"}
 sys.modules |= dict.fromkeys(STAND_INS.split(), stand_in)
@@ -39,6 +39,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_copy_source = False
+html_domain_indices = False  # of modules: the sidebar names them
 html_title = "convgrad"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -66,6 +67,12 @@ def signature(app: Any, what: str, name: str, thing: Any, options: Any, given: s
     return given and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", given).replace("<factory>", "..."), result
 
 
+def fields(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Say nothing of a field of which there is nothing but its number."""
+    if lines and lines[0].startswith("Alias for field number"):
+        lines.clear()
+
+
 def colons(app: Any, doctree: nodes.document) -> None:
     """Write a colon between an error and what it means, where Sphinx has two hyphens."""
     for text in [text for text in doctree.findall(nodes.Text) if text == " -- "]:
@@ -89,6 +96,7 @@ def beside(app: Any, included: Any, page: str, texts: list[str]) -> None:
 def setup(app: Any) -> None:
     """Have all of this done."""
     app.connect("autodoc-process-signature", signature)
+    app.connect("autodoc-process-docstring", fields)
     app.connect("doctree-read", colons)
     app.connect("doctree-resolved", titles)
     app.connect("include-read", beside)

@@ -26,13 +26,23 @@ from helpers import Case, operands_of, run_case
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-LETTERS = "[The letters of the formulas](shapes.md#the-letters) are told with the shapes."
-
 # -- operators and rules ------------------------------------------------------------------------------------------
 
 
+OPERATORS_HEAD = """\
+What graphs, `explain` and `vjp` know by name, and `run` and `compile` strictly by its document. For the current names
+there are [functions](api/functions.md) with defaults. Letters in shapes are those of
+[Shapes and padding](shapes.md#the-letters); [Coverage](coverage.md) counts what is tested. A forward follows the
+document that states its gradients. This page is made from the operator table (`src/convgrad/spec/operators.py`). In
+brackets stand the generations that have a name:"""
+RULES_HEAD = """\
+Where a call breaks a rule, the message ends with the rule's id, in brackets.
+[Errors of the first hour](first_errors.md) has many of the messages;
+[the letters](shapes.md#the-letters) are told with the shapes."""
+
+
 def operators_page() -> str:
-    lines = ["# Operators", "", f"Made from the operator table (`src/convgrad/spec/operators.py`). {LETTERS}", ""]
+    lines = ["# Operators", "", OPERATORS_HEAD, ""]
     lines += [f"- **{name}**: {meaning}" for name, meaning in GENERATIONS.items()]
     for op in OPERATORS:
         inputs = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
@@ -51,7 +61,7 @@ def _attribute_row(a: Attribute) -> str:
 
 
 def rules_page() -> str:
-    lines = ["# Rules", "", f"Every error message ends with the id of the rule that was broken. {LETTERS}", ""]
+    lines = ["# Rules", "", RULES_HEAD, ""]
     lines += ["| id | rule | error |", "|---|---|---|"]
     lines += [f"| {rule.id} | {rule.statement} | {rule.error.__name__} |" for rule in RULES.values()]
     return "\n".join(lines) + "\n"
@@ -168,7 +178,7 @@ def coverage_page() -> str:
         "Made by a run of the tests (`tests/pages.py`), which also holds this file to its result. A cell counts the",
         "combinations that gave the oracle's bits on integers, of those run: every type (f32, bf16, f16, f64) x data",
         f"layout (NXC, NCX) x weights layout ({layouts[0]}; {layouts[1]} if transposed) x 1 to 4 spatial axes. A dash:",
-        "the operator has no such attribute.",
+        "the operator has no such attribute. [Operators](operators.md) has the attributes of each.",
         "",
         "| operator | generations | " + " | ".join(FEATURES) + " |",
         "|---|---|" + "---|" * len(FEATURES),

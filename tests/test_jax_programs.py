@@ -34,14 +34,14 @@ for folder in {folders!r}:
 
 
 def test_without_jax_and_with_an_old_one_the_error_says_what_is_needed(tmp_path: Path) -> None:
-    texts = "raise ImportError('no jax')", "__version__, __version_info__ = '0.8.3', (0, 8, 3)"
+    texts = "raise ImportError('no jax')", "__version__, __version_info__ = '0.9.2', (0, 9, 2)"
     folders = [tmp_path / "none", tmp_path / "old"]
     for folder, text in zip(folders, texts, strict=True):
         folder.mkdir()
         (folder / "jax.py").write_text(text + "\n")
     none, old = run("-c", REFUSED.format(folders=[*map(str, folders)])).splitlines()
     assert "pip install 'convgrad[jax]'" in none
-    assert "needs JAX 0.9 or later; got 0.8.3" in old
+    assert "needs JAX 0.10 or later; got 0.9.2" in old
 
 
 needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")

@@ -15,13 +15,27 @@ def summary(*names: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+def ratios(table: str, layout: str) -> list[float]:
+    """Return the means to PyTorch of a table by suite."""
+    cells = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if f" {layout} " in line]
+    return [float(line[4]) for line in cells]
+
+
 def test_the_table_is_of_the_committed_runs() -> None:
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     table = summary(*(f"wgrad_f32_run{run}.csv" for run in (1, 2, 3)), "wgrad_16bit.csv")
     assert table in page
+    assert "| bf16 NXC | 52 | 0.68 |" in table
+    assert "| f16 NXC | 52 | 12.83 |" in table
+    many = summary("--by-suite", *(f"data_f32_run{run}.csv" for run in (1, 2, 3)))
+    few = summary("--by-suite", *(f"few_f32_{run}.csv" for run in ("run1", "run2", "run3", "ncx")))
+    lagging = summary("--by-suite", *(f"lagging_f32_run{run}.csv" for run in (1, 2, 3)))
+    assert all(one in page for one in (many, few, lagging))
+    last, first = ratios(many, "NXC"), ratios(many, "NCX")
+    words = f"f32 with channels last {min(last)} to {max(last)}, with channels first {min(first)} to {max(first)}; "
+    assert words + "weight gradients of bf16 0.68, of f16 12.83." in " ".join(page.split())
+    thin = [ratio for one in (few, lagging) for layout in ("NXC", "NCX") for ratio in ratios(one, layout)]
+    assert f"Suites of few channels lie at {min(thin)} to {max(thin)}." in page
     assert summary("--by-class", "wgrad_f32_classes.csv") in page
-    assert summary("--by-suite", *(f"data_f32_run{run}.csv" for run in (1, 2, 3))) in page
-    assert summary("--by-suite", *(f"few_f32_{run}.csv" for run in ("run1", "run2", "run3", "ncx"))) in page
-    assert summary("--by-suite", *(f"lagging_f32_run{run}.csv" for run in (1, 2, 3))) in page
     one_thread = summary("wgrad_f32_1thread.csv")
     assert "| f32 NXC | 52 | 1.49 | 0.93 (vgg16_4_2) |" in one_thread

@@ -1,4 +1,4 @@
-"""docs/same_bits.md and README: what their picture shows is what was measured, and is so on this machine."""
+"""docs/same_bits.md and README: what their picture shows was measured, and is so here; hashes are counted."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ def test_the_pages_say_what_was_measured(same_bits, page: Path) -> None:  # type
     assert counts == dict.fromkeys(same_bits.LIBRARIES, 40)
     assert f"convgrad's 40 cells are all {ours[:4]}; PyTorch's 40 cells have {len(theirs)} different values." in text
     assert f"convgrad has one result, PyTorch {rows[-1]['version'].split('+')[0]} has {len(theirs)}." in text
+
+
+def test_numerics_says_how_many_hashes_there_are() -> None:
+    *_, last = (ROOT / "tests/golden/hashes.txt").read_text(encoding="utf-8").splitlines()
+    count = last.rpartition(" all of ")[2]
+    assert f"has the SHA-256 of {count} results" in (DOCS / "numerics.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")

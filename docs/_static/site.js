@@ -4,9 +4,11 @@ addEventListener("DOMContentLoaded", () => {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
   }
   for (const caption of document.querySelectorAll("p.caption[role=heading]")) caption.ariaLevel = 2;
-  for (const parameters of document.querySelectorAll("dt.sig dl")) {
-    parameters.role = "list"; // whose items describe no term
-    for (const item of parameters.children) item.role = "listitem";
+  for (const part of document.querySelectorAll("dt.sig dl, dt.sig dd")) {
+    const plain = document.createElement("div"); // parameters describe no term
+    plain.role = part.matches("dl") ? "list" : "listitem";
+    plain.append(...part.childNodes);
+    part.replaceWith(plain);
   }
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", "Pages");
   document.querySelector(".toc-drawer")?.setAttribute("aria-label", "On this page");

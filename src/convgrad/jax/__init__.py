@@ -7,8 +7,8 @@ try:
     from jax import __version__, __version_info__
 except ImportError as error:
     raise ImportError("convgrad.jax needs JAX: pip install 'convgrad[jax]'") from error
-if __version_info__ < (0, 9):
-    raise ImportError(f"convgrad.jax needs JAX 0.9 or later; got {__version__}")
+if __version_info__ < (0, 10):
+    raise ImportError(f"convgrad.jax needs JAX 0.10 or later; got {__version__}")
 
 from convgrad.jax import handler, lax
 from convgrad.jax.bias import bias_add, bias_add_backward
