@@ -70,6 +70,7 @@ SHARED_PIECE = piece(0, 5)
 
 ROWS = [
     Row("D6", pieces, [Y], {"threads": 0}, ("threads must be a positive integer; got 0",)),
+    Row("D6", pieces, [Y], {"threads": 100_000}, ("threads must be at most 4096; got 100000; leave it out for all",)),
     Row("D5", joined, [piece(0, 5)], {"accumulate": True}, ("must come with out",)),
     Row("D2", joined, [piece(0, 5)], {"out": np.zeros(2, F32)}, ("the output's shape (1,); got (2,)",)),
     Row("D4", joined, [SHARED_PIECE], {"out": SHARED_PIECE.sums[0]}, ("memory shared with sum 0 of the parts",)),

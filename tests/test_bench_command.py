@@ -65,6 +65,7 @@ FAILURES = {
     "type": ([TINY, "--type", "f8"], 2, "expected one of f32, bf16, f16, f64"),
     "peer": ([TINY, "--against", "mkl"], 2, "peers must be of torch, jax"),
     "threads": ([TINY, "--threads", "0"], 2, "a positive integer is wanted"),
+    "threads beyond the cores": ([TINY, "--threads", "100000"], 2, "the cores that this process may run on"),
     "directory": ([TINY, "-o", "/nonexistent/a.csv"], 3, "no such directory"),
 }
 

@@ -176,7 +176,7 @@ def test_the_threads_asked_for_reach_every_engine(name: str, monkeypatch: pytest
     assert set(asked) == {3}
 
 
-@pytest.mark.parametrize("threads", [np.int8(2), np.array(2), 2**63 - 1], ids=str)
+@pytest.mark.parametrize("threads", [np.int8(2), np.array(2), 4096], ids=str)
 def test_threads_are_any_integer(threads: Any) -> None:
     src, weights = np.arange(12, dtype=np.float32).reshape(1, 12, 1), np.ones((4, 1, 1), np.float32)
     assert np.array_equal(convgrad.convolution(src, weights, threads=threads), convgrad.convolution(src, weights))

@@ -40,7 +40,11 @@ def main(options: argparse.Namespace) -> int:
 
 def _bench(options: argparse.Namespace) -> list[Row]:
     """Time every case, print and write its row, then the means; return the rows."""
-    cases, peers, threads = _cases(options), find_peers(options.against), options.threads or len(usable_cores())
+    cases, peers, cores = _cases(options), find_peers(options.against), len(usable_cores())
+    threads = options.threads or cores
+    if threads > cores:
+        bound = f"--threads must be at most {cores}, the cores that this process may run on"
+        raise UsageError(f"{bound}: more have no peak to be held to; got {threads}")
     if options.output:
         check_new(Path(options.output), options.force)
     if options.plot:

@@ -12,6 +12,7 @@ from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
 _OURS = b"CONVGRAD_NUM_THREADS"
+MOST_THREADS = 4096  # of a call: no machine of one process has more cores; beyond, threads only wait
 CAPS = ("avx512", "avx2", "neon", "numpy")
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
 
@@ -20,20 +21,27 @@ _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
 def threads(number: int) -> Iterator[None]:
     """Use at most ``number`` threads in a ``with`` block of this thread or task; the ``threads`` of a call beats it.
 
-    Raises InvalidAttributeError unless ``number`` is a positive integer. Results do not depend on it.
+    Raises InvalidAttributeError unless ``number`` is a positive integer, 4096 at most. Results do not depend on it.
 
     >>> with threads(1):
     ...     count(None), count(2)
     (1, 2)
     """
-    wanted = as_integer(number)
-    if wanted is None or wanted < 1:  # D6
-        refuse("D6", "threads", f"threads must be a positive integer; got {number!r}")
-    token = _wanted.set(wanted)
+    token = _wanted.set(checked(number, "threads"))
     try:
         yield
     finally:
         _wanted.reset(token)
+
+
+def checked(number: object, operator: str) -> int:
+    """Return a number of threads; refuse by D6 what is none, or beyond sense."""
+    wanted = as_integer(number)
+    if wanted is None or wanted < 1:  # D6
+        refuse("D6", operator, f"threads must be a positive integer; got {number!r}; leave it out for all cores")
+    if wanted > MOST_THREADS:  # D6
+        refuse("D6", operator, f"threads must be at most {MOST_THREADS}; got {wanted}; leave it out for all cores")
+    return wanted
 
 
 def count(threads: int | None) -> int:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays, engines, libraries
+from convgrad.engines import settings
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
 from convgrad.spec.check import Attributes, as_integer, check_attributes
-from convgrad.spec.operators import S64_MAX, Operator, find, rows
+from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
 from convgrad.spec.shapes import Shape, check_extents, spatial_axes, with_full_shape
@@ -324,6 +325,5 @@ def check_options(operator: str, out: object, accumulate: object, threads: objec
         refuse("D5", operator, f"accumulate must be a bool; got {accumulate!r}")
     if accumulate and out is None:  # D5
         refuse("D5", operator, "accumulate=True must come with out, the array to add into; got no out")
-    number = as_integer(threads)
-    if threads is not None and (number is None or not 0 < number <= S64_MAX):  # D6
-        refuse("D6", operator, f"threads must be a positive integer; got {threads!r}; leave it out for all cores")
+    if threads is not None:
+        settings.checked(threads, operator)

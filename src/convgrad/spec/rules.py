@@ -64,7 +64,7 @@ _ROWS = (
     ("D3", InvalidShapeError, "out is writable"),
     ("D4", InvalidShapeError, "out overlaps neither an operand nor itself"),
     ("D5", InvalidAttributeError, "accumulate is a bool, and true only with out"),
-    ("D6", InvalidAttributeError, "threads is a positive integer"),
+    ("D6", InvalidAttributeError, "threads is a positive integer, 4096 at most"),
     ("D7", InvalidShapeError, "operands of a compiled call have the shapes it was made for, a cotangent its result's"),
     ("D8", UnsupportedError, "an operand is an array: no gradients are recorded of it, and it stands for no other"),
     # P: pieces of a batch
