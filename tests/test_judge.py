@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -296,4 +297,6 @@ def test_noise_in_one_tap_is_not_called_rounded_partial_sums() -> None:
     verdict = said_of(layer, got)
     assert verdict.outcome == "wrong"
     assert "tap 2" in verdict.where
+    off = int(re.search(r"; of the 1536 elements there (\d+) err more than any elsewhere$", verdict.where)[1])  # type: ignore[index]
+    assert off > 10 * verdict.beyond
     assert not [name for name in verdict.defects if "partial sums" in name]

@@ -13,7 +13,7 @@ from convgrad.formats import Format
 from convgrad.spec.problem import Problem
 from convgrad.verify.diagnose.marks import marked
 from convgrad.verify.diagnose.mutants import not_tried, recognised
-from convgrad.verify.diagnose.place import place
+from convgrad.verify.diagnose.place import beside, place
 from convgrad.verify.diagnose.sums import Scene
 from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Defect
@@ -42,7 +42,9 @@ def diagnose(
 
     ``old`` is what the result held before; ``accumulator`` the format its sums are said to be kept in.
     """
-    where = place(beyond, reference.terms, problem)
+    with np.errstate(all="ignore"):
+        near = beside(beyond, np.abs(got.astype(np.float64) - reference.value), problem)
+    where = "; ".join(filter(None, (place(beyond, reference.terms, problem), near)))
     keep = accumulator or problem.operand_format.accumulator
     with np.errstate(all="ignore"):  # of a wrong result anything may overflow or be no number
         found, left_out = _found(Scene(got, beyond, reference, problem, operands, old, keep))

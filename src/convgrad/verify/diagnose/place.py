@@ -71,9 +71,7 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
     count = int(np.count_nonzero(beyond))
     if count in (0, beyond.size):
         return "every element is wrong" if count else ""
-    axes = range(beyond.ndim)
-    met = [np.flatnonzero(beyond.any(tuple(a for a in axes if a != axis))) for axis in axes]
-    names = axis_words(problem)
+    met, names = _met(beyond), axis_words(problem)
     parts = [_indices(m, n, w) for m, n, w in zip(met, beyond.shape, names, strict=True) if m.size < n]
     of = f"{count} of {beyond.size}"
     if parts and count == prod(m.size for m in met):
@@ -88,6 +86,32 @@ def place(beyond: Mask, terms: NDArray[np.int64], problem: Problem) -> str:
         if some.any() and not (beyond & ~some).any():
             return f"all {count} wrong elements are among the {np.count_nonzero(some)} {words}: {of}"
     return f"{100 * count / beyond.size:.3g} % of the elements, no pattern: {of}"
+
+
+def beside(beyond: Mask, error: NDArray[np.float64], problem: Problem) -> str:
+    """Return, in words, that more elements err where the wrong ones lie than are beyond the bound; "" if they do not.
+
+    A bound is wide: of a tap that is off, most elements may lie inside it, and still err more than all other taps do.
+    """
+    names = axis_words(problem)
+    told = [
+        m if m.size < n and "indices" not in _indices(m, n, w) else np.arange(n)
+        for m, n, w in zip(_met(beyond), beyond.shape, names, strict=True)
+    ]
+    there = np.zeros(beyond.shape, np.bool_)
+    there[np.ix_(*told)] = True
+    if there.all() or np.array_equal(there, beyond):
+        return ""
+    off = int(np.count_nonzero(error[there] > error[~there].max()))
+    if off <= np.count_nonzero(beyond):
+        return ""
+    return f"of the {np.count_nonzero(there)} elements there {off} err more than any elsewhere"
+
+
+def _met(beyond: Mask) -> list[NDArray[np.intp]]:
+    """Return the indices of each axis that the mask is true at."""
+    axes = range(beyond.ndim)
+    return [np.flatnonzero(beyond.any(tuple(a for a in axes if a != axis))) for axis in axes]
 
 
 def _kinds(terms: NDArray[np.int64]) -> list[tuple[Mask, str]]:
