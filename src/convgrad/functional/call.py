@@ -104,6 +104,8 @@ def _checked(
         if port.is_shape:
             shapes.append(arrays.take_shape(value, op.name, port.name))
             continue
+        if isinstance(value, float):  # T1
+            refuse("T1", op.name, f"{port.name} must be an array of f32, bf16, f16 or f64; got the number {value!r}")
         taken[port.name], fmt = arrays.take(value, op.name, port.name)
         named.append((port.name, fmt))
         shapes.append(taken[port.name].shape)

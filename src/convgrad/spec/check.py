@@ -69,18 +69,21 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
 def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
     """Refuse attributes that the operator does not have, by rule A1; ``axes`` counts the spatial ones, if known."""
     names = [a.name for a in op.attributes]
-    for name in given:
-        if name not in names:  # A1
-            meanings = {a.name: a.means for row in OPERATORS for a in row.attributes}
-            renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
-            near = renamed or difflib.get_close_matches(name[:80].lower(), names, n=1, cutoff=0.7)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
-            hint = taught(op, name, given[name], axes) or hint
-            as_operand = [p for p in op.operands if name == p.name or (p.is_shape and name.endswith("_shape"))]
-            if as_operand and not renamed:
-                number = op.operands.index(as_operand[0]) + 1
-                hint = f"{as_operand[0].name} is operand number {number}"
-            refuse("A1", op.name, f"every attribute must be one it has; got {name}; {hint}")
+    unknown = [f"got {name}; {_hint(op, name, value, axes)}" for name, value in given.items() if name not in names]
+    if unknown:  # A1
+        refuse("A1", op.name, f"every attribute must be one it has; {'; '.join(unknown)}")
+
+
+def _hint(op: Operator, name: str, value: object, axes: int) -> str:
+    """Return what to write in place of an attribute that an operator has not."""
+    names, meanings = [a.name for a in op.attributes], {a.name: a.means for row in OPERATORS for a in row.attributes}
+    renamed = [a.name for a in op.attributes if a.means == meanings.get(name)]
+    as_operand = [p for p in op.operands if name == p.name or (p.is_shape and name.endswith("_shape"))]
+    if as_operand and not renamed:
+        return f"{as_operand[0].name} is operand number {op.operands.index(as_operand[0]) + 1}"
+    near = renamed or difflib.get_close_matches(name[:80].lower(), names, n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+    return taught(op, name, value, axes) or hint
 
 
 def as_integer(value: object) -> int | None:
