@@ -254,17 +254,18 @@ def problem_from_shapes(
     attributes: Mapping[str, Any],
     operand_format: Format = F32,
     dtype: object = None,
-    lenient: bool = False,
+    spell_out: bool = False,
 ) -> tuple[Operator, Problem]:
-    """Return the row and the problem of a call on operands of these shapes; ``lenient``, of attributes spelled out.
+    """Return the row and the problem of a call on operands of these shapes.
 
+    ``spell_out`` takes attributes as the functions do: one int for all axes, strides and dilations of 1 left out.
     Shapes alone do not tell the two orders of ConvolutionBackpropFilters-1 apart: its document's is meant, or else the
     older one if only that fits.
     """
     errors: list[ConvgradError] = []
     for op in rows(operator):
         try:
-            return op, problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype, lenient)[1]
+            return op, problem_of_row(op, _counted(op, shapes), attributes, operand_format, dtype, spell_out)[1]
         except ConvgradError as error:
             errors.append(error)
     raise errors[0]
@@ -276,7 +277,7 @@ def problem_of_row(
     attributes: Mapping[str, Any],
     operand_format: Format,
     dtype: object = None,
-    lenient: bool = False,
+    spell_out: bool = False,
 ) -> tuple[Attributes, Problem]:
     """Return the checked attributes and the problem of a call of one row on operands of these shapes."""
     extents = [arrays.take_shape(s, op.name, port.name) for port, s in zip(op.operands, shapes, strict=False)]
@@ -284,7 +285,7 @@ def problem_of_row(
         if not port.is_shape:
             check_extents(op, port.name, shape)
     to = arrays.output_format(dtype, operand_format, op.name)
-    spelled = _spread(op, attributes, spatial_axes(op, extents[0])) if lenient else attributes
+    spelled = _spread(op, attributes, spatial_axes(op, extents[0])) if spell_out else attributes
     return pose(op, tuple(extents), spelled, operand_format, to, accumulate=False, lenient=False)
 
 

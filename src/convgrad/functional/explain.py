@@ -120,7 +120,7 @@ def explain(
         refuse(
             "T1", operator, f"operand_type must be one of {names}; got {operand_type!r}{formats.meant(operand_type)}"
         )
-    _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, lenient=True)
+    _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, spell_out=True)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     scratch_bytes = 0

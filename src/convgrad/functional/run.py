@@ -61,5 +61,5 @@ def infer_shapes(operator: str, *shapes: object, **attributes: Any) -> tuple[int
     >>> infer_shapes("Convolution", (2, 224, 224, 3), (7, 7, 3, 64), strides=2, auto_pad="valid")
     (2, 109, 109, 64)
     """
-    _, problem = problem_from_shapes(operator, shapes, attributes, lenient=True)
+    _, problem = problem_from_shapes(operator, shapes, attributes, spell_out=True)
     return problem.output_shape
