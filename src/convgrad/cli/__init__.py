@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
+from convgrad import __version__
 from convgrad.cli.console import say
 from convgrad.cli.exits import COMMAND_LINE, DONE, EXIT_CODES, UsageError, code_of
 from convgrad.cli.parsers import COMMANDS
@@ -44,8 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         first = parser().parse_args(arguments)
         if first.version:
-            from convgrad import __version__  # noqa: PLC0415 - --help must not wait for NumPy
-
             say(f"convgrad {__version__}")
             return DONE
         if first.command is None:
