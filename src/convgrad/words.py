@@ -1,4 +1,4 @@
-"""Words from outside: made fit to be printed, as a terminal obeys some characters, and which of ours they mean."""
+"""Words: those from outside made fit to be printed, which of ours they mean, and how many of something there are."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def printable(text: str, length: int | None = LONGEST) -> str:
     """
     start = text[:length]
     return start if start.isprintable() else "".join(c if c.isprintable() else "?" for c in start)
+
+
+def counted(number: int, one: str) -> str:
+    """Return how many of something there are, in words.
+
+    >>> counted(1, "thread"), counted(2, "thread")
+    ('1 thread', '2 threads')
+    """
+    return f"{number} {one}{'s' * (number != 1)}"
 
 
 def meant(word: str, names: Iterable[str], least: float = 0.6) -> str:

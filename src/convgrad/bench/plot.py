@@ -12,6 +12,7 @@ from convgrad import pictures
 from convgrad.bench.peers import Peer
 from convgrad.bench.report import Row
 from convgrad.bench.roofs import Roofs
+from convgrad.words import counted
 
 _OURS, _THEIRS = "osDPXph*", "^v<>"  # filled, a kind a suite; hollow, a kind a peer
 _MOST_NAMES, _NAME_POINTS = 12, 7
@@ -42,7 +43,7 @@ def draw(path: str | Path, rows: Sequence[Row], roofs: Roofs, peers: Sequence[Pe
     axes.grid(color="0.92", linewidth=0.6)
     _draw_roofs(axes, roofs, left, right)
     _draw_cases(axes, rows, peers)
-    threads = f"{roofs.threads} thread{'s' * (roofs.threads > 1)}"
+    threads = counted(roofs.threads, "thread")
     about = (
         "lines: measured in this run, multiply-adds without memory and reading alone; speeds count taps in padding, too"
     )

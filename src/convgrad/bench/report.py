@@ -16,6 +16,7 @@ from convgrad.bench.peers import PEERS, Peer
 from convgrad.bench.roofs import Roofs
 from convgrad.host import cpu_model
 from convgrad.spec.problem import Problem
+from convgrad.words import counted
 
 Row = Mapping[str, Any]
 
@@ -115,7 +116,7 @@ SHARES = (
 def heading(roofs: Roofs) -> str:
     """Return the machine's roofs as a line."""
     levels = ", ".join(f"{level.name} {level.gbs:.0f}" for level in roofs.levels)
-    threads = f"{roofs.threads} thread{'s' * (roofs.threads > 1)}"
+    threads = counted(roofs.threads, "thread")
     peak = f"f32 multiply-add peak {roofs.fma_gflops:.0f} GFLOP/s"
     return f"{cpu_model()}, {threads}: {peak}; reading, GB/s: {levels}"
 

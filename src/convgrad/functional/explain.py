@@ -17,6 +17,7 @@ from convgrad.spec.pieces import chunk_images, leaf_images
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.rules import refuse
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
+from convgrad.words import counted
 
 WIDTH = 10
 
@@ -73,15 +74,12 @@ class Explanation:
         ]
         if self.leaf_images is not None:
             leaf = "an image: cut anywhere" if self.leaf_images == 1 else f"{self.leaf_images} images: cut at multiples"
-            chunk = (
-                f"f32 accumulated {self.chunk_images} image{'s' * (self.chunk_images != 1)} at a time: the same bits"
-            )
+            chunk = f"f32 accumulated {counted(self.chunk_images or 0, 'image')} at a time: the same bits"
             rows.append(("batch", f"a leaf is {leaf}; {chunk}"))
         if self.plan is not None:
             rows += [("plan", line) for line in str(self.plan).splitlines()[:1]]
             rows += [("", line) for line in str(self.plan).splitlines()[1:]]
-            threads = f"{self.plan.threads} thread{'s' * (self.plan.threads > 1)}"
-            rows.append(("scratch", f"{self.scratch_bytes / 1024:.0f} KiB of {threads}"))
+            rows.append(("scratch", f"{self.scratch_bytes / 1024:.0f} KiB of {counted(self.plan.threads, 'thread')}"))
         return "\n".join([f"{problem.operator} {' to '.join(kinds)}", *(f"  {n:{WIDTH}}  {text}" for n, text in rows)])
 
 
@@ -89,9 +87,8 @@ def _time(plan: Chosen | None, flops: int) -> str:
     """Return the time that a plan predicts, in words."""
     if plan is None:
         return "not predicted: the NumPy engine has no plan"
-    threads = f"{plan.threads} thread{'s' * (plan.threads > 1)}"
     speed = f": {flops / plan.time_ms / 1e6:.3g} GFLOP/s" if plan.time_ms else ""
-    return f"about {plan.time_ms:.3g} ms on {threads}, as counted before any work{speed}"
+    return f"about {plan.time_ms:.3g} ms on {counted(plan.threads, 'thread')}, as counted before any work{speed}"
 
 
 def explain(

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, Protocol
 
 from convgrad.plan.machine import Isa
+from convgrad.words import counted
 
 # What lies next to each other in an operand's memory: the items of a term (channels of a position), the terms of an
 # item, or neither. Extents and other strides are run-time arguments.
@@ -166,11 +167,9 @@ class Chosen:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        tasks = f"{self.tasks} task{'s' * (self.tasks > 1)}"
-        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
         lines = [
             self.words,
-            f"  {tasks} on {threads}: {self.cut}",
+            f"  {counted(self.tasks, 'task')} on {counted(self.threads, 'thread')}: {self.cut}",
             f"  error height {self.error_height}, about {self.time_ms:.3g} ms",
         ]
         lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]

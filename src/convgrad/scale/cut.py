@@ -14,6 +14,7 @@ from convgrad.spec.order import FAN_IN
 from convgrad.spec.pieces import leaf_images
 from convgrad.spec.problem import Problem
 from convgrad.spec.slabs import Slab, positions, slab_of, whole
+from convgrad.words import counted
 
 ONCE = ("weights", "bias")  # operands that are not cut: read once, and kept
 GOOD_BYTES = 16 << 20  # of a piece's operands: it is in a cache still when it is computed (benchmarks/scale.py)
@@ -85,7 +86,7 @@ class Cut:
 
     def __str__(self) -> str:
         if self.rows is None:
-            return f"{self.images} image{'s' * (self.images != 1)}"
+            return counted(self.images, "image")
         return f"{self.rows} row{'s' * (self.rows != 1)} of an image"
 
 
