@@ -361,6 +361,13 @@ def test_peers_compute_the_same(descriptor: str, name: str) -> None:
             assert agree(mine, theirs, magnitude, work.problem).ok, (case.text, contender.name)
 
 
+def test_a_process_that_was_timed_still_records_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    (case,) = suites.cases("", ["BWD_W f32 NXC mb1ic4ih5oc4oh5kh3ph1"], [], [])
+    contenders(PEERS["torch"], make_work(case), 1)
+    assert torch.is_grad_enabled()
+
+
 def test_missing_and_unknown_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_peers(["torch", "torch"] if importlib.util.find_spec("torch") else []) in ((PEERS["torch"],), ())
     with pytest.raises(UnsupportedError, match="peers must be of torch, jax; got mkl"):

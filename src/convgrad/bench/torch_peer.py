@@ -46,7 +46,6 @@ class Pads:
 def contenders(work: Work, threads: int) -> list[Contender]:
     """Return PyTorch's contenders: contiguous, then channels last."""
     torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
     return [_contender(work, "nchw", _contiguous), _contender(work, "nhwc", _channels_last)]
 
 
