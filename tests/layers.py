@@ -204,6 +204,7 @@ ORDERS = {
     "plan": (
         "rates",
         "machine",
+        "pairs",
         "recipe",
         "view",
         "tables",
@@ -265,6 +266,7 @@ ORDERS = {
         "emit",
         "words",
         "arguments",
+        "pairs",
         "convert",
         "claims",
         "squares",

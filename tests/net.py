@@ -18,6 +18,7 @@ import numpy as np
 
 from convgrad import engines, notation
 from convgrad.engines.llvm.driver import module_of
+from convgrad.formats import BF16
 from convgrad.plan.data.planes import PlanesPlan
 from convgrad.plan.data.products import ProductsPlan
 from convgrad.plan.data.recipe import DataPlan
@@ -55,8 +56,13 @@ def written(lines: Iterable[str]) -> str:
     for line in lines:
         rows.append(line)
         for isa in ISAS.values():
-            rows += [f"  {isa} {caught(problem, isa)}" for problem in problems_of(line)]
+            rows += [f"  {isa} {caught(problem, isa)}" for problem in problems_of(line) if differs(problem, isa)]
     return "\n".join([*rows, ""])
+
+
+def differs(problem: Problem, isa: Isa) -> bool:
+    """Whether an instruction set may make anything else of a problem than the one without its word for pairs does."""
+    return not isa.pairs or problem.operand_format is BF16
 
 
 def caught(problem: Problem, isa: Isa) -> str:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from convgrad.plan.machine import ISAS
-from net import FILE, caught, lines_of, problems_of, written
+from net import FILE, caught, differs, lines_of, problems_of, written
 from tiers import tiers
 
 
@@ -24,9 +24,11 @@ def test_each_problem_on_an_instruction_set_is_that_of_the_golden_file(turn: int
         line, *rows = words.splitlines()
         if line.startswith("#"):
             continue
-        isa = list(ISAS.values())[(at + turn) % len(ISAS)]
+        problems = problems_of(line)
+        among = [isa for isa in ISAS.values() if differs(problems[0], isa)]
+        isa = among[(at + turn) % len(among)]
         there += [row for row in rows if row.split()[0] == str(isa)]
-        made += [f"  {isa} {caught(problem, isa)}" for problem in problems_of(line)]
+        made += [f"  {isa} {caught(problem, isa)}" for problem in problems]
     assert_same(there, made)
 
 

@@ -13,7 +13,7 @@ from convgrad.spec.rules import refuse
 
 _OURS = b"CONVGRAD_NUM_THREADS"
 MOST_THREADS = 4096  # of a call: no machine of one process has more cores; beyond, threads only wait
-CAPS = ("avx512", "avx2", "neon", "numpy")
+CAPS = ("avx512bf16", "avx512", "avx2", "neon", "numpy")
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
 
 

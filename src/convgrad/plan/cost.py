@@ -98,7 +98,8 @@ def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands)
         if rest:
             widths.append((1, min(1 << (ceil(rest / isa.lanes) - 1).bit_length(), tile.vectors)))
     if tile.taps == 1 and not spec.groups_in_lanes:
-        terms = conv.batch * conv.positions * conv.taps
+        line = conv.positions if view.pointwise else conv.axes[-1].dst
+        terms = conv.batch * conv.positions / line * _steps(line, spec.step) * conv.taps
         cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps) for n, v in widths)
         if spec.rows.in_place and conv.taps > 1 and channels[rows] > rates.CROWDING_CHANNELS:
             cycles *= rates.IN_PLACE_CROWDED
@@ -107,8 +108,13 @@ def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands)
     return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * _cycle_ns(machine)
 
 
+def _steps(terms: int, step: int) -> int:
+    """Return the multiply-adds that the terms of a line take: in pairs, an odd last one alone."""
+    return terms // step + terms % step
+
+
 def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
-    """Return cycles a position: two FMAs or loads each cycle, a sum's own latency, and lines from L2.
+    """Return cycles a step: two FMAs or loads each cycle, a sum's own latency, and lines from L2.
 
     A single tap reads each line once, more taps find it in L1 again.
     """
@@ -131,7 +137,7 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     begin = rates.RUN_CYCLES + rates.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
     blocks, images = blocks_of(conv)
     joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
-    return tiles * (lines * (position * inner.dst + begin) + joins * rates.JOIN_CYCLES * sums)
+    return tiles * (lines * (position * _steps(inner.dst, spec.step) + begin) + joins * rates.JOIN_CYCLES * sums)
 
 
 @lru_cache(maxsize=256)
@@ -185,7 +191,8 @@ def _pack_ns(spec: KernelSpec, read: Read) -> float:
     if read.in_place:
         return 0.0
     spread = read.items if spec.groups_in_lanes and read.lies == ITEMS else 0
-    return PACK_NS[read.lies] + rates.SPREAD_NS * spread
+    paired = rates.PAIR_NS if spec.step == 2 else 0
+    return PACK_NS[read.lies] + rates.SPREAD_NS * spread + paired
 
 
 def _halo(view: View, slice_blocks: int) -> float:

@@ -32,8 +32,9 @@ NUMBERS = (
     "gather_step",  # bytes of a tile's sums while those of several tasks are joined
     "image_parts", "units",  # tasks that share a part of the weights; units of the batch that they sum
     "taps_together", "accumulate",
+    "least_sum", "paths",  # of least exponents, for pairs; where panels are counted by how their terms were taken
 )  # fmt: skip
-ADDRESSES = frozenset((*CALL, *TABLES, *(f"{side}.entries" for side in SIDES)))
+ADDRESSES = frozenset((*CALL, *TABLES, "paths", *(f"{side}.entries" for side in SIDES)))
 FIELDS = (*CALL, *TABLES, *(f"{side}.{word}" for side in SIDES for word in SIDE), *NUMBERS)
 
 # The columns of the table of chunks: images and blocks, the first join and block, what is packed, whether it is last.

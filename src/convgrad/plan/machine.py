@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from convgrad.plan.rates import BYTES_PER_NS
 
@@ -24,6 +25,9 @@ class Isa:
     registers: int
     tiles: tuple[tuple[int, int], ...]
     spare: int = 1  # registers that a tile of several taps leaves for what it loads
+    pairs: str = (
+        ""  # its word for a multiply-add of two terms of bf16, a row of engines/llvm/words.py; none where empty
+    )
 
     @property
     def architecture(self) -> str:
@@ -41,6 +45,15 @@ _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd", "e
 ISAS: Mapping[str, Isa] = {
     isa.name: isa
     for isa in (
+        Isa(
+            "avx512bf16",
+            _X86,
+            (*_AVX512, "avx512bf16"),
+            lanes=16,
+            registers=32,
+            tiles=((14, 2), (24, 1), (6, 4)),
+            pairs="dpbf16ps",
+        ),
         Isa("avx512", _X86, _AVX512, lanes=16, registers=32, tiles=((14, 2), (24, 1), (6, 4))),
         Isa("avx2", _X86, _AVX2, lanes=8, registers=16, tiles=((6, 2), (12, 1), (2, 4))),
         Isa(
@@ -54,6 +67,16 @@ ISAS: Mapping[str, Isa] = {
         ),
     )
 }
+
+
+@cache
+def modelled(isa: Isa, word: str) -> Isa:
+    """Return an instruction set with another word for pairs of bf16: any machine can compute as one with the word does.
+
+    >>> modelled(ISAS["avx2"], "fused").name
+    'avx2, pairs fused'
+    """
+    return replace(isa, name=f"{isa.name}, pairs {word}", pairs=word)
 
 
 @dataclass(frozen=True, eq=False)  # each is itself only, and quick to look up

@@ -103,6 +103,9 @@ PACK_ITEMS_NS = Rate(0.08, "ns", BY_HAND, "an element in cache, where a position
 PACK_TERMS_NS = Rate(0.2, "ns", BY_HAND, "an element in cache, where a channel's positions are")
 PACK_NEITHER_NS = Rate(1.5, "ns", BY_HAND, "an element, one by one")
 SPREAD_NS = Rate(0.015, "ns", BY_HAND, "more, an element, for each channel of a group that lanes are picked from")
+PAIR_NS = Rate(
+    0.03, "ns", BY_HAND, "more, an element, to become a word of two terms of bf16 and have its size looked at"
+)
 APART_BYTES = Rate(96.0, "bytes", BY_HAND, "what a piece of memory of its own costs, as bytes of a longer one")
 FINISH_LANES_NS = Rate(0.3, "ns", BY_HAND, "an output, where those of a vector's lanes lie together,")
 FINISH_ROWS_NS = Rate(0.65, "ns", BY_HAND, "those of a tile's rows,")

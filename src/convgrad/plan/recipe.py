@@ -72,6 +72,7 @@ class KernelSpec:
     lanes_hold: str = ITEMS
     adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
     slide: int = 0  # inner taps from a position to the next, whose other values stay in registers; 0: none do
+    step: int = 1  # terms a multiply-add; of two, of bf16, a panel has words: a term, and behind it the next
 
     @property
     def groups_in_lanes(self) -> bool:
@@ -113,7 +114,8 @@ class KernelSpec:
         return self.tap_bytes * self.tile.taps
 
     def __str__(self) -> str:
-        return f"{self.operand} to {self.output}, tile {self.tile} of {self.isa}"
+        pairs = ", pairs of terms" if self.step == 2 else ""
+        return f"{self.operand} to {self.output}, tile {self.tile} of {self.isa}{pairs}"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from convgrad.plan.fields import SIDES
 from convgrad.plan.joins import joins, joins_apart
 from convgrad.plan.lines import lines
 from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import LEAST_SUM, PATHS
 from convgrad.plan.recipe import STRIP, TERMS, KernelSpec, Plan
 from convgrad.plan.sides import Side, sides_of
 from convgrad.plan.slices import Slices, slices
@@ -76,6 +77,8 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }  # fmt: skip
+    if spec.step == 2:
+        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     table_bytes = sum(table.nbytes for table in frozen.values())
     offsets = (view.src_offset, 0) if rows is src else (0, view.src_offset)
@@ -107,7 +110,7 @@ def _batch(images: int, cutting: Pieces, cut: Slices, plan: Plan) -> _Batch:
 def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:
     """Return how an operand lies, and how it is packed: panels of groups, side by side, meet in no set of a cache."""
     packed, place = cut.terms[side.tensor] * plan.spec.term_bytes(side.read), side.read.in_place
-    panel = packed * plan.chunk_images
+    panel = packed * plan.chunk_images + (LINE_BYTES if plan.spec.step == 2 else 0)  # behind it, the least
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {

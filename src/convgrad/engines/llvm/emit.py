@@ -128,8 +128,9 @@ class Function:
         return self.op(a.type, f"{what} {a}, {b.name if isinstance(b, Value) else b}")
 
     def compare(self, how: str, a: Value, b: Value | int) -> Value:
-        """Compare integers."""
-        return self.op("i1", f"icmp {how} {a}, {b.name if isinstance(b, Value) else b}")
+        """Compare integers, or vectors of them."""
+        kind = f"{a.type.split(' x ')[0]} x i1>" if a.type[0] == "<" else "i1"
+        return self.op(kind, f"icmp {how} {a}, {b.name if isinstance(b, Value) else b}")
 
     def select(self, condition: Value, a: Value, b: Value) -> Value:
         """Return a where the condition holds, else b."""
@@ -183,6 +184,11 @@ class Function:
         kind = f"<{lanes} x {scalar.type}>"
         one = self.op(kind, f"insertelement {kind} poison, {scalar}, i64 0")
         return self.op(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
+
+    def everywhere(self, kind: str, number: int) -> Value:
+        """Return a vector of one integer in all lanes."""
+        lanes, element = kind[1:-1].split(" x ")
+        return Value(self, kind, "<" + ", ".join([f"{element} {number}"] * int(lanes)) + ">")
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
         """Return the lanes of a then b that are named; those below 0 are anything."""

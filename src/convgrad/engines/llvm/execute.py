@@ -21,7 +21,7 @@ from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import ONES, ROLES, plan, tables, view_of
-from convgrad.plan.tables import Schedule
+from convgrad.plan.tables import Schedule, Table
 from convgrad.plan.view import wrapped
 from convgrad.spec.problem import Problem
 
@@ -38,6 +38,7 @@ class Executable:
     """A plan for arrays of certain strides, ready to run: all of the driver's arguments but addresses."""
 
     plan: Chosen
+    solves_for: str
     schedule: Schedule
     kernel: jit.Kernel
     arguments: Words
@@ -47,6 +48,16 @@ class Executable:
     bias: int | None  # and which the bias is, if any
     alone: bool  # whether the caller's thread computes it, which no other looks at
     free: list[tuple[Words, int]]  # arguments, and their addresses, of such calls that are over
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the driver's arguments, in order."""
+        return ROLES[self.solves_for].fields(self.plan.spec)
+
+    @property
+    def paths(self) -> Table | None:
+        """How many panels all calls took in each of ``plan.pairs.PATHS``; None of a kernel that knows but one."""
+        return self.schedule.tables.get("paths")
 
     @property
     def memory_bytes(self) -> int:
@@ -151,4 +162,6 @@ def _tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     bias = tensors.index("bias") if "bias" in problem.operands else None
     ones = np.ones(1, problem.operand_format.dtype)
     alone = chosen.threads == 1 and chosen.time_ms < pool.LONG_MS
-    return Executable(chosen, made, kernel, arguments, ones, address_of(ones), (rows, lanes), bias, alone, [])
+    return Executable(
+        chosen, problem.solves_for, made, kernel, arguments, ones, address_of(ones), (rows, lanes), bias, alone, []
+    )

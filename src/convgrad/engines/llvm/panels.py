@@ -19,6 +19,7 @@ from convgrad.engines.llvm.arguments import (
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.join import climb, keep, when_all_ended
 from convgrad.engines.llvm.nest import Nest, nest
+from convgrad.engines.llvm.pairs import quick
 from convgrad.engines.llvm.tile import tile
 from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import KernelSpec
@@ -60,7 +61,7 @@ def task(module: Module, spec: KernelSpec) -> None:
             with f.loop(t.lanes.count, sums=group.sums) as lane:
                 with f.when(going(f, a)):
                     here = _Here(n, c, group.index, lane.index)
-                    here.panel_of_lanes(lane.sums, x, ready.panel(n, n.lanes, y, lane.index))
+                    here.panel_of_lanes(lane.sums, x, y)
                 lane.next(sums=f.at(lane.sums, t.rows.count * t.taps * a.panel_sums))
             group.next(sums=lane.sums)
     with when_all_ended(f, a, t):
@@ -80,21 +81,28 @@ class _Here:
     def panel_of_lanes(self, sums: Value, x: Value, y: Value) -> None:
         """All rows and taps of the task under one panel of lanes; in the last chunk their sums are finished."""
         n, f, a, t = self.n, self.n.f, self.n.a, self.n.t
+        there = ready.panel(n, n.lanes, y, self.lane)
         group, lane = t.group + self.group, t.lanes.first + self.lane
         left, first_tap = n.lanes_left(group, lane), f.at(a.taps, t.tap * TAP_BYTES)
         with f.loop(t.rows.count, sums=sums) as row:
             here = ready.panel(n, n.rows, x, row.index)
+            taken: tuple[Value, ...] = ()
+            if n.spec.step == 2:
+                leasts = ready.least(n, n.rows, x, row.index), ready.least(n, n.lanes, y, self.lane)
+                taken = (quick(f, n.spec.isa, a, leasts),)
             with f.when(going(f, a)), f.loop(t.taps, sums=row.sums, tap=first_tap) as tap:
                 number = ((self.group * t.lanes.count + self.lane) * t.rows.count + row.index) * t.taps + tap.index
                 kept = f.at(f.at(a.kept, t.kept), number * (a.units * n.spec.tile_bytes))
-                self.blocks(tap.tap, tap.sums, (here, y), left, kept)
+                self.blocks(tap.tap, tap.sums, (here, there), left, kept, taken)
                 tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
             with f.when(f.compare("ne", self.c.last, 0)):
                 top = f.at(row.sums, a.sums_step - n.spec.tile_bytes)
                 n.finish(group, lane, t.rows.first + row.index, top, a.sums_step)
             row.next(sums=f.at(row.sums, t.taps * a.panel_sums))
 
-    def blocks(self, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, kept: Value) -> None:
+    def blocks(
+        self, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, kept: Value, taken: tuple[Value, ...]
+    ) -> None:
         """All blocks of the chunk under one tile of taps: the tile, then the carries that the tree of sums has."""
         f, a, c, k = self.n.f, self.n.a, self.c, columns(self.n.f, tap, TAP)
         x, y = f.at(panels[0], k.rows.shift), f.at(panels[1], k.lanes.shift)
@@ -103,7 +111,7 @@ class _Here:
             lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE_ROW_BYTES), f.load("i64", block.entry, 8)
             j = columns(f, block.joins, JOIN)
             images = f.least(block.images, a.block_images)
-            given = (f.arguments, sums, bit(f, j.firsts), block.x, block.y, images, lines, count, tap)
+            given = (f.arguments, sums, bit(f, j.firsts), block.x, block.y, images, lines, count, tap, *taken)
             by_width(f, self.n.spec.isa.lanes, widths(self.n.spec), left, "tile", given)
             keep(f, self.n.spec, j.unit, climb(f, self.n.spec, sums, j.firsts >> 1, j.carries), kept)
             block.next(

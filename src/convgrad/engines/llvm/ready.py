@@ -6,11 +6,13 @@ from convgrad.engines.llvm.arguments import ENTRY_BYTES, Named, side_fields
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.nest import Nest, TaskSide
 from convgrad.engines.llvm.pack import pack, pack_groups
+from convgrad.engines.llvm.pairs import nothing_yet, pair
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 
 
 def packs(module: Module, spec: KernelSpec) -> None:
-    """Emit what packs the operands that are not read in place: ``pack_rows``, ``pack_lanes``, ``clear``."""
+    """Emit what packs the operands that are not read in place: ``pack_rows``, ``pack_lanes``, ``clear``, ``pair``."""
     for side, read in (("rows", spec.rows), ("lanes", spec.lanes)):
         if spec.groups_in_lanes:
             pack_groups(module, spec, f"pack_{side}", read)
@@ -18,6 +20,8 @@ def packs(module: Module, spec: KernelSpec) -> None:
             pack(module, spec, f"pack_{side}", read)
     if spec.tile.inner_taps > 1:
         _clear(module, spec)
+    if spec.step == 2:
+        pair(module, spec.isa)
 
 
 def groups(n: Nest, side: TaskSide, c: Named) -> None:
@@ -25,7 +29,7 @@ def groups(n: Nest, side: TaskSide, c: Named) -> None:
     f, t, lanes = n.f, n.t, n.spec.isa.lanes
     many = f.least(n.a.groups - t.group * lanes, t.groups * lanes)
     source = f.at(f.at(side.a.data, t.group * (side.a.group * lanes)), c.image * side.a.image)
-    _chunk(n, side, c, f.at(f.scratch, side.a.at), source, many)
+    _chunk(n, side, c, f.at(f.scratch, side.a.at), source, many, t.groups)
 
 
 def where(n: Nest, side: TaskSide, c: Named, group: Value) -> Value:
@@ -52,15 +56,32 @@ def panel(n: Nest, side: TaskSide, begin: Value, number: Value) -> Value:
     return n.f.at(begin, number * side.a.panel)
 
 
-def _chunk(n: Nest, side: TaskSide, c: Named, to: Value, source: Value, items: Value) -> None:
-    """Pack the images of a chunk, row by row: one panel of ``items``, or, of groups, all panels of so many."""
+def least(n: Nest, side: TaskSide, begin: Value, number: Value) -> Value:
+    """Return where the least of a panel is that ``panel`` would return: behind it."""
+    first = begin if n.spec.groups_in_lanes else panel(n, side, begin, number)
+    return n.f.at(first, side.a.panel - LINE_BYTES)
+
+
+def _chunk(
+    n: Nest, side: TaskSide, c: Named, to: Value, source: Value, items: Value, panels: Value | int = 1
+) -> None:  # fmt: skip
+    """Pack the images of a chunk, row by row: one panel of ``items``, or, of groups, ``panels`` of so many in all."""
     f, rows = n.f, c.of(side.name)
     entries = f.at(side.a.entries, rows.entry * ENTRY_BYTES)
+    if n.spec.step == 2:
+        with f.loop(panels, behind=f.at(to, side.a.panel - LINE_BYTES)) as each:
+            nothing_yet(f, n.spec.isa, each.behind)
+            each.next(behind=f.at(each.behind, side.a.panel))
     with f.loop(c.images, to=to, source=source) as image:
         with f.loop(rows.entries, to=image.to, entry=entries) as entry:
             here, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
             behind = _row(n, side, entry.to, here, count, items)
             entry.next(to=behind, entry=f.at(entry.entry, ENTRY_BYTES))
+        if n.spec.step == 2:
+            size = f.distance(entry.to, image.to)
+            with f.loop(panels, panel=image.to, behind=f.at(to, side.a.panel - LINE_BYTES)) as each:
+                f.call("pair", each.panel, size, side.a.read_term, each.behind)
+                each.next(panel=f.at(each.panel, side.a.panel), behind=f.at(each.behind, side.a.panel))
         image.next(to=f.at(image.to, side.a.read_image), source=f.at(image.source, side.a.image))
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from convgrad.engines.llvm.arguments import LINE_ROW_BYTES, SEGMENT_BYTES, Named, arguments, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
+from convgrad.engines.llvm.words import PAIR_SUMS, high
 from convgrad.plan.rates import TILE_AHEAD
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.taps import SEGMENT, TAP
@@ -25,9 +26,10 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
     on its padding; only where that gives a sum that is not finite it is summed again by ``segments``: where taps are
     absent, sums stay.
     """
+    given = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(
-        f"tile{vectors}", arguments="ptr", partial="ptr", first="i1", x="ptr", y="ptr", images="i64", lines_at="ptr",
-        line_count="i64", tap="ptr",
+        f"tile{vectors}", False, arguments="ptr", partial="ptr", first="i1", x="ptr", y="ptr", images="i64",
+        lines_at="ptr", line_count="i64", tap="ptr", **given,
     )  # fmt: skip
     a, k = arguments(f), columns(f, f.tap, TAP)
     moved = _Moved(
@@ -128,7 +130,21 @@ class _Tile:
         return self.terms(count - whole, x, y, sums, f.at(self.masks[0], absent))
 
     def terms(self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None) -> Values:
-        """A loop over terms; under ``masks`` the sums of absent taps are kept."""
+        """Loops over terms; under ``masks`` the sums of absent taps are kept.
+
+        Of words, pairs where ``pairs`` is -1, and one by one what they leave over; all of them where it is 0.
+        """
+        if self.spec.step == 1:
+            return self.loop(count, x, y, sums, masks, 1)[-1]
+        count = self.f.most(count, 0)
+        paired = (count >> 1) & self.f.pairs
+        x, y, sums = self.loop(paired, x, y, sums, masks, 2)
+        return self.loop(count - paired * 2, x, y, sums, masks, 1)[-1]
+
+    def loop(
+        self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None, many: int
+    ) -> tuple[Values, Values, Values]:
+        """A loop over terms, ``many`` at a time; return where it leaves rows, lanes and sums."""
         f, spec, tile, lanes = self.f, self.spec, self.spec.tile, self.spec.isa.lanes
         there = [None] * tile.taps if masks is None else [_there(f, masks, t, lanes) for t in range(tile.taps)]
         apart = spec.term_bytes(spec.moving)
@@ -141,7 +157,7 @@ class _Tile:
             else:
                 columns_here = self.columns(columns[0], 0)
             if tile.taps == 1:
-                self.prefetch(rows[0], columns[0])
+                self.prefetch(rows[0], columns[0], many)
             for t, (outer, k) in enumerate(product(range(tile.outer_taps), inner)):
                 if not spec.rows.moves:
                     columns_here = self.columns(columns[outer], k)
@@ -149,12 +165,26 @@ class _Tile:
                     row = self.item(f.at(rows[outer], k), items[r]) if spec.rows.moves else held[r]
                     for v in range(self.vectors):
                         name = f"sum{t}_{r}_{v}"
-                        total = f.fma(row, columns_here[v], at.carried[name])
+                        total = self.sum(at.carried[name], row, columns_here[v], many)
                         mask = there[t]
                         at.next(**{name: total if mask is None else f.select(mask, total, at.carried[name])})
             for side, step in zip((x, y), self.moved.term, strict=True):
-                at.next(**{name: f.at(at.carried[name], step) for name in side})
-        return _of(at, list(sums))
+                at.next(**{name: f.at(at.carried[name], step * many) for name in side})
+        return _of(at, list(x)), _of(at, list(y)), _of(at, list(sums))
+
+    def sum(self, sums: Value, row: Value, column: Value, many: int) -> Value:
+        """Add a product, or those of both halves of words: the term's, then the next one's."""
+        f, spec = self.f, self.spec
+        if spec.step == 1:
+            return f.fma(row, column, sums)
+        if many == 2:
+            return PAIR_SUMS[spec.isa.pairs](f, sums, row, column)
+        return f.fma(high(f, row), high(f, column), sums)
+
+    @property
+    def read_kind(self) -> str:
+        """A vector of what is packed: values, or words of two."""
+        return self.kind if self.spec.step == 1 else f"<{self.spec.isa.lanes} x i32>"
 
     def items(self) -> list[Value | int]:
         """Return how far from the first item of the rows each lies."""
@@ -164,19 +194,19 @@ class _Tile:
         """Load an item of the rows: one value in all lanes, or one of each lane's group."""
         f = self.f
         if self.spec.groups_in_lanes:
-            return f.load(self.kind, place, item)
-        return f.splat(f.load("float", place, item), self.spec.isa.lanes)
+            return f.load(self.read_kind, place, item)
+        return f.splat(f.load("float" if self.spec.step == 1 else "i32", place, item), self.spec.isa.lanes)
 
     def columns(self, lanes: Value, shift: Value | int) -> list[Value]:
         """Load the vectors of the lanes."""
         place, step = self.f.at(lanes, shift), self.spec.isa.lanes * F32_BYTES
-        return [self.f.load(self.kind, place, v * step) for v in range(self.vectors)]
+        return [self.f.load(self.read_kind, place, v * step) for v in range(self.vectors)]
 
-    def prefetch(self, x: Value, y: Value) -> None:
-        """Ask for what is read some terms on, and, of rows in place, for what the next chunk will read here."""
+    def prefetch(self, x: Value, y: Value, many: int) -> None:
+        """Ask for what is read some steps on, of ``many`` terms, and what the next chunk reads in place."""
         f, (x_step, y_step) = self.f, self.moved.term
         for line in range(0, self.vectors * self.spec.isa.lanes * F32_BYTES, 64):
-            f.prefetch(f.at(y, y_step * TILE_AHEAD + line))
+            f.prefetch(f.at(y, y_step * (TILE_AHEAD * many) + line))
         if self.spec.rows.in_place:
             f.prefetch(f.at(x, x_step * TILE_AHEAD))
             f.prefetch(f.at(x, self.moved.next), locality=2)

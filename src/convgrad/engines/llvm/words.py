@@ -1,4 +1,4 @@
-"""What an architecture has words of its own for: a pause between two looks, the floating-point control register."""
+"""What an architecture has words of its own for: a pause, the floating-point control register, pairs of bf16 terms."""
 
 from __future__ import annotations
 
@@ -44,3 +44,53 @@ WORDS = {
     "x86_64": Words("@llvm.x86.sse2.pause()", "@llvm.x86.sse2.pause()", _enter_x86, _leave_x86),
     "aarch64": Words("@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)", _enter_aarch64, _leave_aarch64),
 }
+
+# A multiply-add of two terms, by its name in a row of instruction sets: sums + high * high + low * low, each product
+# added by a fused multiply-add, the high half of a word of two bf16 first. It is told the sums, and vectors of words.
+PairSum = Callable[[Function, Value, Value, Value], Value]
+HIGH_HALF = 0xFFFF0000
+
+
+def high(f: Function, words: Value) -> Value:
+    """Return the high halves of words of two bf16, in f32."""
+    return _f32(f, f.op(words.type, f"and {words}, {f.everywhere(words.type, HIGH_HALF).name}"))
+
+
+def low(f: Function, words: Value) -> Value:
+    """Return the low halves of words of two bf16, in f32."""
+    return _f32(f, f.op(words.type, f"shl {words}, {f.everywhere(words.type, 16).name}"))
+
+
+def _f32(f: Function, bits: Value) -> Value:
+    kind = bits.type.replace("i32", "float")
+    return f.op(kind, f"bitcast {bits} to {kind}")
+
+
+def fused(f: Function, sums: Value, a: Value, b: Value) -> Value:
+    """Two fused multiply-adds: what the instruction is where nothing is denormal."""
+    return f.fma(low(f, a), low(f, b), f.fma(high(f, a), high(f, b), sums))
+
+
+def _flushed(f: Function, sums: Value, a: Value, b: Value) -> Value:
+    """Two of them as the instruction has them: denormals are zeros, taken and made."""
+    for half in (high, low):
+        sums = f.fma(_normal(f, half(f, a)), _normal(f, half(f, b)), _normal(f, sums))
+    return _normal(f, sums)
+
+
+def _normal(f: Function, values: Value) -> Value:
+    """Return zeros of their sign for what is denormal."""
+    words = values.type.replace("float", "i32")
+    bits = f.op(words, f"bitcast {values} to {words}")
+    small = f.compare("eq", f.op(words, f"and {bits}, {f.everywhere(words, 0x7F800000).name}"), f.everywhere(words, 0))
+    return _f32(f, f.select(small, f.op(words, f"and {bits}, {f.everywhere(words, 0x80000000).name}"), bits))
+
+
+def _dpbf16ps(f: Function, sums: Value, a: Value, b: Value) -> Value:
+    """The instruction of AVX512_BF16."""
+    kind = "<32 x bfloat>"
+    x, y = (f.op(kind, f"bitcast {each} to {kind}") for each in (a, b))
+    return f.intrinsic(sums.type, "llvm.x86.avx512bf16.dpbf16ps.512", sums, x, y)
+
+
+PAIR_SUMS: dict[str, PairSum] = {"dpbf16ps": _dpbf16ps, "fused": fused, "flushed": _flushed}

@@ -8,6 +8,7 @@ from itertools import product
 from math import ceil
 
 from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import steps
 from convgrad.plan.rates import LANES_AGAIN
 from convgrad.plan.recipe import TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lanes_in_place, lies, readable_in_place
@@ -34,4 +35,5 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
             y = Read(lies(problem, view, lanes), vectors * isa.lanes)
             few = ceil(channels[rows] / tile.rows) <= LANES_AGAIN and view.conv.taps == 1  # tiles read lanes
             for read in (y, replace(y, in_place=True)) if few and whole else (y,):
-                yield KernelSpec(isa, *names, TILE, tile, x, read), (rows, lanes)
+                for step in steps(problem, isa):
+                    yield KernelSpec(isa, *names, TILE, tile, x, read, step=step), (rows, lanes)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import steps
 from convgrad.plan.rates import FEW, GROUP_CHANNELS, MOST_ADDRESSES
 from convgrad.plan.recipe import GROUPS, TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lies
@@ -34,4 +35,5 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     adjacent = axes[-1].dilation == 1
     for rows, vectors in shapes:
         for tile in under_taps(axes, rows, vectors, isa.registers - vectors - isa.spare, MOST_ADDRESSES):
-            yield KernelSpec(isa, *names, TILE, tile, x, y, GROUPS, adjacent), ("src", "dst")
+            for step in steps(problem, isa):
+                yield KernelSpec(isa, *names, TILE, tile, x, y, GROUPS, adjacent, step=step), ("src", "dst")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import steps
 from convgrad.plan.rates import FEW, MOST_ADDRESSES, THIN_CHANNELS
 from convgrad.plan.recipe import TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lanes_in_place, lies
@@ -41,5 +42,5 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
             in_place = x.moves and lanes_in_place(problem, view, isa, lanes, vectors)
             for tile in under_taps(axes, channels[rows], vectors, isa.registers - held - isa.spare, MOST_ADDRESSES):
                 for read in (y, replace(y, in_place=True)) if in_place else (y,):
-                    if tile.taps > 1:
-                        yield KernelSpec(isa, *names, TILE, tile, x, read, adjacent=adjacent), (rows, lanes)
+                    for step in steps(problem, isa) if tile.taps > 1 else ():
+                        yield KernelSpec(isa, *names, TILE, tile, x, read, adjacent=adjacent, step=step), (rows, lanes)

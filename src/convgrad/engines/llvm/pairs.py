@@ -1,0 +1,84 @@
+"""Panels of pairs: words of a term and the next, their least exponents, and which multiply-adds may take them."""
+
+from __future__ import annotations
+
+from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import PATHS
+from convgrad.plan.recipe import F32_BYTES
+
+EVERYTHING = 0xFFFF  # the least of nothing but zeros
+
+
+def pair(module: Module, isa: Isa) -> None:
+    """Emit ``pair``: packed terms of bf16, f32 in ``size`` bytes, become words of a term and, below, the next.
+
+    That is ``apart`` bytes on; the last have none, and no pair begins there. The least of 2|v| - 1, 16 bits of which
+    zeros have the most, goes to ``leasts``, a vector for each of some lanes.
+    """
+    f = module.function("pair", panel="ptr", size="i64", apart="i64", leasts="ptr")
+    kind, step = f"<{isa.lanes} x i32>", isa.lanes * F32_BYTES
+    before = f.load(_halves(isa), f.leasts)
+    paired = f.most(f.size - f.apart, 0)
+
+    def words(place: Value, mask: Value | None) -> Value:
+        return f.load(kind, place) if mask is None else f.masked_load(kind, place, mask)
+
+    def one(place: Value, mask: Value | None, joins: bool, found: Value) -> Value:
+        here = words(place, mask)
+        if joins:
+            following = words(f.at(place, f.apart), mask)
+            lower = f.op(kind, f"lshr {following}, {f.everywhere(kind, 16).name}")
+            both = f.op(kind, f"or {here}, {lower.name}")
+            if mask is None:
+                f.store(both, place)
+            else:
+                f.masked_store(both, place, mask)
+        return lesser(f, isa, found, here)
+
+    place, found = f.panel, before
+    for count, joins in ((paired, True), (f.size - paired, False)):
+        full = count >> (step.bit_length() - 1)
+        with f.loop(full, place=place, found=found) as whole:
+            whole.next(place=f.at(whole.place, step), found=one(whole.place, None, joins, whole.found))
+        rest = (count >> 2) - full * isa.lanes
+        with f.loop(f.least(rest, 1), place=whole.place, found=whole.found) as last:
+            mask = f.mask(rest, isa.lanes)
+            last.next(place=f.at(last.place, rest * F32_BYTES), found=one(last.place, mask, joins, last.found))
+        place, found = last.place, last.found
+    f.store(found, f.leasts)
+    f.done()
+
+
+def _halves(isa: Isa) -> str:
+    return f"<{2 * isa.lanes} x i16>"
+
+
+def lesser(f: Function, isa: Isa, found: Value, words: Value) -> Value:
+    """Return the lesser, half by half, of what was found and of 2|v| - 1 of words of two bf16."""
+    kind = _halves(isa)
+    values = f.op(kind, f"bitcast {words} to {kind}")
+    sizes = f.op(kind, f"sub {f.op(kind, f'shl {values}, {f.everywhere(kind, 1).name}')}, {f.everywhere(kind, 1).name}")
+    return f.intrinsic(kind, f"llvm.umin.v{2 * isa.lanes}i16", found, sizes)
+
+
+def nothing_yet(f: Function, isa: Isa, least: Value) -> None:
+    """Begin to look for a least: there is none."""
+    f.store(f.everywhere(_halves(isa), EVERYTHING), least)
+
+
+def exponent(f: Function, isa: Isa, least: Value) -> Value:
+    """Return the least biased exponent of what is not zero, 0 of denormals, and a large one where all is zero."""
+    found = f.intrinsic("i16", f"llvm.vector.reduce.umin.v{2 * isa.lanes}i16", f.load(_halves(isa), least))
+    return (f.op("i64", f"zext {found} to i64") + 1) >> 8
+
+
+def quick(f: Function, isa: Isa, a: Named, leasts: tuple[Value, Value]) -> Value:
+    """Return -1 where pairs may be taken of two operands of these leasts, else 0; count which."""
+    x, y = (exponent(f, isa, least) for least in leasts)
+    normal = f.compare("sge", f.least(x, y), 1)
+    fits = f.compare("sge", x + y, a.least_sum) & normal
+    where = f.select(fits, f.value(8 * PATHS.index("pairs")), f.value(8 * PATHS.index("single")))
+    f.op("i64", f"atomicrmw add {f.at(a.paths, where)}, i64 1 monotonic")
+    return f.select(fits, f.value(-1), f.value(0))
