@@ -295,6 +295,7 @@ ORDERS = {
         "arguments",
         "terms",
         "pack",
+        "words",
         "finish",
         "runs",
         "tile",

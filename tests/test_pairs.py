@@ -16,7 +16,7 @@ from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import F32
 from convgrad.plan.machine import ISAS, Isa, modelled
 from convgrad.plan.pairs import LEAST_SUM
-from convgrad.plan.recipe import Plan
+from convgrad.plan.recipe import Chosen
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty, made, plans_for, run_plan
 from test_engine_compile import inner_loops, spec_of
@@ -38,7 +38,7 @@ def cancelling(shape: Sequence[int], exponent: int, significands: tuple[int, int
     return words.astype(np.uint16).view(ml_dtypes.bfloat16)
 
 
-def taken(plan: Plan, problem: Problem, operands: Sequence[Array], limit: int) -> tuple[bytes, list[int]]:
+def taken(plan: Chosen, problem: Problem, operands: Sequence[Array], limit: int) -> tuple[bytes, list[int]]:
     """The bytes of a result, and how many panels were taken in pairs and how many not, under a limit."""
     out = empty(problem)
     one = executable_of(plan, problem, operands, out)

@@ -25,9 +25,12 @@ class Isa:
     registers: int
     tiles: tuple[tuple[int, int], ...]
     spare: int = 1  # registers that a tile of several taps leaves for what it loads
-    pairs: str = (
-        ""  # its word for a multiply-add of two terms of bf16, a row of engines/llvm/words.py; none where empty
-    )
+    word_tiles: tuple[tuple[int, int], ...] = ()  # of positions, where rows and lanes are words: LLVM spills more
+    pairs: str = ""  # its word for a multiply-add of two terms of bf16: engines/llvm/words.py has them; or none
+
+    def tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:
+        """Return the tiles of positions whose multiply-adds take so many terms."""
+        return (self.word_tiles or self.tiles) if step == 2 else self.tiles
 
     @property
     def architecture(self) -> str:
@@ -52,6 +55,7 @@ ISAS: Mapping[str, Isa] = {
             lanes=16,
             registers=32,
             tiles=((14, 2), (24, 1), (6, 4)),
+            word_tiles=((13, 2), (23, 1), (5, 4)),
             pairs="dpbf16ps",
         ),
         Isa("avx512", _X86, _AVX512, lanes=16, registers=32, tiles=((14, 2), (24, 1), (6, 4))),

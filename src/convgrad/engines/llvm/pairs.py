@@ -19,7 +19,7 @@ def pair(module: Module, isa: Isa) -> None:
     """
     f = module.function("pair", panel="ptr", size="i64", apart="i64", leasts="ptr")
     kind, step = f"<{isa.lanes} x i32>", isa.lanes * F32_BYTES
-    before = f.load(_halves(isa), f.leasts)
+    before = f.load(halves(isa), f.leasts)
     paired = f.most(f.size - f.apart, 0)
 
     def words(place: Value, mask: Value | None) -> Value:
@@ -51,13 +51,14 @@ def pair(module: Module, isa: Isa) -> None:
     f.done()
 
 
-def _halves(isa: Isa) -> str:
+def halves(isa: Isa) -> str:
+    """Return a vector of all halves of words."""
     return f"<{2 * isa.lanes} x i16>"
 
 
 def lesser(f: Function, isa: Isa, found: Value, words: Value) -> Value:
     """Return the lesser, half by half, of what was found and of 2|v| - 1 of words of two bf16."""
-    kind = _halves(isa)
+    kind = halves(isa)
     values = f.op(kind, f"bitcast {words} to {kind}")
     sizes = f.op(kind, f"sub {f.op(kind, f'shl {values}, {f.everywhere(kind, 1).name}')}, {f.everywhere(kind, 1).name}")
     return f.intrinsic(kind, f"llvm.umin.v{2 * isa.lanes}i16", found, sizes)
@@ -65,12 +66,12 @@ def lesser(f: Function, isa: Isa, found: Value, words: Value) -> Value:
 
 def nothing_yet(f: Function, isa: Isa, least: Value) -> None:
     """Begin to look for a least: there is none."""
-    f.store(f.everywhere(_halves(isa), EVERYTHING), least)
+    f.store(f.everywhere(halves(isa), EVERYTHING), least)
 
 
 def exponent(f: Function, isa: Isa, least: Value) -> Value:
     """Return the least biased exponent of what is not zero, 0 of denormals, and a large one where all is zero."""
-    found = f.intrinsic("i16", f"llvm.vector.reduce.umin.v{2 * isa.lanes}i16", f.load(_halves(isa), least))
+    found = f.intrinsic("i16", f"llvm.vector.reduce.umin.v{2 * isa.lanes}i16", f.load(halves(isa), least))
     return (f.op("i64", f"zext {found} to i64") + 1) >> 8
 
 

@@ -8,7 +8,7 @@ from itertools import product
 from convgrad.engines.llvm.arguments import LINE_ROW_BYTES, SEGMENT_BYTES, Named, arguments, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
-from convgrad.engines.llvm.words import PAIR_SUMS, high
+from convgrad.engines.llvm.words import PAIR_SUMS, high_sum
 from convgrad.plan.rates import TILE_AHEAD
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.taps import SEGMENT, TAP
@@ -179,7 +179,7 @@ class _Tile:
             return f.fma(row, column, sums)
         if many == 2:
             return PAIR_SUMS[spec.isa.pairs](f, sums, row, column)
-        return f.fma(high(f, row), high(f, column), sums)
+        return high_sum(f, sums, row, column)
 
     @property
     def read_kind(self) -> str:

@@ -66,9 +66,19 @@ def _f32(f: Function, bits: Value) -> Value:
     return f.op(kind, f"bitcast {bits} to {kind}")
 
 
+def high_sum(f: Function, sums: Value, a: Value, b: Value) -> Value:
+    """Add the product of the high halves."""
+    return f.fma(high(f, a), high(f, b), sums)
+
+
+def low_sum(f: Function, sums: Value, a: Value, b: Value) -> Value:
+    """Add the product of the low halves."""
+    return f.fma(low(f, a), low(f, b), sums)
+
+
 def fused(f: Function, sums: Value, a: Value, b: Value) -> Value:
     """Two fused multiply-adds: what the instruction is where nothing is denormal."""
-    return f.fma(low(f, a), low(f, b), f.fma(high(f, a), high(f, b), sums))
+    return low_sum(f, high_sum(f, sums, a, b), a, b)
 
 
 def _flushed(f: Function, sums: Value, a: Value, b: Value) -> Value:

@@ -17,6 +17,7 @@ from convgrad.plan.data.sides import lies
 from convgrad.plan.data.view import OPERAND, Gather
 from convgrad.plan.data.window import windows
 from convgrad.plan.machine import Isa, Machine
+from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import ITEMS, NEITHER, Rejected
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
@@ -72,7 +73,7 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
     if reached_bytes(view, [1] * len(view.axes)) > rates.SLAB_BYTES:  # too far apart to be packed
         places = (True,)
     f32 = problem.operand_format is F32
-    for most, vectors in isa.tiles:
+    for step, (most, vectors) in ((many, tile) for many in steps(problem, isa) for tile in isa.tiles_of(many)):
         few = view.positions <= rates.FEW_AGAIN * most
         if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.results:
             continue
@@ -85,9 +86,11 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
             for in_place, place in product(places, ways):
                 if in_place and f32 is False and rows * vectors > isa.registers - 2 * isa.spare:
                     continue
+                if step == 2 and (view.terms == 1 or (in_place and data != ITEMS)):  # there are no pairs
+                    continue
                 yield DataSpec(
                     isa, *names, rows, vectors, narrow and not place, len(view.axes), data, weights, out, in_place,
-                    place, exchanged,
+                    place, exchanged, step=step,
                 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from convgrad.formats import FORMATS
 from convgrad.plan import rates
 from convgrad.plan.cost import PACK_NS
 from convgrad.plan.data import window
-from convgrad.plan.data.cuts import Cut, panel_bytes, panels_of, parts_of
+from convgrad.plan.data.cuts import Cut, panels_of, parts_of, read_bytes
 from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.recipe import TAPS, DataSpec
 from convgrad.plan.data.view import Along, Gather
@@ -52,18 +52,19 @@ def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] 
     widths = [spec.vectors] * full
     if rest:
         widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
-    of_width = {v: _box_cycles(view, spec.rows, v, size) for v in set(widths)}
+    of_width = {v: _box_cycles(view, spec.rows, v, size, spec.step) for v in set(widths)}
     compute = view.groups * sum(of_width[v] for v in widths) * cycle_ns
     if spec.in_place and spec.data != ITEMS:
         compute *= rates.TERMS_APART
     elif spec.in_place and crowded(view):
         compute *= rates.IN_PLACE_CROWDED
-    elif spec.in_pairs:
+    elif spec.in_pairs and spec.step == 1:
         compute *= rates.WORDS
     results = view.positions * view.groups * view.results
     finish = results * FINISH_NS[spec.out]
     data = _read_ns(view, machine, spec)
-    weights = view.groups * view.taps * view.terms * len(widths) * spec.width * WEIGHTS_NS[spec.weights]
+    paired = rates.PAIR_NS if spec.step == 2 else 0.0
+    weights = view.groups * view.taps * view.terms * len(widths) * spec.width * (WEIGHTS_NS[spec.weights] + paired)
     if spec.lanes_in_place:
         weights = 0.0
     return Costs(spec, compute, finish, data, weights)
@@ -90,7 +91,8 @@ def _read_ns(view: Gather, machine: Machine, spec: DataSpec) -> float:
     """Return the time to read all data once, and to pack it where it is packed."""
     elements = prod(axis.met for axis in view.axes) * view.groups * view.channels
     read = FORMATS[spec.operand].dtype.itemsize / machine.bytes_per_ns
-    return elements * (read + (0.0 if spec.in_place else PACK_NS[spec.data]))
+    looked = {1: 0.0, 2: rates.LEAST_NS if spec.in_place else rates.PAIR_NS}[spec.step]
+    return elements * (read + looked + (0.0 if spec.in_place else PACK_NS[spec.data]))
 
 
 def time_ns(one: Costs, view: Gather, machine: Machine, cut: Cut, threads: int) -> float:
@@ -98,7 +100,7 @@ def time_ns(one: Costs, view: Gather, machine: Machine, cut: Cut, threads: int) 
     groups, parts, slabs = cut.parts
     compute = one.compute_ns
     if not one.spec.lanes_in_place and not cut.pass_blocks:
-        over = panel_bytes(view, one.spec) / machine.l2_bytes - rates.PANELS_SHARE
+        over = read_bytes(view, one.spec) / machine.l2_bytes - rates.PANELS_SHARE
         compute *= 1 + rates.PANEL_FROM_FAR * min(max(0.0, over), 1.0)
     chunks = ceil(panels_of(view, one.spec) / parts / cut.panels)  # that a thread packs for each task, if several
     times = slabs if chunks > 1 else min(slabs, threads)
@@ -124,7 +126,7 @@ def _halo(axis: Along, size: int) -> float:
     return 1 + (slabs - 1) * reach / max(1, axis.met)
 
 
-def _box_cycles(view: Gather, rows: int, vectors: int, slab: tuple[int, ...]) -> float:
+def _box_cycles(view: Gather, rows: int, vectors: int, slab: tuple[int, ...], step: int) -> float:
     """Return the cycles of all boxes under one panel: tiles run along the axis of each that wastes least."""
     work, waste, positions, runs = (np.full(1, start) for start in (1.0, np.inf, 1.0, 1.0))
     for axis, size in zip(view.axes, slab, strict=True):
@@ -140,7 +142,8 @@ def _box_cycles(view: Gather, rows: int, vectors: int, slab: tuple[int, ...]) ->
         runs = np.multiply.outer(runs, taps).ravel()
         waste = np.minimum.outer(waste, here).ravel()
     begin = rates.BOX_CYCLES * len(runs) + rates.GATHER_RUN_CYCLES * runs.sum()
-    return float((work * waste).sum() * view.terms + begin + rates.ROW_CYCLES * positions.sum())
+    terms = view.terms // step + view.terms % step
+    return float((work * waste).sum() * terms + begin + rates.ROW_CYCLES * positions.sum())
 
 
 @lru_cache(maxsize=1024)

@@ -42,7 +42,12 @@ def panels_of(view: Gather, spec: DataSpec) -> int:
 
 def panel_bytes(view: Gather, spec: DataSpec) -> int:
     """Return what the weights of a panel take, packed."""
-    return view.taps * view.terms * spec.pitch * F32_BYTES
+    return view.taps * view.terms * spec.pitch * F32_BYTES + (LINE_BYTES if spec.step == 2 else 0)  # behind, the least
+
+
+def read_bytes(view: Gather, spec: DataSpec) -> int:
+    """Return what tiles read of a panel: of words, half of what they were made of."""
+    return view.taps * spec.pitch * spec.position_bytes(view.terms)
 
 
 def slabs(axis: Along, size: int) -> list[range]:
@@ -71,7 +76,7 @@ def parts_of(axis: Along, size: int) -> tuple[Part, ...]:
 
 def cuts(view: Gather, machine: Machine, spec: DataSpec, threads: int, runs_along: int) -> Iterator[Cut]:
     """Yield ways to cut: by positions, by results, by groups; ``runs_along`` is the axis that most tiles run along."""
-    panels, one = panels_of(view, spec), panel_bytes(view, spec)
+    panels, one = panels_of(view, spec), read_bytes(view, spec)
     fit = max(1, int(machine.l2_bytes * rates.PANELS_SHARE) // max(1, one))
     at_once = min(panels, fit if spec.in_place else max(fit, rates.PANELS_BYTES // max(1, one)))
     wishes = sorted({1, *(threads << n for n in range(4))})
@@ -89,7 +94,7 @@ def cuts(view: Gather, machine: Machine, spec: DataSpec, threads: int, runs_alon
 
 def _in_passes(view: Gather, machine: Machine, spec: DataSpec, threads: int) -> Iterator[Cut]:
     """Yield ways in which all tiles of a box meet some blocks of a panel before others: these stay in the cache."""
-    blocks = max(1, int(machine.l2_bytes * rates.PASS_SHARE) // (BLOCK * spec.width * F32_BYTES))
+    blocks = max(1, int(machine.l2_bytes * rates.PASS_SHARE) // (BLOCK // spec.step * spec.width * F32_BYTES))
     panels = panels_of(view, spec)
     for wanted in (1, threads, 2 * threads):
         slab = _whole_slab(view, wanted)

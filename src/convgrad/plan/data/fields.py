@@ -30,6 +30,10 @@ ALONG = (  # of each axis
     "given", "step",  # bytes of the operand from a position to the next: as it lies, and as tiles read it
 )  # fmt: skip
 
+PAIRS = (  # of kernels that take pairs
+    "least_sum", "paths",  # of least exponents; where panels are counted by how their terms were taken
+    "line_at", "least_at",  # in scratch: a line of positions that is packed, before it is words; the least of a slab
+)  # fmt: skip
 TASK = ("group", "groups", "panel", "panels", "slab", "slabs")
 SLAB = ("part", "parts", "first", "count")  # rows of the table of parts, in bytes; positions of the operand
 PART = (
@@ -49,3 +53,9 @@ BLOCK = ("number", "runs", "run")  # its number, how many runs, and bytes to the
 def fields(axes: int) -> tuple[str, ...]:
     """Return the names of the arguments of a kernel of so many axes, in order."""
     return (*CALL, *TABLES, *NUMBERS, *(f"axis{axis}.{word}" for axis in range(axes) for word in ALONG))
+
+
+@cache
+def positions_fields(axes: int) -> tuple[str, ...]:
+    """Return the names of the arguments of a kernel whose rows are positions."""
+    return (*fields(axes), *PAIRS)

@@ -7,6 +7,7 @@ from math import prod
 
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.rates import WINDOW_OTHERS
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
 
@@ -83,6 +84,7 @@ class DataSpec:
     lanes_in_place: bool = False
     exchanged: bool = False  # rows are results, lanes positions
     window: Window | None = None  # lanes are channels of several groups
+    step: int = 1  # terms a multiply-add; of two, of bf16, rows and lanes meet words of a term and, above it, the next
 
     @property
     def body(self) -> str:
@@ -106,8 +108,17 @@ class DataSpec:
 
     @property
     def in_pairs(self) -> bool:
-        """Whether rows in place are read two terms at a time."""
-        return self.in_place and self.pairs and not self.window
+        """Whether rows are read two terms at a time."""
+        return self.step == 2 or (self.in_place and self.pairs and not self.window)
+
+    @property
+    def words_as_they_lie(self) -> bool:
+        """Whether data has words in memory that are packed as they are."""
+        return self.step == 2 and not self.in_place and self.data == ITEMS
+
+    def position_bytes(self, channels: int) -> int:
+        """Return what a position of the data takes, packed: of words, of whole ones."""
+        return WORD_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels
 
     @property
     def heights(self) -> tuple[int, ...]:
@@ -144,7 +155,8 @@ class DataSpec:
             if self.window
             else f"tile {self.rows}x{self.vectors}"
         )
-        return f"{self.operand} to {self.output}, {tile} of {self.isa}"
+        pairs = ", pairs of terms" if self.step == 2 else ""
+        return f"{self.operand} to {self.output}, {tile} of {self.isa}{pairs}"
 
 
 def heights(rows: int) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from convgrad.plan.data.recipe import DataPlan, DataSpec
 from convgrad.plan.data.view import Along, Gather
 from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 from convgrad.plan.stretches import Part
 from convgrad.plan.tables import Schedule, placed, table_of
@@ -45,7 +46,8 @@ def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
         "parts": table_of(axes.parts),
     }
     assert tuple(tables) == TABLES
-    scratch, size = _scratch(view, plan, 0 if spec.in_place else prod(most) * view.channels * F32_BYTES)
+    packed = 0 if spec.in_place else prod(most) * spec.position_bytes(view.channels)
+    scratch, size = _scratch(view, plan, packed, most[-1])
     numbers = {
         "task_count": len(tables["tasks"]),
         "results": view.results, "terms": view.terms, "channels": view.channels, "taps": view.taps,
@@ -56,6 +58,8 @@ def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
         "bias_item": view.bias, "panels": plan.panels, "accumulate": int(accumulates),
         **_numbering(view), **_lanes(view, spec), **scratch, **axes.numbers,
     }  # fmt: skip
+    if spec.step == 2:
+        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
     return Schedule(tables, numbers, (0, 0), size, 0, 0, sum(table.nbytes for table in tables.values()))
 
 
@@ -99,7 +103,7 @@ def _steps(view: Gather, spec: DataSpec, most: Sequence[int]) -> list[int]:
     """Return how far positions of each axis are apart as tiles read them: ``most`` are what slabs reach."""
     if spec.in_place:
         return [axis.data for axis in view.axes]
-    return [prod(most[at + 1 :]) * view.channels * F32_BYTES for at in range(len(most))]
+    return [prod(most[at + 1 :]) * spec.position_bytes(view.channels) for at in range(len(most))]
 
 
 def _reached(axis: Along, positions: range) -> range:
@@ -196,6 +200,8 @@ def _term_step(view: Gather, spec: DataSpec) -> int:
 
     The one term of a tap has any stride. Of data that repeats it is a tap's too, and their terms would seem to follow.
     """
+    if spec.step == 2:
+        return WORD_BYTES // 2
     if not spec.in_place:
         return F32_BYTES
     return spec.item_bytes if spec.data == ITEMS else view.data[1]
@@ -211,14 +217,15 @@ def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
         }  # fmt: skip
     term = spec.pitch * F32_BYTES
     group, item, _ = view.weights
+    tap = spec.pitch * spec.position_bytes(view.terms)
     return {
-        "tap_bytes": view.terms * term, "term_bytes": term, "panel_bytes": panel_bytes(view, spec),
+        "tap_bytes": tap, "term_bytes": term // spec.step, "panel_bytes": panel_bytes(view, spec),
         "weights_panel": spec.window.groups * group if spec.window else spec.width * item,
     }  # fmt: skip
 
 
-def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, int], int]:
-    """Return where what a task keeps is in scratch, and the bytes of all."""
+def _scratch(view: Gather, plan: DataPlan, data_bytes: int, line: int) -> tuple[dict[str, int], int]:
+    """Return where what a task keeps is in scratch, ``line`` positions of data at a time, and the bytes of all."""
     spec, order = plan.spec, view.order
     met = prod(max(len(part.taps) for part in axis.parts) for axis in view.axes)
     runs = met * order.blocks_a_line + 1
@@ -232,6 +239,11 @@ def _scratch(view: Gather, plan: DataPlan, data_bytes: int) -> tuple[dict[str, i
         "data_at": data_bytes,
         "packed_at": 8,
     }
+    if spec.step == 2:
+        sizes |= {
+            "line_at": 0 if spec.in_place or spec.words_as_they_lie else line * view.channels * F32_BYTES,
+            "least_at": LINE_BYTES,
+        }
     places, size = placed(sizes)
     waiting = {"pass_blocks": plan.pass_blocks or runs, "tile_sums": sums if plan.pass_blocks else 0}
     return {**places, **waiting}, size + 4 * LINE_BYTES

@@ -7,7 +7,7 @@ from typing import Any
 
 from convgrad.plan.data import planes_schedule, products_schedule
 from convgrad.plan.data import schedule as positions
-from convgrad.plan.data.fields import fields as positions_fields
+from convgrad.plan.data.fields import positions_fields
 from convgrad.plan.data.planes import PLANES
 from convgrad.plan.data.products import PRODUCTS
 from convgrad.plan.data.recipe import POSITIONS

@@ -6,18 +6,18 @@ from collections.abc import Container, Sequence
 
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function
-from convgrad.plan.data.fields import BLOCK, CALL, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN, fields
+from convgrad.plan.data.fields import BLOCK, CALL, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN, positions_fields
 from convgrad.plan.data.recipe import DataSpec
 
 BLOCK_BYTES, PART_BYTES, RUN_BYTES, SLAB_BYTES, TASK_BYTES, WINDOW_RUN_BYTES = (
     8 * len(columns) for columns in (BLOCK, PART, RUN, SLAB, TASK, WINDOW_RUN)
 )
-_ADDRESSES = frozenset((*CALL, *TABLES))
+_ADDRESSES = frozenset((*CALL, *TABLES, "paths"))
 
 
 def arguments(f: Function, spec: DataSpec) -> Named:
     """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    return named(f, fields(spec.axes), _ADDRESSES)
+    return named(f, positions_fields(spec.axes), _ADDRESSES)
 
 
 def named(f: Function, names: Sequence[str], addresses: Container[str]) -> Named:

@@ -6,7 +6,7 @@ under each panel, tiles run along the axis where they waste least.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from convgrad.engines.llvm.arguments import Named, columns, going
@@ -17,23 +17,29 @@ from convgrad.engines.llvm.data.finish import NO_BIAS, finish
 from convgrad.engines.llvm.data.runs import runs
 from convgrad.engines.llvm.data.tile import climb, tile
 from convgrad.engines.llvm.data.window import rows_of_taps, window
+from convgrad.engines.llvm.data.words import words
 from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.pairs import nothing_yet, quick
 from convgrad.engines.llvm.panels import by_width
 from convgrad.plan.data.fields import BLOCK, PART, SLAB, TASK
 from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.rates import MOST_AHEAD_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
+EachLine = Callable[[Function, Named, Value, Value, Value], None]  # of a source, a place, a count
 
 
 def bodies(module: Module, spec: DataSpec) -> None:
     """Emit what the nest calls."""
     pack.weights(module, spec)
-    if not spec.in_place:
+    if not spec.in_place and not spec.words_as_they_lie:
         pack.data(module, spec)
     climb(module, spec)
     finish(module, spec)
+    if spec.step == 2:
+        words(module, spec)
     if spec.window:
         rows_of_taps(module, spec)
     else:
@@ -94,6 +100,8 @@ def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, 
     with f.loop(count, **begin) as each:
         if not spec.lanes_in_place:
             f.call("pack_weights", f.arguments, each.to, each.source, each.left)
+            if spec.step == 2:
+                f.call("weight_words", f.arguments, each.to, each.left, _least_of_panel(f, a, each.to))
         if not spec.exchanged:
             source = (
                 f.at(each.bias, f.least(each.left - spec.width, 0) * a.bias_item) if spec.lanes_in_place else each.bias
@@ -142,8 +150,12 @@ def _slab(
         number = f.op("i64", f"udiv {number}, {count.name}")
         rows.append(columns(f, f.at(a.slabs, axis.slab + digit * SLAB_BYTES), SLAB))
     slab = rows[::-1]
+    if spec.step == 2:
+        nothing_yet(f, spec.isa, f.at(f.scratch, a.least_at))
     if not spec.in_place:
         data = _packed(f, spec, a, axes, slab, data)
+    elif spec.step == 2:
+        _lines(f, a, axes, slab, data, f.scratch, _line_least)
 
     def parts(at: int, chosen: list[Value]) -> None:
         if at == spec.axes:
@@ -159,19 +171,57 @@ def _slab(
 def _packed(f: Function, spec: DataSpec, a: Named, axes: Sequence[Named], slab: Sequence[Named], data: Value) -> Value:
     """Pack what a slab meets; return where position 0 of all axes would be."""
     begin = f.at(f.scratch, a.data_at)
+    _lines(f, a, axes, slab, data, begin, _packs(spec))
+    moved = reduce(lambda s, one: s + one[1].first * one[0].step, zip(axes, slab, strict=True), f.value(0) + f.value(0))
+    return f.at(begin, f.value(0) - moved)
+
+
+def _lines(
+    f: Function, a: Named, axes: Sequence[Named], slab: Sequence[Named], data: Value, begin: Value,
+    each_line: EachLine,
+) -> None:  # fmt: skip
+    """Visit the lines that a slab meets: packed they lie one behind the other from ``begin`` on."""
 
     def lines(at: int, source: Value, to: Value) -> None:
         source = f.at(source, slab[at].first * axes[at].given)
-        if at == spec.axes - 1:
-            f.call("pack_line", f.arguments, to, source, slab[at].count)
+        if at == len(axes) - 1:
+            each_line(f, a, source, to, slab[at].count)
             return
         with f.loop(slab[at].count, source=source, to=to) as each:
             lines(at + 1, each.source, each.to)
             each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
 
     lines(0, data, begin)
-    moved = reduce(lambda s, one: s + one[1].first * one[0].step, zip(axes, slab, strict=True), f.value(0) + f.value(0))
-    return f.at(begin, f.value(0) - moved)
+
+
+def _pack_line(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
+    f.call("pack_line", f.arguments, to, source, count)
+
+
+def _copy_words(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
+    f.call("line_words", f.arguments, to, source, count, f.at(f.scratch, a.least_at))
+
+
+def _pack_words(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
+    line = f.at(f.scratch, a.line_at)
+    _pack_line(f, a, source, line, count)
+    _copy_words(f, a, line, to, count)
+
+
+def _packs(spec: DataSpec) -> EachLine:
+    """Return what packs a line of positions."""
+    if spec.step == 1:
+        return _pack_line
+    return _copy_words if spec.words_as_they_lie else _pack_words
+
+
+def _line_least(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
+    f.call("line_least", f.arguments, source, count, f.at(f.scratch, a.least_at))
+
+
+def _least_of_panel(f: Function, a: Named, panel: Value) -> Value:
+    """Return where the least of a panel of weights is: behind it."""
+    return f.at(panel, a.panel_bytes - LINE_BYTES)
 
 
 def _box(module: Module, spec: DataSpec) -> None:
@@ -208,6 +258,7 @@ def _box(module: Module, spec: DataSpec) -> None:
                 panel["weights"], out, panel["bias"], step, best["out_step"], last, panel["rate"], panel["left"],
                 height, best["tiles"], best["count"], best["bias"], panel["begins"], panel["ends"], waiting,
                 *((best["met"], best["met_step"]) if spec.window else ()),
+                *((panel["pairs"],) if spec.step == 2 else ()),
             )  # fmt: skip
             return
         count = f.select(f.compare("eq", which, at), f.value(1), parts[at].count)
@@ -224,6 +275,9 @@ def _box(module: Module, spec: DataSpec) -> None:
             "bias": _row_bias(f, spec, each.bias, parts), "rate": each.rate,
             "left": f.least(a.results - first, spec.width) if spec.window else a.results - first,
         }  # fmt: skip
+        if spec.step == 2:
+            leasts = f.at(f.scratch, a.least_at), _least_of_panel(f, a, each.weights)
+            panel["pairs"] = quick(f, spec.isa, a, leasts)
         met = data
         if spec.window:  # a panel meets the channels of its own groups
             met = f.at(data, (f.panel + each.index) * (a.term_step * (spec.window.groups * spec.window.terms)))
@@ -292,6 +346,7 @@ def _tiles(module: Module, spec: DataSpec) -> None:
         weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64",
         height="i64", tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
         **({"met": "i64", "met_step": "i64"} if spec.window else {}),
+        **({"pairs": "i64"} if spec.step == 2 else {}),
     )  # fmt: skip
     with f.loop(f.tiles) as each:
         wanted = each.index * f.height
@@ -305,6 +360,7 @@ def _tiles(module: Module, spec: DataSpec) -> None:
             f.arguments, f.at(f.sums, at), f.runs, f.blocks, f.block_count, data, f.weights, out, bias, f.row_step,
             f.out_step, ahead, f.rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
             *((f.met + first * f.met_step, f.met_step) if spec.window else ()),
+            *((f.pairs,) if spec.step == 2 else ()),
         )  # fmt: skip
         for rows in spec.heights:
             with f.when(f.compare("eq", f.height, rows)):

@@ -11,9 +11,11 @@ from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, argumen
 from convgrad.engines.llvm.data.finish import total
 from convgrad.engines.llvm.data.terms import Terms, terms_of
 from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
 from convgrad.plan.data.fields import BLOCK, RUN
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 from convgrad.spec.order import FAN_IN
@@ -37,7 +39,8 @@ def tile(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
     wait for more blocks: ``begins`` and ``ends`` tell the first of a tile and the last. What the next tile reads, from
     ``next`` on, is asked for at an even rate: ``rate`` bytes a term.
     """
-    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS)
+    pairs = {"pairs": "i64"} if spec.step == 2 else {}
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
     Tile(f, spec, rows, vectors).blocks()
     f.done()
 
@@ -100,6 +103,8 @@ class Tile:
         }  # fmt: skip
         term_bytes: Value | int = a.term_bytes if self.spec.lanes_in_place else self.spec.pitch * F32_BYTES
         steps = self.row_steps()
+        if self.spec.step == 2:
+            return self.words(count, begin, steps)
         read = terms_of(self.spec, a)
         if len(read.together) == 1:
             return self.terms(count, begin, steps, term_bytes, read)
@@ -131,6 +136,41 @@ class Tile:
             step = read.step * many
             moved = {name: f.at(term.carried[name], step) for name in begin if name[0] == "x"}
             term.next(**moved, w=w, ahead=f.at(term.ahead, f.rate * many), **sums)
+        return {name: term.carried[name] for name in begin}
+
+    def words(self, count: Value, begin: dict[str, Value], steps: list[Value | int]) -> dict[str, Value]:
+        """Loops over words: in pairs where ``pairs`` is -1, half by half where it is 0; an odd last term alone.
+
+        That is the lower half of its word of weights; what data has beside it is not read.
+        """
+        f = self.f
+        pairs = (count >> 1) & f.pairs
+        after = self.word(pairs, begin, steps, (PAIR_SUMS[self.spec.isa.pairs],))
+        after = self.word((count >> 1) - pairs, after, steps, (high_sum, low_sum))
+        return self.word(count & 1, after, steps, (low_sum,), "i16")
+
+    def word(
+        self, count: Value, begin: dict[str, Value], steps: list[Value | int], ways: tuple[PairSum, ...],
+        stored: str = "i32",
+    ) -> dict[str, Value]:  # fmt: skip
+        """A loop over words, of which data has as much as is ``stored``, added in some ways."""
+        f, lanes, kind = self.f, self.spec.isa.lanes, f"<{self.spec.isa.lanes} x i32>"
+        with f.loop(count, **begin) as term:
+            sums = {name: term.carried[name] for name in self.names}
+            for way in ways:  # data is read for each: registers are full of sums
+                columns = [f.load(kind, term.w, v * lanes * WORD_BYTES) for v in range(self.vectors)]
+                for r in range(self.rows):
+                    if r % BASE_ROWS == 0:
+                        here = self.hidden(term.carried[f"x{r}"])
+                    row = f.load(stored, f.at(here, steps[r % BASE_ROWS]))
+                    row = row if stored == "i32" else f.op("i32", f"zext {row} to i32")
+                    for v, column in enumerate(columns):
+                        name = f"sum{r}_{v}"
+                        sums[name] = way(f, sums[name], f.splat(row, lanes), column)
+            f.prefetch(term.ahead)
+            moved = {name: f.at(term.carried[name], WORD_BYTES) for name in begin if name[0] == "x"}
+            behind = f.at(term.w, self.spec.pitch * WORD_BYTES)
+            term.next(**moved, w=behind, ahead=f.at(term.ahead, f.rate * 2), **sums)
         return {name: term.carried[name] for name in begin}
 
     def row_steps(self) -> list[Value | int]:
