@@ -274,6 +274,7 @@ ORDERS = {
         "transpose",
         "lines",
         "pack",
+        "pack_words",
         "tile",
         "strip",
         "join",

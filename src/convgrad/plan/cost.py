@@ -18,6 +18,7 @@ from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
 PACK_NS = {ITEMS: rates.PACK_ITEMS_NS, TERMS: rates.PACK_TERMS_NS, NEITHER: rates.PACK_NEITHER_NS}
+PACK_WORDS_NS = {ITEMS: rates.PACK_WORDS_ITEMS_NS, TERMS: rates.PACK_WORDS_TERMS_NS}
 # By what lies next to each other in the output: the first that does, as engines/llvm/finish.py has it; or nothing.
 FINISH_NS = {
     "lanes": rates.FINISH_LANES_NS, "rows": rates.FINISH_ROWS_NS, "taps": rates.FINISH_TAPS_NS,
@@ -191,6 +192,8 @@ def _pack_ns(spec: KernelSpec, read: Read) -> float:
     if read.in_place:
         return 0.0
     spread = read.items if spec.groups_in_lanes and read.lies == ITEMS else 0
+    if spec.compact:
+        return PACK_WORDS_NS[read.lies]
     paired = rates.PAIR_NS if spec.step == 2 else 0
     return PACK_NS[read.lies] + rates.SPREAD_NS * spread + paired
 

@@ -106,6 +106,8 @@ SPREAD_NS = Rate(0.015, "ns", BY_HAND, "more, an element, for each channel of a 
 PAIR_NS = Rate(
     0.03, "ns", BY_HAND, "more, an element, to become a word of two terms of bf16 and have its size looked at"
 )
+PACK_WORDS_ITEMS_NS = Rate(0.05, "ns", BY_HAND, "an element, packed into words of every second position,")
+PACK_WORDS_TERMS_NS = Rate(0.12, "ns", BY_HAND, "or transposed into them")
 LEAST_NS = Rate(0.015, "ns", BY_HAND, "an element in place, to have its size looked at")
 APART_BYTES = Rate(96.0, "bytes", BY_HAND, "what a piece of memory of its own costs, as bytes of a longer one")
 FINISH_LANES_NS = Rate(0.3, "ns", BY_HAND, "an output, where those of a vector's lanes lie together,")

@@ -72,7 +72,8 @@ class KernelSpec:
     lanes_hold: str = ITEMS
     adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
     slide: int = 0  # inner taps from a position to the next, whose other values stay in registers; 0: none do
-    step: int = 1  # terms a multiply-add; of two, of bf16, a panel has words: a term, and behind it the next
+    step: int = 1  # terms a multiply-add; of two, of bf16, a panel has words: a term, and below it the next
+    compact: bool = False  # words of every second term only: lines are blocks, which begin on whole words
 
     @property
     def groups_in_lanes(self) -> bool:
@@ -86,7 +87,11 @@ class KernelSpec:
 
     def term_bytes(self, read: Read) -> int:
         """What a packed term takes."""
-        return F32_BYTES * read.items * self.groups_a_panel
+        return F32_BYTES * read.items * self.groups_a_panel // (2 if self.compact else 1)
+
+    def packed_bytes(self, read: Read, terms: int) -> int:
+        """What some packed terms take: whole words."""
+        return self.term_bytes(read) * (terms + terms % 2 if self.compact else terms)
 
     @property
     def moving(self) -> Read:

@@ -109,7 +109,7 @@ def _batch(images: int, cutting: Pieces, cut: Slices, plan: Plan) -> _Batch:
 
 def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:
     """Return how an operand lies, and how it is packed: panels of groups, side by side, meet in no set of a cache."""
-    packed, place = cut.terms[side.tensor] * plan.spec.term_bytes(side.read), side.read.in_place
+    packed, place = plan.spec.packed_bytes(side.read, cut.terms[side.tensor]), side.read.in_place
     panel = packed * plan.chunk_images + (LINE_BYTES if plan.spec.step == 2 else 0)  # behind it, the least
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES

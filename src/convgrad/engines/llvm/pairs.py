@@ -19,7 +19,7 @@ def pair(module: Module, isa: Isa) -> None:
     """
     f = module.function("pair", panel="ptr", size="i64", apart="i64", leasts="ptr")
     kind, step = f"<{isa.lanes} x i32>", isa.lanes * F32_BYTES
-    before = f.load(halves(isa), f.leasts)
+    before = f.load(halves(isa.lanes), f.leasts)
     paired = f.most(f.size - f.apart, 0)
 
     def words(place: Value, mask: Value | None) -> Value:
@@ -35,7 +35,7 @@ def pair(module: Module, isa: Isa) -> None:
                 f.store(both, place)
             else:
                 f.masked_store(both, place, mask)
-        return lesser(f, isa, found, here)
+        return lesser(f, isa.lanes, found, here)
 
     place, found = f.panel, before
     for count, joins in ((paired, True), (f.size - paired, False)):
@@ -51,27 +51,27 @@ def pair(module: Module, isa: Isa) -> None:
     f.done()
 
 
-def halves(isa: Isa) -> str:
-    """Return a vector of all halves of words."""
-    return f"<{2 * isa.lanes} x i16>"
+def halves(words: int) -> str:
+    """Return the type of a vector of all halves of some words."""
+    return f"<{2 * words} x i16>"
 
 
-def lesser(f: Function, isa: Isa, found: Value, words: Value) -> Value:
+def lesser(f: Function, lanes: int, found: Value, words: Value) -> Value:
     """Return the lesser, half by half, of what was found and of 2|v| - 1 of words of two bf16."""
-    kind = halves(isa)
+    kind = halves(lanes)
     values = f.op(kind, f"bitcast {words} to {kind}")
     sizes = f.op(kind, f"sub {f.op(kind, f'shl {values}, {f.everywhere(kind, 1).name}')}, {f.everywhere(kind, 1).name}")
-    return f.intrinsic(kind, f"llvm.umin.v{2 * isa.lanes}i16", found, sizes)
+    return f.intrinsic(kind, f"llvm.umin.v{2 * lanes}i16", found, sizes)
 
 
 def nothing_yet(f: Function, isa: Isa, least: Value) -> None:
     """Begin to look for a least: there is none."""
-    f.store(f.everywhere(halves(isa), EVERYTHING), least)
+    f.store(f.everywhere(halves(isa.lanes), EVERYTHING), least)
 
 
 def exponent(f: Function, isa: Isa, least: Value) -> Value:
     """Return the least biased exponent of what is not zero, 0 of denormals, and a large one where all is zero."""
-    found = f.intrinsic("i16", f"llvm.vector.reduce.umin.v{2 * isa.lanes}i16", f.load(halves(isa), least))
+    found = f.intrinsic("i16", f"llvm.vector.reduce.umin.v{2 * isa.lanes}i16", f.load(halves(isa.lanes), least))
     return (f.op("i64", f"zext {found} to i64") + 1) >> 8
 
 

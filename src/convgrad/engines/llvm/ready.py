@@ -6,6 +6,7 @@ from convgrad.engines.llvm.arguments import ENTRY_BYTES, Named, side_fields
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.nest import Nest, TaskSide
 from convgrad.engines.llvm.pack import pack, pack_groups
+from convgrad.engines.llvm.pack_words import pack_words
 from convgrad.engines.llvm.pairs import nothing_yet, pair
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
@@ -16,11 +17,13 @@ def packs(module: Module, spec: KernelSpec) -> None:
     for side, read in (("rows", spec.rows), ("lanes", spec.lanes)):
         if spec.groups_in_lanes:
             pack_groups(module, spec, f"pack_{side}", read)
+        elif spec.compact:
+            pack_words(module, spec, f"pack_{side}", read)
         elif not read.in_place:
             pack(module, spec, f"pack_{side}", read)
     if spec.tile.inner_taps > 1:
         _clear(module, spec)
-    if spec.step == 2:
+    if spec.step == 2 and not spec.compact:
         pair(module, spec.isa)
 
 
@@ -75,9 +78,10 @@ def _chunk(
     with f.loop(c.images, to=to, source=source) as image:
         with f.loop(rows.entries, to=image.to, entry=entries) as entry:
             here, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-            behind = _row(n, side, entry.to, here, count, items)
+            leasts = (f.at(to, side.a.panel - LINE_BYTES),) if n.spec.compact else ()
+            behind = _row(n, side, entry.to, here, count, items, *leasts)
             entry.next(to=behind, entry=f.at(entry.entry, ENTRY_BYTES))
-        if n.spec.step == 2:
+        if n.spec.step == 2 and not n.spec.compact:
             size = f.distance(entry.to, image.to)
             with f.loop(panels, panel=image.to, behind=f.at(to, side.a.panel - LINE_BYTES)) as each:
                 f.call("pair", each.panel, size, side.a.read_term, each.behind)
@@ -85,7 +89,7 @@ def _chunk(
         image.next(to=f.at(image.to, side.a.read_image), source=f.at(image.source, side.a.image))
 
 
-def _row(n: Nest, side: TaskSide, to: Value, source: Value, count: Value, items: Value) -> Value:
+def _row(n: Nest, side: TaskSide, to: Value, source: Value, count: Value, items: Value, *leasts: Value) -> Value:
     """Pack terms that lie together, and return where the next go.
 
     For tiles of several taps a row of src has zeros on both sides: their product with what is finite is what an absent
@@ -94,7 +98,7 @@ def _row(n: Nest, side: TaskSide, to: Value, source: Value, count: Value, items:
     f, size, name = n.f, count * n.spec.term_bytes(side.read), f"pack_{side.name}"
     fields = side_fields(f, side.name)
     if n.spec.tile.inner_taps == 1 or not side.read.moves:
-        f.call(name, to, source, count, fields, items)
+        f.call(name, to, source, count, fields, items, *leasts)
         return f.at(to, size)
     panels = (n.t.groups, side.a.panel) if n.spec.groups_in_lanes else (1, 0)
     f.call("clear", to, n.a.left, *panels)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from convgrad.engines.llvm.arguments import LINE_ROW_BYTES, SEGMENT_BYTES, Named, arguments, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
-from convgrad.engines.llvm.words import PAIR_SUMS, high_sum
+from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
 from convgrad.plan.rates import TILE_AHEAD
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.taps import SEGMENT, TAP
@@ -132,54 +133,61 @@ class _Tile:
     def terms(self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None) -> Values:
         """Loops over terms; under ``masks`` the sums of absent taps are kept.
 
-        Of words, pairs where ``pairs`` is -1, and one by one what they leave over; all of them where it is 0.
+        Of words, pairs where ``pairs`` is -1, and one by one what they leave over; all of them where it is 0: of words
+        of every second term both halves, then an odd last one.
         """
+        f, single = self.f, (high_sum,)
         if self.spec.step == 1:
-            return self.loop(count, x, y, sums, masks, 1)[-1]
-        count = self.f.most(count, 0)
-        paired = (count >> 1) & self.f.pairs
-        x, y, sums = self.loop(paired, x, y, sums, masks, 2)
-        return self.loop(count - paired * 2, x, y, sums, masks, 1)[-1]
+            return self.loop(count, x, y, sums, masks, (_sum,))[-1]
+        count = f.most(count, 0)
+        paired = (count >> 1) & f.pairs
+        x, y, sums = self.loop(paired, x, y, sums, masks, (PAIR_SUMS[self.spec.isa.pairs],), 2)
+        if self.spec.compact:
+            x, y, sums = self.loop((count >> 1) - paired, x, y, sums, masks, (high_sum, low_sum), 2)
+            return self.loop(count & 1, x, y, sums, masks, single)[-1]
+        return self.loop(count - paired * 2, x, y, sums, masks, single)[-1]
 
     def loop(
-        self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None, many: int
-    ) -> tuple[Values, Values, Values]:
-        """A loop over terms, ``many`` at a time; return where it leaves rows, lanes and sums."""
+        self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None, ways: tuple[PairSum, ...],
+        many: int = 1,
+    ) -> tuple[Values, Values, Values]:  # fmt: skip
+        """A loop over terms, ``many`` at a time, added in some ways; return where it leaves rows, lanes and sums."""
         f, spec, tile, lanes = self.f, self.spec, self.spec.tile, self.spec.isa.lanes
         there = [None] * tile.taps if masks is None else [_there(f, masks, t, lanes) for t in range(tile.taps)]
         apart = spec.term_bytes(spec.moving)
         inner = [k * apart if spec.adjacent else self.moved.tap * k for k in range(tile.inner_taps)]
-        items = self.items()
         with f.loop(count, **x, **y, **sums) as at:
             rows, columns = ([at.carried[name] for name in side] for side in (x, y))
-            if not spec.rows.moves:
-                held = [self.item(rows[0], item) for item in items]
-            else:
-                columns_here = self.columns(columns[0], 0)
-            if tile.taps == 1:
-                self.prefetch(rows[0], columns[0], many)
-            for t, (outer, k) in enumerate(product(range(tile.outer_taps), inner)):
-                if not spec.rows.moves:
-                    columns_here = self.columns(columns[outer], k)
-                for r in range(tile.rows):
-                    row = self.item(f.at(rows[outer], k), items[r]) if spec.rows.moves else held[r]
-                    for v in range(self.vectors):
-                        name = f"sum{t}_{r}_{v}"
-                        total = self.sum(at.carried[name], row, columns_here[v], many)
-                        mask = there[t]
-                        at.next(**{name: total if mask is None else f.select(mask, total, at.carried[name])})
+            for way in ways:
+                self.added(at, way, rows, columns, inner, there, many)
             for side, step in zip((x, y), self.moved.term, strict=True):
                 at.next(**{name: f.at(at.carried[name], step * many) for name in side})
         return _of(at, list(x)), _of(at, list(y)), _of(at, list(sums))
 
-    def sum(self, sums: Value, row: Value, column: Value, many: int) -> Value:
-        """Add a product, or those of both halves of words: the term's, then the next one's."""
-        f, spec = self.f, self.spec
-        if spec.step == 1:
-            return f.fma(row, column, sums)
-        if many == 2:
-            return PAIR_SUMS[spec.isa.pairs](f, sums, row, column)
-        return high_sum(f, sums, row, column)
+    def added(
+        self, at: Loop, way: PairSum, rows: list[Value], columns: list[Value], inner: Sequence[Value | int],
+        there: Sequence[Value | None], many: int,
+    ) -> None:  # fmt: skip
+        """Add products of what lies there to the sums of a loop, of all taps of the tile."""
+        f, spec, tile = self.f, self.spec, self.spec.tile
+        items = self.items()
+        if not spec.rows.moves:
+            held = [self.item(rows[0], item) for item in items]
+        else:
+            columns_here = self.columns(columns[0], 0)
+        if tile.taps == 1:
+            self.prefetch(rows[0], columns[0], many)
+        for t, (outer, k) in enumerate(product(range(tile.outer_taps), inner)):
+            if not spec.rows.moves:
+                columns_here = self.columns(columns[outer], k)
+            for r in range(tile.rows):
+                row = self.item(f.at(rows[outer], k), items[r]) if spec.rows.moves else held[r]
+                for v in range(self.vectors):
+                    name = f"sum{t}_{r}_{v}"
+                    before = at.following[name]
+                    total = way(f, before, row, columns_here[v])
+                    mask = there[t]
+                    at.next(**{name: total if mask is None else f.select(mask, total, before)})
 
     @property
     def read_kind(self) -> str:
@@ -224,6 +232,10 @@ class _Tile:
         with f.otherwise():
             for value, place in zip(sums.values(), places, strict=True):
                 f.store(f.add(f.load(value.type, f.partial, place), value), f.partial, place)
+
+
+def _sum(f: Function, sums: Value, row: Value, column: Value) -> Value:
+    return f.fma(row, column, sums)
 
 
 def _some_is_not_finite(f: Function, sums: list[Value]) -> Value:

@@ -10,10 +10,10 @@ from math import ceil
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.rates import LANES_AGAIN
-from convgrad.plan.recipe import TILE, KernelSpec, Operands, Read
-from convgrad.plan.sides import lanes_in_place, lies, readable_in_place
+from convgrad.plan.recipe import NEITHER, TILE, KernelSpec, Operands, Read
+from convgrad.plan.sides import evenly_apart, lanes_in_place, lies, readable_in_place
 from convgrad.plan.tiling import outer_products
-from convgrad.plan.view import View, per_group
+from convgrad.plan.view import View, per_group, pieces
 from convgrad.spec.problem import Problem
 
 
@@ -25,7 +25,7 @@ def why_not(problem: Problem, view: View) -> str:
 def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec, Operands]]:
     """Yield the kernels whose tile is channels of one operand, each in all lanes, times lanes of the other's."""
     names = (problem.operand_format.name, problem.output_format.name)
-    channels = per_group(view)
+    channels, compact = per_group(view), 2 in steps(problem, isa) and _whole_words(problem, view)
     for (rows, lanes), (most, vectors) in product((("src", "dst"), ("dst", "src")), isa.tiles):
         whole = lanes_in_place(problem, view, isa, lanes, vectors)
         for tile, in_place in product(outer_products(most, vectors, channels[rows]), (False, True)):
@@ -36,4 +36,15 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
             few = ceil(channels[rows] / tile.rows) <= LANES_AGAIN and view.conv.taps == 1  # tiles read lanes
             for read in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for step in steps(problem, isa):
-                    yield KernelSpec(isa, *names, TILE, tile, x, read, step=step), (rows, lanes)
+                    one = KernelSpec(isa, *names, TILE, tile, x, read, step=step)
+                    yield one, (rows, lanes)
+                    if step == 2 and compact:
+                        yield replace(one, compact=True), (rows, lanes)
+
+
+def _whole_words(problem: Problem, view: View) -> bool:
+    """Tell whether words of every second position do: lines are pieces of blocks, and begin at even positions."""
+    if not view.pointwise or any(lies(problem, view, tensor) == NEITHER for tensor in ("src", "dst")):
+        return False
+    together = all(evenly_apart(view, tensor) for tensor in ("src", "dst"))
+    return together and not (pieces(view).first % 2).any()

@@ -48,7 +48,7 @@ def _weights(module: Module, spec: DataSpec) -> None:
     kind = f"<{lanes} x i32>"
     places = [v * lanes * F32_BYTES for v in range(spec.vectors)]
     counted = [f.mask(f.left - v * lanes, lanes) for v in range(spec.vectors)]
-    found = f.everywhere(halves(spec.isa), -1)
+    found = f.everywhere(halves(spec.isa.lanes), -1)
     with f.loop(a.taps, source=f.panel, to=f.panel, found=found) as tap:
         with f.loop(a.terms >> 1, source=tap.source, to=tap.to, found=tap.found) as pair:
             found = pair.found
@@ -56,14 +56,14 @@ def _weights(module: Module, spec: DataSpec) -> None:
                 second, first = (f.load(kind, pair.source, place + n * pitch) for n in range(2))
                 both = f.op(kind, f"or {second}, {_upper(f, first).name}")
                 f.store(both, pair.to, place)
-                found = lesser(f, spec.isa, found, f.select(mask, both, f.zeros(kind)))
+                found = lesser(f, spec.isa.lanes, found, f.select(mask, both, f.zeros(kind)))
             pair.next(source=f.at(pair.source, 2 * pitch), to=f.at(pair.to, pitch), found=found)
         with f.loop(a.terms & 1, source=pair.source, to=pair.to, found=pair.found) as last:
             found = last.found
             for place, mask in zip(places, counted, strict=True):
                 word = _upper(f, f.load(kind, last.source, place))
                 f.store(word, last.to, place)
-                found = lesser(f, spec.isa, found, f.select(mask, word, f.zeros(kind)))
+                found = lesser(f, spec.isa.lanes, found, f.select(mask, word, f.zeros(kind)))
             last.next(source=f.at(last.source, pitch), to=f.at(last.to, pitch), found=found)
         tap.next(source=last.source, to=last.to, found=last.found)
     f.store(tap.found, f.leasts)
@@ -78,7 +78,7 @@ def _line(module: Module, spec: DataSpec) -> None:
     pitch = (a.channels + 1 >> 1) * WORD_BYTES
     full = a.channels >> shift
     rest = a.channels - full * (2 * lanes)
-    with f.loop(f.count, source=f.source, to=f.to, found=f.load(halves(spec.isa), f.leasts)) as position:
+    with f.loop(f.count, source=f.source, to=f.to, found=f.load(halves(spec.isa.lanes), f.leasts)) as position:
         with f.loop(full, source=position.source, to=position.to, found=position.found) as many:
             two = [f.load(kind, many.source, n * lanes * F32_BYTES) for n in range(2)]
             second, first = _parted(f, two, 0), _parted(f, two, 1)
@@ -86,7 +86,7 @@ def _line(module: Module, spec: DataSpec) -> None:
             f.store(both, many.to)
             many.next(
                 source=f.at(many.source, 2 * lanes * F32_BYTES), to=f.at(many.to, lanes * WORD_BYTES),
-                found=lesser(f, spec.isa, many.found, both),
+                found=lesser(f, spec.isa.lanes, many.found, both),
             )  # fmt: skip
         with f.loop(f.least(rest, 1), found=many.found) as last:
             two = [
@@ -97,7 +97,7 @@ def _line(module: Module, spec: DataSpec) -> None:
             both = f.op(kind, f"or {second}, {_upper(f, first).name}")
             both = f.select(f.mask(rest >> 1, lanes), both, _upper(f, second))
             f.masked_store(both, many.to, f.mask(rest + 1 >> 1, lanes))
-            last.next(found=lesser(f, spec.isa, last.found, both))
+            last.next(found=lesser(f, spec.isa.lanes, last.found, both))
         position.next(
             source=f.at(position.source, a.channels * F32_BYTES), to=f.at(position.to, pitch), found=last.found
         )
@@ -113,17 +113,17 @@ def _copied(module: Module, spec: DataSpec) -> None:
     pitch = (a.channels + 1 >> 1) * WORD_BYTES
     full = a.channels >> shift
     rest = a.channels - full * (2 * lanes)
-    with f.loop(f.count, source=f.source, to=f.to, found=f.load(halves(spec.isa), f.leasts)) as position:
+    with f.loop(f.count, source=f.source, to=f.to, found=f.load(halves(spec.isa.lanes), f.leasts)) as position:
         with f.loop(full, source=position.source, to=position.to, found=position.found) as many:
             here = f.load(kind, many.source)
             f.store(here, many.to)
-            found = lesser(f, spec.isa, many.found, here)
+            found = lesser(f, spec.isa.lanes, many.found, here)
             many.next(source=f.at(many.source, size), to=f.at(many.to, size), found=found)
         with f.loop(f.least(rest, 1), found=many.found) as last:
             some = load_masked(f, spec.operand, 2 * lanes, many.source, f.mask(rest, 2 * lanes))
             here = f.op(kind, f"bitcast {some} to {kind}")
             f.masked_store(here, many.to, f.mask(rest + 1 >> 1, lanes))
-            last.next(found=lesser(f, spec.isa, last.found, here))
+            last.next(found=lesser(f, spec.isa.lanes, last.found, here))
         position.next(source=f.at(position.source, _step(spec, a)), to=f.at(position.to, pitch), found=last.found)
     f.store(position.found, f.leasts)
     f.done()
@@ -134,7 +134,7 @@ def _least(module: Module, spec: DataSpec) -> None:
     f = module.function("line_least", arguments="ptr", source="ptr", count="i64", leasts="ptr")
     a, lanes = arguments(f, spec), 2 * spec.isa.lanes
     shift, size = lanes.bit_length() - 1, spec.item_bytes
-    kind, step = halves(spec.isa), _step(spec, a)
+    kind, step = halves(spec.isa.lanes), _step(spec, a)
     dense = f.compare("eq", step, a.terms * size)
     positions, terms = f.select(dense, f.value(1), f.count), f.select(dense, f.count * a.terms, a.terms)
     full = terms >> shift
@@ -142,11 +142,12 @@ def _least(module: Module, spec: DataSpec) -> None:
     with f.loop(positions, source=f.source, found=f.load(kind, f.leasts)) as position:
         with f.loop(full, source=position.source, found=position.found) as many:
             many.next(
-                source=f.at(many.source, lanes * size), found=lesser(f, spec.isa, many.found, f.load(kind, many.source))
+                source=f.at(many.source, lanes * size),
+                found=lesser(f, spec.isa.lanes, many.found, f.load(kind, many.source)),
             )
         with f.loop(f.least(rest, 1), found=many.found) as last:
             here = load_masked(f, spec.operand, lanes, many.source, f.mask(rest, lanes))
-            last.next(found=lesser(f, spec.isa, last.found, here))
+            last.next(found=lesser(f, spec.isa.lanes, last.found, here))
         position.next(source=f.at(position.source, step), found=last.found)
     f.store(position.found, f.leasts)
     f.done()
