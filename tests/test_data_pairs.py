@@ -41,10 +41,11 @@ def test_the_limit_is_sharp(line: str) -> None:
         operands = [data, weights]
         _, (plain, *_) = plans_of(problem, operands, empty(problem), ISAS[HOST[-1]])
         wanted = run_plan(plain, problem, operands, empty(problem)).tobytes()
-        _, found = plans_of(problem, operands, empty(problem), with_pairs("flushed", PROBLEMS.index(line) // 2 % 2))
+        _, found = plans_of(problem, operands, empty(problem), with_pairs("flushed", PROBLEMS.index(line) % 2))
         plans = [plan for plan in found if isinstance(plan, DataPlan) and plan.spec.step == 2]
         assert plans
-        for plan in plans[:9:4]:
+        plans.sort(key=lambda plan: plan.spec.rows * plan.spec.vectors)  # small ones compile soon
+        for plan in plans[:2]:
             bits, paths = taken(plan, problem, operands, LEAST_SUM)
             assert bits == wanted, plan
             assert (paths[0] > 0) == there != (paths[1] > 0)
