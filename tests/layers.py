@@ -286,6 +286,7 @@ ORDERS = {
         "data",
         "driver",
         "jit",
+        "tried",
         "added",
         "isas",
         "wait",

@@ -49,6 +49,7 @@ def collect() -> dict[str, Any]:
         "cpu": _cpu(),
         "cores": f"{os.cpu_count()}, {len(usable_cores())} usable",
         "engine": _engine(),
+        "bf16": _pairs(),
         "threads": _threads(),
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
@@ -71,6 +72,15 @@ def _engine() -> str:
         return f"numpy only (keeps the error bound): {isas.why_no_isa()}"
     left = ("f64", *(role.solves_for for role in ROLES.values() if role.why_not))
     return f"generated ({isa}: same bits everywhere); numpy for {', '.join(left)} (keeps the error bound)"
+
+
+def _pairs() -> str:
+    """Say how many terms of bf16 a multiply-add takes: the bits are the same."""
+    try:
+        reason = isas.why_no_pairs()
+    except ConvgradError as error:
+        return str(error)
+    return f"one term a multiply-add: {reason}" if reason else "two terms a multiply-add where none can be denormal"
 
 
 def _threads() -> str:

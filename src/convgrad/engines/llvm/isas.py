@@ -7,7 +7,7 @@ import platform
 import warnings
 from functools import cache
 
-from convgrad.engines.llvm import jit
+from convgrad.engines.llvm import jit, tried
 from convgrad.engines.settings import max_isa
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.rates import GHZ
@@ -16,10 +16,31 @@ from convgrad.plan.rates import GHZ
 @cache
 def host_isas() -> tuple[Isa, ...]:
     """Return the instruction sets kernels can be made and run for here, the widest first; warn where there are none."""
-    found = () if jit.refusal() else _supported()
+    found = tuple(isa for isa, reason in _tried().items() if not reason)
     if not found:
         warnings.warn(f"convgrad computes with NumPy only, slower and not to the same bits: {_why()}", stacklevel=2)
     return found
+
+
+@cache
+def _tried() -> dict[Isa, str]:
+    """Return the instruction sets of this machine, and why one is not used: its word for pairs has other bits."""
+    found = () if jit.refusal() else _supported()
+    return {isa: tried.why_not(isa) if isa.pairs else "" for isa in found}
+
+
+def why_no_pairs() -> str:
+    """Return why bf16 terms are not taken in pairs here; the empty string where they are."""
+    isa_now = isa()
+    if isa_now is None:
+        return "there are no kernels"
+    if isa_now.pairs:
+        return ""
+    able = {one: reason for one, reason in _tried().items() if one.pairs}
+    if not able:
+        return "this machine has no instruction for that"
+    refused = next((f"{one}: {reason}" for one, reason in able.items() if reason), "")
+    return refused or f"CONVGRAD_MAX_ISA={max_isa()}"
 
 
 def _why() -> str:

@@ -1,0 +1,94 @@
+"""Whether an instruction for pairs of bf16 terms has the bits of two fused multiply-adds here, by trying."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines.addresses import address_of
+from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.emit import Function, Module
+from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, fused
+from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import LEAST_SUM
+
+Words = NDArray[np.uint32]
+STEPS = 8  # words of a chain of sums
+CHAINS = 512  # of each kind
+# Biased exponents of both operands, such that nothing is denormal: the least, wide, narrow ones, those that overflow.
+EXPONENTS = ((LEAST_SUM // 2, LEAST_SUM // 2 + 1), (LEAST_SUM // 2, 90), (100, 150), (126, 128), (185, 195), (190, 254))
+SPECIAL = (0, 0x8000, 0x7F80, 0xFF80, 0x7FC0)  # zeros, infinities, NaN
+
+
+@cache
+def why_not(isa: Isa) -> str:
+    """Return why an instruction set's word for pairs cannot be used, the empty string where it can.
+
+    Chains of it are compared with chains of fused multiply-adds, high halves first, bit by bit; one NaN is as another.
+    """
+    found, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
+    same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
+    if same.all():
+        return ""
+    return f"of {same.size} sums by {isa.pairs} {int((~same).sum())} are not those of fused multiply-adds"
+
+
+def _sums(isa: Isa, word: PairSum) -> NDArray[np.float32]:
+    """Return all sums of all chains by a word."""
+    made = [np.concatenate(each) for each in zip(*_chains(), strict=True)]
+    out = np.empty((len(made[0]), STEPS), np.float32)
+    a, b = (np.ascontiguousarray(each.reshape(-1, isa.lanes, STEPS).transpose(0, 2, 1)) for each in made)
+    pointers = (ctypes.c_void_p,) * 3
+    (chains,) = jit.functions(isa, _module(isa, word), chains=(None, *pointers, ctypes.c_int64))
+    chains(address_of(a), address_of(b), address_of(out), len(a))
+    return out
+
+
+def _module(isa: Isa, word: PairSum) -> str:
+    """Return the IR of ``chains``: out[chain][step][lane] = the sum of a * b of a chain's words up to a step."""
+    module, kind, size = Module(), f"<{isa.lanes} x i32>", 4 * isa.lanes
+    f: Function = module.function("chains", public=True, a="ptr", b="ptr", out="ptr", count="i64")
+    with f.loop(f.count, a=f.a, b=f.b, out=f.out) as chain:
+        begin = {"a": chain.a, "b": chain.b, "out": chain.out, "sums": f.zeros(f"<{isa.lanes} x float>")}
+        with f.loop(STEPS, **begin) as step:
+            sums = word(f, step.sums, f.load(kind, step.a), f.load(kind, step.b))
+            f.store(sums, step.out)
+            step.next(sums=sums, **{name: f.at(step.carried[name], size) for name in ("a", "b", "out")})
+        chain.next(a=step.a, b=step.b, out=step.out)
+    f.done()
+    return str(module)
+
+
+def _chains() -> Iterator[tuple[Words, Words]]:
+    """Yield words of both operands, [chain][step], kind by kind."""
+    for kind, (low, high) in enumerate(EXPONENTS):
+        x, y = (_words(2 * kind + side, low, high) for side in range(2))
+        yield x, y
+        yield x, y ^ np.uint32(0x8000)  # other signs below
+        upper = np.uint32(0xFFFF0000)
+        yield x & upper | x >> np.uint32(16), y & upper | (y >> np.uint32(16)) ^ np.uint32(0x8000)  # sums that cancel
+    x, y = (_words(100 + side, 120, 134) for side in range(2))
+    for operand, seed in ((x, 200), (y, 201)):
+        halves, noise = operand.view(np.uint16), _noise(2 * operand.size, seed).reshape(CHAINS, -1)
+        chosen = noise % 16 == 0
+        halves[chosen] = np.array(SPECIAL, np.uint16)[(noise[chosen] >> np.uint64(8)) % np.uint64(len(SPECIAL))]
+    yield x, y
+
+
+def _words(seed: int, low: int, high: int) -> Words:
+    """Return words of two bf16 of such exponents, of any sign and significand."""
+    noise = _noise(2 * CHAINS * STEPS, seed)
+    exponents = low + (noise >> np.uint64(20)) % np.uint64(high - low + 1)
+    halves = (noise & np.uint64(0x807F) | exponents << np.uint64(7)).astype(np.uint16)
+    return halves.view(np.uint32).reshape(CHAINS, STEPS)
+
+
+def _noise(count: int, seed: int) -> NDArray[np.uint64]:
+    """Return integers without any order: NumPy's own generators are slow to load."""
+    found = (np.arange(count, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
+    found = (found ^ found >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
+    return found ^ found >> np.uint64(32)
