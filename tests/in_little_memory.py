@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import sys
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad import scale
+from convgrad import InvalidAttributeError, scale
 from convgrad.scale.prefetch import STACK_BYTES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -109,12 +110,22 @@ def grown() -> int:
     src = integers(MANY)
     seen: list[int] = []
     told: list[scale.Progress] = []
+    memory = least("BiasAddBackward", Sliced(src))
     for _ in range(3):
-        scale.run("BiasAddBackward", Sliced(src), memory=5 * src[0].nbytes, progress=told.append)
+        scale.run("BiasAddBackward", Sliced(src), memory=memory, progress=told.append)
         assert told.pop().pieces >= PIECES
         told.clear()
         seen.append(held()["RssAnon"])
     return seen[2] - seen[1]
+
+
+def least(operator: str, *operands: Any) -> int:
+    """Return the least memory that a piece takes, as the error says."""
+    try:
+        scale.plan(operator, *operands, memory=1)
+    except InvalidAttributeError as error:
+        return int(re.findall(r"takes (\d+) bytes", str(error))[0])
+    raise AssertionError("a byte is no room")
 
 
 class Sliced:

@@ -18,9 +18,11 @@ from convgrad import FileError, InvalidAttributeError, scale
 from convgrad.engines.llvm.isas import host_isas
 from convgrad.scale import checkpoint, durable
 from convgrad.scale.checkpoint import LINE
+from convgrad.scale.cut import Cut
 from convgrad.spec.slabs import Slab
 from helpers import assert_same_bits
 from resume_campaign import Tally, run_calls
+from scale_sources import memories
 
 Array = np.ndarray
 F32 = np.float32
@@ -28,15 +30,15 @@ F32 = np.float32
 SAME = {"auto_pad": "same_upper"}
 WEIGHTS, FORWARD, DATA = "ConvolutionBackwardWeights", "Convolution", "ConvolutionBackwardData"
 
-# name: operator, shapes of the operands, attributes, memory, None for the least; the operand that is swept, None where
-# that is the result
-LAYERS: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any], int | None, int | None]] = {
+# name: operator, shapes of the operands, attributes; how it is cut, None for the smallest pieces, as memory has it that
+# differs by instruction set; the operand that is swept, None where that is the result
+LAYERS: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any], Cut | None, int | None]] = {
     "images": (WEIGHTS, [(7, 20, 17, 3), (7, 20, 17, 5)], {"weights_shape": (3, 3, 3, 5)} | SAME, None, 1),
     "rows": (WEIGHTS, [(2, 700, 3), (2, 700, 5)], {"weights_shape": (5, 3, 5)} | SAME, None, 1),
     "bias": ("BiasAddBackward", [(600, 2, 3)], {}, None, 0),
-    "forward": (FORWARD, [(9, 12, 11, 3), (3, 3, 3, 5), (5,)], SAME, 20_000, None),
-    "rows of a forward": (FORWARD, [(2, 60, 11, 3), (3, 3, 3, 5)], SAME, 16_000, None),
-    "data": (DATA, [(9, 5, 6, 4), (3, 3, 3, 4)], {"strides": 2, "dst_shape": (9, 12, 13, 3)}, 16_000, None),
+    "forward": (FORWARD, [(9, 12, 11, 3), (3, 3, 3, 5), (5,)], SAME, Cut(2), None),
+    "rows of a forward": (FORWARD, [(2, 60, 11, 3), (3, 3, 3, 5)], SAME, Cut(1, 16), None),
+    "data": (DATA, [(9, 5, 6, 4), (3, 3, 3, 4)], {"strides": 2, "dst_shape": (9, 12, 13, 3)}, Cut(2), None),
 }
 
 
@@ -62,21 +64,26 @@ class Call:
 
     def __init__(self, name: str, folder: Path) -> None:
         rng = np.random.default_rng(len(name))
-        self.operator, shapes, self.attributes, memory, self.swept = LAYERS[name]
+        self.operator, shapes, self.attributes, cut, self.swept = LAYERS[name]
         self.arrays = [rng.standard_normal(shape).astype(F32) for shape in shapes]
         self.expected = scale.run(self.operator, *self.arrays, **self.attributes)
-        self.memory_bytes = memory or self.least_memory()
         self.path = folder / "checkpoint"
         self.out = None
         if self.swept is None:
             self.out = np.memmap(folder / "out", F32, "w+", shape=self.expected.shape)
             self.out[...] = np.nan
+        self.memory_bytes = self.least_memory() if cut is None else self.memory_of(cut)
 
     def least_memory(self) -> int:
         """Return the least memory that a piece takes, as the error says."""
         with pytest.raises(InvalidAttributeError) as caught:
             scale.plan(self.operator, *self.sources(), memory=1, threads=1, **self.attributes)
         return int(re.findall(r"takes (\d+) bytes", str(caught.value))[0])
+
+    def memory_of(self, cut: Cut) -> int:
+        """Return the least memory in which a call is cut so."""
+        assert self.out is not None
+        return memories(self.operator, *self.sources(), out=Counted(self.out), **self.attributes)[cut]
 
     def sources(self, raises: Callable[[], None] = lambda: None) -> list[Counted]:
         return [Counted(array, raises) for array in self.arrays]
