@@ -113,6 +113,8 @@ KINDS = (  # of the first operand, and of the second
     (_with_special, _of_exponents(100, 134)),
     (_some_denormal, _of_exponents(100, 134)),
     (_of_exponents(200, 254), _of_exponents(150, 200)),  # that overflow
+    (_of_exponents(50, 60), _of_exponents(60, 75)),  # results are denormal,
+    (_of_exponents(0, 3), _of_exponents(110, 134)),  # denormals count, which the instruction takes for zeros
     (_of_exponents(1, 1, zeros=1), _of_exponents(0, 0)),  # nothing but zeros and denormals
 )
 
