@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,14 @@ def test_the_table_is_of_the_committed_runs() -> None:
     assert summary("--by-class", "wgrad_f32_classes.csv") in page
     one_thread = summary("wgrad_f32_1thread.csv")
     assert "| f32 NXC | 52 | 1.49 | 0.93 (vgg16_4_2) |" in one_thread
+
+
+def test_the_panels_of_a_training_are_those_of_the_committed_run() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    with (ROOT / "benchmarks" / "results" / "pairs_digits.csv").open(newline="") as file:
+        rows = [
+            f"| {row['what']} | {row['of']} | {row['pairs']} | {row['single']} | {row['single_percent']} % |"
+            for row in csv.DictReader(file)
+        ]
+    assert len(rows) == 12
+    assert "\n".join(rows) in page

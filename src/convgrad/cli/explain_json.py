@@ -51,6 +51,7 @@ def _plan(plan: Chosen) -> dict[str, Any]:
         "tasks": plan.tasks,
         "threads": plan.threads,
         "predicted_ms": plan.time_ms,
+        "in_pairs": plan.in_pairs,
     }
 
 

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, Protocol
 
 from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import WHERE_PAIRS
 from convgrad.words import counted
 
 # What lies next to each other in an operand's memory: the items of a term (channels of a position), the terms of an
@@ -164,6 +165,11 @@ class Chosen:
         raise NotImplementedError
 
     @property
+    def in_pairs(self) -> bool:
+        """Whether a multiply-add takes two terms where the data lets it."""
+        return getattr(self.spec, "step", 1) == 2
+
+    @property
     def words(self) -> str:
         """Strategy, kernel and layouts in one line."""
         raise NotImplementedError
@@ -179,6 +185,8 @@ class Chosen:
             f"  {counted(self.tasks, 'task')} on {counted(self.threads, 'thread')}: {self.cut}",
             f"  error height {self.error_height}, about {self.time_ms:.3g} ms",
         ]
+        if self.in_pairs:
+            lines.append(f"  terms in pairs {WHERE_PAIRS}; else one by one, longer, to the same bits")
         lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]
         return "\n".join(lines)
 
