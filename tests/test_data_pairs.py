@@ -18,7 +18,7 @@ from convgrad.spec.problem import canonical_shape
 from data_problems import plans_of
 from engine_helpers import HOST, empty, run_plan
 from test_engine_compile import data_spec, inner_loops
-from test_pairs import ALWAYS, NEVER, cancelling, taken, with_pairs
+from test_pairs import assert_sharp, cancelling, with_pairs
 from tiers import tiers
 
 PROBLEMS = (
@@ -43,15 +43,8 @@ def test_the_limit_is_sharp(line: str) -> None:
         wanted = run_plan(plain, problem, operands, empty(problem)).tobytes()
         _, found = plans_of(problem, operands, empty(problem), with_pairs("flushed", PROBLEMS.index(line) % 2))
         plans = [plan for plan in found if isinstance(plan, DataPlan) and plan.spec.step == 2]
-        assert plans
         plans.sort(key=lambda plan: plan.spec.rows * plan.spec.vectors)  # small ones compile soon
-        for plan in plans[:2]:
-            bits, paths = taken(plan, problem, operands, LEAST_SUM)
-            assert bits == wanted, plan
-            assert (paths[0] > 0) == there != (paths[1] > 0)
-            bits, paths = taken(plan, problem, operands, ALWAYS)
-            assert (bits == wanted) == there, plan
-            assert taken(plan, problem, operands, NEVER) == (wanted, [0, sum(paths)])
+        assert_sharp(plans[:2], problem, operands, wanted, there)
 
 
 @pytest.mark.parametrize(("rows", "vectors"), ISAS["avx512bf16"].tiles_of(2))

@@ -55,6 +55,20 @@ def taken(plan: Chosen, problem: Problem, operands: Sequence[Array], limit: int)
     return np.ascontiguousarray(out).tobytes(), one.paths.tolist()
 
 
+def assert_sharp(
+    plans: Sequence[Chosen], problem: Problem, operands: Sequence[Array], wanted: bytes, there: bool
+) -> None:
+    """Assert that plans give some bytes: in pairs where these have all, and where they have not, not in pairs."""
+    assert plans
+    for plan in plans:
+        bits, paths = taken(plan, problem, operands, LEAST_SUM)
+        assert bits == wanted, plan
+        assert (paths[0] > 0) == there != (paths[1] > 0)
+        bits, paths = taken(plan, problem, operands, ALWAYS)
+        assert (bits == wanted) == there, plan
+        assert taken(plan, problem, operands, NEVER) == (wanted, [0, sum(paths)])
+
+
 PROBLEMS = (
     "BWD_W bf16 NXC:XIO mb3ic28ih17oc35oh17kh3ph1n", "BWD_W bf16 NXC:XIO mb2ic28ih31oc64oh16kh3sh2ph1n",
     "BWD_W bf16 NXC:XIO mb3ic29ih9oc33oh9kh1n", "BWD_W bf16 NXC:XIO mb2ic3ih20oc20oh20kh3ph1n",
@@ -78,13 +92,7 @@ def test_the_limit_is_sharp(line: str) -> None:
         found = plans_for(problem, operands, empty(problem), with_pairs("flushed", PROBLEMS.index(line) % 2))
         found.sort(key=lambda plan: -plan.spec.tile.rows * plan.spec.tile.vectors)  # small ones compile soon
         kinds = {plan.spec.compact: plan for plan in found if plan.spec.step == 2}
-        for plan in kinds.values():
-            bits, paths = taken(plan, problem, operands, LEAST_SUM)
-            assert bits == wanted, plan
-            assert (paths[0] > 0) == there != (paths[1] > 0)
-            bits, paths = taken(plan, problem, operands, ALWAYS)
-            assert (bits == wanted) == there, plan
-            assert taken(plan, problem, operands, NEVER) == (wanted, [0, sum(paths)])
+        assert_sharp(list(kinds.values()), problem, operands, wanted, there)
 
 
 @pytest.mark.parametrize("compact", [False, True])
