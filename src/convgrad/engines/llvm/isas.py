@@ -22,7 +22,6 @@ def host_isas() -> tuple[Isa, ...]:
     return found
 
 
-@cache
 def _tried() -> dict[Isa, str]:
     """Return the instruction sets of this machine, and why one is not used: its word for pairs has other bits."""
     found = () if jit.refusal() else _supported()
