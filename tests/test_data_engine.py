@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from convgrad.notation import problem as problem_of
 from convgrad.plan.data.planes import PLANES
 from convgrad.plan.data.products import PRODUCTS
 from convgrad.plan.data.recipe import POSITIONS
@@ -111,3 +112,26 @@ def test_the_stride_of_one_channel_is_of_no_meaning(number: int) -> None:
     for plan in plans_of(one, [data, weights], empty(one), ISAS[HOST[0]])[1]:
         got = run_plan(plan, one, [data, weights], empty(one))
         assert_same_bits(np.ascontiguousarray(got), expected, str(plan))
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("channels", [16, 17])
+def test_weights_of_few_positions_are_read_in_place(kind: str, channels: int) -> None:
+    """In every format, in the order that terms have, an odd one last; the last panel overlaps the one before."""
+    one = problem_of(f"FWD_D {kind} NXC mb2ic{channels}ih3oc70oh1kh3ph0")
+    rng = np.random.default_rng(channels)
+    shapes = [shape_of(one, tensor) for tensor in one.operands]
+    operands = [
+        np.moveaxis(rng.standard_normal((shape[0], *shape[2:], shape[1])), -1, 1) if tensor == "src" else
+        rng.standard_normal([*shape[2:], shape[1], shape[0]]).transpose(3, 2, 0, 1)
+        for tensor, shape in zip(one.operands, shapes, strict=True)
+    ]  # fmt: skip
+    stored = [values.astype(one.operand_format.dtype, order="K") for values in operands]
+    expected = np.ascontiguousarray(evaluate_in_order(one, stored))
+    for isa in HOST:
+        met = [
+            plan for plan in plans_of(one, stored, empty(one), ISAS[isa])[1] if "lanes from weights (in" in str(plan)
+        ]
+        assert met, isa
+        for plan in met[channels % 2 :: 6]:
+            assert_same_bits(np.ascontiguousarray(run_plan(plan, one, stored, empty(one))), expected, str(plan))

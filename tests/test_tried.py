@@ -7,7 +7,17 @@ import pytest
 from convgrad.cli import info
 from convgrad.engines.llvm import isas, tried
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high, high_sum, low, low_sum
+from convgrad.engines.llvm.words import (
+    PAIR_NARROWS,
+    PAIR_SUMS,
+    PairNarrow,
+    PairSum,
+    fused,
+    high,
+    high_sum,
+    low,
+    low_sum,
+)
 from convgrad.plan.machine import ISAS, Isa, modelled
 from engine_helpers import HOST
 
@@ -66,3 +76,23 @@ def test_a_row_is_dropped_where_bits_differ(word: str, used: bool, monkeypatch: 
     said = info.collect()["bf16"]
     assert ("two terms" in said) == used
     assert ("are not those of fused multiply-adds" in said) != used
+
+
+def toward_zero(f: Function, first: Value, second: Value) -> Value:
+    """The upper halves, as they are."""
+    lanes = 2 * int(first.type[1:].split(" x ")[0])
+    found = [f.op(f"<{lanes} x i16>", f"bitcast {each} to <{lanes} x i16>") for each in (first, second)]
+    return f.shuffle(*found, [2 * lane + 1 for lane in range(lanes)])
+
+
+def exchanged(f: Function, first: Value, second: Value) -> Value:
+    """The nearest, the first above the second."""
+    return PAIR_NARROWS["fused"](f, second, first)
+
+
+@pytest.mark.parametrize("word", [toward_zero, exchanged])
+def test_what_rounds_otherwise_is_refused(word: PairNarrow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PAIR_SUMS, "other", fused)
+    monkeypatch.setitem(PAIR_NARROWS, "other", word)
+    one = modelled.__wrapped__(ISAS[HOST[-1]], "other")
+    assert "are not rounded to the nearest bf16" in tried.why_not.__wrapped__(one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convgrad.engines.llvm.arguments import Named, of_side
-from convgrad.engines.llvm.convert import BYTES, load_masked, stored
+from convgrad.engines.llvm.convert import BYTES, load_masked
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.pairs import halves, lesser
 from convgrad.engines.llvm.transpose import transposed
@@ -26,31 +26,13 @@ def pack_words(module: Module, spec: KernelSpec, name: str, read: Read) -> None:
 
 
 def _items_together(f: Function, spec: KernelSpec, width: int, side: Named) -> None:
-    """Items are neighbours: pieces of two terms' are put together, the last overlapping the one before."""
-    piece = min(spec.isa.lanes, 1 << (width.bit_length() - 1))
-    starts = [*range(0, width - piece + 1, piece)]
-    if starts[-1] + piece < width:
-        starts.append(width - piece)
-    masks = [f.mask(f.items - c, piece) for c in starts]
-    with f.when(f.items >= width):
-        _pairs_of_terms(f, spec, width, side, (piece, starts, None))
-    with f.otherwise():
-        _pairs_of_terms(f, spec, width, side, (piece, starts, masks))
+    """Items are neighbours: vectors of two terms' are put together, and the last stores what the width has of it."""
+    lanes, size, kind = spec.isa.lanes, BYTES[spec.operand], f"<{spec.isa.lanes} x i32>"
+    starts = range(0, width, lanes)
+    there = [f.mask(f.least(f.items, width) - c, lanes) for c in starts]
 
-
-def _pairs_of_terms(
-    f: Function, spec: KernelSpec, width: int, side: Named, pieces: tuple[int, list[int], list[Value] | None]
-) -> None:
-    piece, starts, masks = pieces
-    size, kind = BYTES[spec.operand], f"<{piece} x i32>"
-
-    def half(place: Value, at: int) -> Value:
-        here = f.at(place, starts[at] * size)
-        raw = (
-            f.load(stored(spec.operand, piece), here)
-            if masks is None
-            else load_masked(f, spec.operand, piece, here, masks[at])
-        )
+    def half(source: Value, at: int) -> Value:
+        raw = load_masked(f, spec.operand, lanes, f.at(source, starts[at] * size), there[at])
         return f.op(kind, f"zext {raw} to {kind}")
 
     def one(source: Value, to: Value, found: Value, both: bool) -> Value:
@@ -58,12 +40,12 @@ def _pairs_of_terms(
             word = f.op(kind, f"shl {half(source, at)}, {f.everywhere(kind, 16).name}")
             if both:
                 word = f.op(kind, f"or {word}, {half(f.at(source, side.term), at).name}")
-            f.store(word, to, start * WORD_BYTES)
-            found = lesser(f, piece, found, word)
+            f.store_first(word, min(lanes, width - start), to, start * WORD_BYTES)
+            found = lesser(f, lanes, found, word)
         return found
 
     pitch = width * WORD_BYTES
-    before = f.load(halves(piece), f.leasts)
+    before = f.load(halves(lanes), f.leasts)
     with f.loop(f.count >> 1, source=f.source, to=f.to, found=before) as pair:
         found = one(pair.source, pair.to, pair.found, both=True)
         for behind in (0, 1):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.emit import Function, Module
-from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, fused
+from convgrad.engines.llvm.words import PAIR_NARROWS, PAIR_SUMS, PairNarrow, PairSum, fused
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import LEAST_SUM
 
@@ -29,12 +29,17 @@ def why_not(isa: Isa) -> str:
     """Return why an instruction set's word for pairs cannot be used, the empty string where it can.
 
     Chains of it are compared with chains of fused multiply-adds, high halves first, bit by bit; one NaN is as another.
+    Then what rounds their sums is compared with integers.
     """
     found, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
     same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
-    if same.all():
-        return ""
-    return f"of {same.size} sums by {isa.pairs} {int((~same).sum())} are not those of fused multiply-adds"
+    if not same.all():
+        return f"of {same.size} sums by {isa.pairs} {int((~same).sum())} are not those of fused multiply-adds"
+    given = np.where(np.isnan(wanted), np.float32(0), wanted)
+    rounded = _rounded(isa, given, PAIR_NARROWS[isa.pairs]) == _nearest(given)
+    if not rounded.all():
+        return f"of {rounded.size} sums {int((~rounded).sum())} are not rounded to the nearest bf16 with {isa.pairs}"
+    return ""
 
 
 def _sums(isa: Isa, word: PairSum) -> NDArray[np.float32]:
@@ -46,6 +51,33 @@ def _sums(isa: Isa, word: PairSum) -> NDArray[np.float32]:
     (chains,) = jit.functions(isa, _module(isa, word), chains=(None, *pointers, ctypes.c_int64))
     chains(address_of(a), address_of(b), address_of(out), len(a))
     return out
+
+
+def _rounded(isa: Isa, sums: NDArray[np.float32], word: PairNarrow) -> NDArray[np.uint16]:
+    """Return sums in bf16, rounded by a word."""
+    out, pointers = np.empty(sums.shape, np.uint16), (ctypes.c_void_p,) * 2
+    (rounds,) = jit.functions(isa, _rounding(isa, word), rounds=(None, *pointers, ctypes.c_int64))
+    rounds(address_of(sums), address_of(out), sums.size // (2 * isa.lanes))
+    return out
+
+
+def _rounding(isa: Isa, word: PairNarrow) -> str:
+    """Return the IR of ``rounds``: so many times two vectors of sums."""
+    module, kind, size = Module(), f"<{isa.lanes} x float>", 4 * isa.lanes
+    f: Function = module.function("rounds", public=True, sums="ptr", out="ptr", count="i64")
+    with f.loop(f.count, sums=f.sums, out=f.out) as two:
+        f.store(word(f, f.load(kind, two.sums), f.load(kind, two.sums, size)), two.out)
+        two.next(sums=f.at(two.sums, 2 * size), out=f.at(two.out, size))
+    f.done()
+    return str(module)
+
+
+def _nearest(sums: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Return the nearest bf16, of two as near the even one."""
+    bits = sums.view(np.uint32)
+    odd = bits >> np.uint32(16) & np.uint32(1)
+    nearest: NDArray[np.uint16] = (bits + (odd + np.uint32(0x7FFF)) >> np.uint32(16)).astype(np.uint16)
+    return nearest
 
 
 def _module(isa: Isa, word: PairSum) -> str:

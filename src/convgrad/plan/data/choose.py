@@ -78,13 +78,15 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
         if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.results:
             continue
         whole = view.results >= vectors * isa.lanes and view.tap_step is not None and not problem.accumulate
-        once = exchanged or few  # else caches want them close together
-        ways = (False, True) if f32 and weights == ITEMS and whole and once else (False,)
+        once = few or (exchanged and f32)  # else caches want them close together, and in f32
+        ways = (False, True) if weights == ITEMS and whole and once and step == 1 else (False,)
         rest = view.results % (vectors * isa.lanes)
         for rows in range(most, max(1, most - rates.FEWER_HEIGHTS), -1):
             narrow = vectors > 1 and 0 < rest <= isa.lanes
             for in_place, place in product(places, ways):
                 if in_place and f32 is False and rows * vectors > isa.registers - 2 * isa.spare:
+                    continue
+                if place and problem.operand_format is BF16 and not in_place:  # rows are packed in another order
                     continue
                 if step == 2 and (view.terms == 1 or (in_place and data != ITEMS)):  # there are no pairs
                     continue

@@ -243,6 +243,8 @@ def _box(module: Module, spec: DataSpec) -> None:
     which, best = _last_axis(f, parts) if spec.window else _tiled_axis(f, parts)
     if spec.window:
         last = last + _to_next_slab(f, along(a, spec), parts)
+    elif spec.step == 2 and spec.in_place:  # what the next tile reads was met when its least was looked for
+        last = _to_next_slab(f, along(a, spec), parts)
     height, step = best["height"], best["data_step"]
     begin = {
         "weights": f.weights if spec.lanes_in_place else f.at(f.scratch, a.weights_at),
@@ -301,9 +303,12 @@ def _box(module: Module, spec: DataSpec) -> None:
 
 
 def _to_next_slab(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -> Value:
-    """Return how far behind what a box meets is what the next slab meets newly: along the last axis, if that is cut."""
-    steps = [part.count * part.data_step for part in parts[-2:]]
-    return f.select(f.compare("sgt", axes[-1].slabs, 1), steps[1], steps[0])
+    """Return how far behind what a box meets is what the next slab meets: along the last axis that is cut."""
+    steps = [part.count * part.data_step for part in parts]
+    found = steps[0]
+    for axis, step in zip(axes[1:], steps[1:], strict=True):
+        found = f.select(f.compare("sgt", axis.slabs, 1), step, found)
+    return found
 
 
 def _last_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from convgrad.engines.llvm.convert import BYTES, narrow
+from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
 from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, arguments
 from convgrad.engines.llvm.data.finish import total
 from convgrad.engines.llvm.data.terms import Terms, terms_of
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
+from convgrad.engines.llvm.words import PAIR_NARROWS, PAIR_SUMS, PairSum, high_sum, low_sum
 from convgrad.plan.data.fields import BLOCK, RUN
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.machine import LINE_BYTES
@@ -118,8 +118,11 @@ class Tile:
         f, lanes = self.f, self.spec.isa.lanes
         with f.loop(count, **begin) as term:
             sums, w = {name: term.carried[name] for name in self.names}, term.w
-            for behind, part in read.together:
-                columns = [f.load(self.kind, w, v * lanes * F32_BYTES) for v in range(self.vectors)]
+            many = len(read.together)
+            for at, (behind, part) in enumerate(read.together):
+                later = many - 1 - 2 * at if self.spec.lanes_in_place else 0  # packed they lie as they are taken
+                there = f.at(w, term_bytes * later) if later else w
+                columns = [self.column(there, v) for v in range(self.vectors)]
                 for r in range(self.rows):
                     if r % BASE_ROWS == 0:
                         here = f.at(self.hidden(term.carried[f"x{r}"]), behind)
@@ -129,14 +132,20 @@ class Tile:
                         sums[name] = f.fma(row, column, sums[name])
                 w = f.at(w, term_bytes)
             if self.spec.lanes_in_place:
-                for line in range(0, self.vectors * lanes * F32_BYTES, LINE_BYTES):
+                for line in range(0, self.vectors * lanes * BYTES[self.spec.operand], LINE_BYTES):
                     f.prefetch(f.at(w, arguments(f, self.spec).term_bytes * LANES_AHEAD + line))
             f.prefetch(term.ahead)
-            many = len(read.together)
             step = read.step * many
             moved = {name: f.at(term.carried[name], step) for name in begin if name[0] == "x"}
             term.next(**moved, w=w, ahead=f.at(term.ahead, f.rate * many), **sums)
         return {name: term.carried[name] for name in begin}
+
+    def column(self, weights: Value, number: int) -> Value:
+        """Return a vector of weights in f32: packed they are, in place they are as stored."""
+        f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
+        if not self.spec.lanes_in_place:
+            return f.load(self.kind, weights, number * lanes * F32_BYTES)
+        return widen(f, operand, f.load(stored(operand, lanes), weights, number * lanes * BYTES[operand]))
 
     def words(self, count: Value, begin: dict[str, Value], steps: list[Value | int]) -> dict[str, Value]:
         """Loops over words: in pairs where ``pairs`` is -1, half by half where it is 0; an odd last term alone.
@@ -228,7 +237,41 @@ class Tile:
                 self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
 
     def from_registers(self, sums: list[Value]) -> None:
-        """Round and store vectors."""
+        """Round and store vectors: quickly what was added in pairs, if no bias is added and nothing is NaN.
+
+        What pairs may be taken of has no sum that is denormal, or -0.
+        """
+        f = self.f
+        if self.spec.step == 1 or self.spec.output != "bf16" or self.vectors % 2:
+            self.rounded(sums)
+            return
+        paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
+        with f.when(paired & self.no_nan(sums)):
+            self.narrowed(sums)
+        with f.otherwise():
+            self.rounded(sums)
+
+    def no_nan(self, sums: list[Value]) -> Value:
+        """Tell whether no sum is NaN."""
+        f, lanes = self.f, self.spec.isa.lanes
+        found = [f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
+        while len(found) > 1:
+            one, other = found.pop(0), found.pop(0)
+            found.append(f.op(one.type, f"or {one}, {other.name}"))
+        return f.op("i1", f"icmp eq {f.op(f'i{lanes}', f'bitcast {found[0]} to i{lanes}')}, 0")
+
+    def narrowed(self, sums: list[Value]) -> None:
+        """Store vectors in twos."""
+        f, lanes, out = self.f, self.spec.isa.lanes, self.f.out
+        of_two = PAIR_NARROWS[self.spec.isa.pairs]
+        for r, values in enumerate(self._by_row(sums)):
+            for v in range(0, self.vectors, 2):
+                f.store(of_two(f, values[v], values[v + 1]), out, v * lanes * BYTES[self.spec.output])
+            if r + 1 < self.rows:
+                out = f.at(out, f.out_step)
+
+    def rounded(self, sums: list[Value]) -> None:
+        """Round and store vectors, each with its bias."""
         f, lanes = self.f, self.spec.isa.lanes
         size = BYTES[self.spec.output]
         exchanged, kind = self.spec.exchanged, self.kind
