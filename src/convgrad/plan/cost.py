@@ -101,7 +101,8 @@ def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands)
     if tile.taps == 1 and not spec.groups_in_lanes:
         line = conv.positions if view.pointwise else conv.axes[-1].dst
         terms = conv.batch * conv.positions / line * _steps(line, spec.step) * conv.taps
-        cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps) for n, v in widths)
+        passed = 1 if spec.compact else spec.step
+        cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps, passed) for n, v in widths)
         if spec.rows.in_place and conv.taps > 1 and channels[rows] > rates.CROWDING_CHANNELS:
             cycles *= rates.IN_PLACE_CROWDED
     else:
@@ -114,13 +115,15 @@ def _steps(terms: int, step: int) -> int:
     return terms // step + terms % step
 
 
-def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int) -> float:
+def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int, passed: int) -> float:
     """Return cycles a step: two FMAs or loads each cycle, a sum's own latency, and lines from L2.
 
-    A single tap reads each line once, more taps find it in L1 again.
+    A single tap reads each line once, more taps find it in L1 again. A step over words of every position passes by as
+    many lines as it takes terms, and is no faster than those come.
     """
-    lines = (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
-    return term_cycles(rows, vectors) + rates.LINE_CYCLES * lines / min(taps, rates.AGAIN_TAPS)
+    lines = rates.LINE_CYCLES * (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
+    step = term_cycles(rows, vectors) + lines / min(taps, rates.AGAIN_TAPS)
+    return step if passed == 1 else max(step, lines * passed)
 
 
 def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
@@ -130,6 +133,8 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     sums = tile.taps * tile.rows * vectors
     loads = tile.rows * (tile.taps if spec.rows.moves else 1) + vectors * (1 if spec.rows.moves else tile.taps)
     position = max(sums / 2, rates.TAPS_LOAD_CYCLES * loads, rates.LEAST_CYCLES) + rates.TERM_CYCLES
+    passed = (spec.step - 1) * (tile.rows + vectors * spec.isa.lanes) * F32_BYTES / LINE_BYTES
+    position += rates.LINE_CYCLES * passed / rates.AGAIN_TAPS
     if sums > rates.GROUPS_FULL * spec.isa.registers and spec.groups_in_lanes:
         position *= rates.GROUPS_SLOWER
     lines = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
