@@ -1,4 +1,4 @@
-"""Random bf16 problems of all roles whose terms are taken in pairs, as the instruction takes them.
+"""Random bf16 problems of all roles whose terms are taken in pairs, by the instruction or as it takes them.
 
 ``python tests/pairs_campaign.py --kind normal --problems 20000`` holds so many against the bound of the order,
 ``--kind integers`` against the oracle's bits, ``--kind guard`` integers among pages that nobody may touch. Dense layers
@@ -34,7 +34,8 @@ from helpers import Case
 from test_engine_random import CHANNELS
 
 CHUNK = 2000  # problems, which share some channels and a type of results: few kernels are compiled
-FLUSHED = modelled(ISAS[HOST[0]], "flushed")
+# the instruction itself where there is one, else what it does
+TAKES = next((isa for isa in isas.host_isas() if isa.pairs), modelled(ISAS[HOST[0]], "flushed"))
 DENSE = ("dense", "pointwise", "dense")
 
 
@@ -54,7 +55,7 @@ def cases_of(chunk: int) -> Iterator[Case]:
 
 def as_large(patch: pytest.MonkeyPatch) -> None:
     """Let kernels of their own be taken for layers however small."""
-    patch.setattr(isas, "isa", lambda: FLUSHED)
+    patch.setattr(isas, "isa", lambda: TAKES)
     for module in (rates, grouped, strips, thin):
         patch.setattr(module, "FEW", 0)
     patch.setattr(rates, "FEWER_HEIGHTS", 1)
@@ -75,7 +76,7 @@ def run_chunk(chunk: int, kind: Kind, count: int, done: Counter[str]) -> float:
     with pytest.MonkeyPatch.context() as patch:
         as_large(patch)
         for case in islice(cases_of(chunk), count):
-            one = run_anyhow(case, rng, kind, str(FLUSHED))
+            one = run_anyhow(case, rng, kind, str(TAKES))
             try:
                 largest = max(largest, assert_exact(one) if kind == "integers" else assert_bounded(one))
             except AssertionError as error:
@@ -112,7 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             largest = max(largest, run_chunk(number, options.kind, count, done))
             told = {"largest error of its bound": round(largest, 4)}
         seconds = round(time.monotonic() - started)
-        print(json.dumps({"kind": options.kind, "seconds": seconds, **done, **told}), flush=True)
+        print(
+            json.dumps({"kind": options.kind, "instruction_set": str(TAKES), "seconds": seconds, **done, **told}),
+            flush=True,
+        )
     return int(done["wrong"] > 0)
 
 
