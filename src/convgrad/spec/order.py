@@ -25,7 +25,7 @@ one addition; then the result is rounded once to the output type.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -54,6 +54,7 @@ class Order:
     lines: int
     length: int
     pairs: bool = False
+    block: int = field(default=BLOCK, repr=False)
 
     @property
     def unit_terms(self) -> int:
@@ -68,12 +69,12 @@ class Order:
     @property
     def lines_a_block(self) -> int:
         """Whole lines that fit in a block; 1 where a line is longer."""
-        return max(1, BLOCK // max(1, self.length))
+        return max(1, self.block // max(1, self.length))
 
     @property
     def blocks_a_line(self) -> int:
         """Blocks that a line is cut into; 1 where a block holds whole lines."""
-        return -(-self.length // BLOCK)
+        return -(-self.length // self.block)
 
     @property
     def blocks(self) -> int:
@@ -85,13 +86,13 @@ class Order:
         """The most roundings a term goes through: the longest block and, at each tree level, the children less one."""
         if self.terms == 0:
             return 0
-        longest = min(BLOCK, min(self.lines, self.lines_a_block) * self.length)
+        longest = min(self.block, min(self.lines, self.lines_a_block) * self.length)
         return longest + tree_height(self.blocks) + tree_height(self.units)
 
     def begins(self) -> NDArray[np.int64]:
         """Return the first term of each block of a unit."""
         line, part = np.divmod(np.arange(self.blocks, dtype=np.int64) * self.lines_a_block, max(1, self.blocks_a_line))
-        begins: NDArray[np.int64] = line * self.length + part * BLOCK
+        begins: NDArray[np.int64] = line * self.length + part * self.block
         return begins
 
     def taken(self) -> NDArray[np.int64]:
@@ -117,25 +118,25 @@ def tree_height(leaves: int) -> int:
     return height
 
 
-def over_positions(batch: int, extents: Sequence[int]) -> Order:
+def over_positions(batch: int, extents: Sequence[int], block: int = BLOCK) -> Order:
     """Return the order of a sum over images and positions: a weight gradient's, a bias gradient's.
 
-    >>> over_positions(100, (7, 7)), over_positions(8, (56, 56))
-    (Order(units=1, lines=100, length=49, pairs=False), Order(units=8, lines=56, length=56, pairs=False))
+    >>> over_positions(100, (7, 7)).lines_a_block, over_positions(8, (56, 56)).blocks
+    (5, 14)
     """
     positions = prod(extents)
-    if positions <= BLOCK:
-        return Order(1, batch, positions)
-    return Order(batch, positions // extents[-1], extents[-1])
+    if positions <= block:
+        return Order(1, batch, positions, block=block)
+    return Order(batch, positions // extents[-1], extents[-1], block=block)
 
 
-def images_a_block(extents: Sequence[int]) -> int:
+def images_a_block(extents: Sequence[int], block: int = BLOCK) -> int:
     """Return how many images share a block of a sum over images and positions; 1 where an image is a unit.
 
     >>> images_a_block((7, 7)), images_a_block((56, 56))
     (5, 1)
     """
-    one = over_positions(1, extents)
+    one = over_positions(1, extents, block)
     return one.lines_a_block if one.lines == 1 else 1
 
 
