@@ -16,9 +16,10 @@ from convgrad.plan.rates import TERMS_AHEAD_BYTES
 from convgrad.plan.recipe import Plan
 from convgrad.plan.schedule import schedule
 from convgrad.plan.view import View, blocks_of, pieces, view
+from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of, over_positions
-from convgrad.spec.ordered import evaluate_in_order, tree
+from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import HOST, Array, empty, plans_for, run_plan
 from helpers import assert_same_bits
 

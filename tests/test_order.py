@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from convgrad.formats import F32, round_to
 from convgrad.notation import problem
 from convgrad.spec.bound import error_bound
+from convgrad.spec.chains import fma_f32, sum_in_order
 from convgrad.spec.order import (
     BLOCK,
     FAN_IN,
@@ -24,7 +25,6 @@ from convgrad.spec.order import (
     over_taps,
     tree_height,
 )
-from convgrad.spec.ordered import fma_f32, sum_in_order
 
 EXTENTS = st.lists(st.integers(1, 40), min_size=1, max_size=3)
 

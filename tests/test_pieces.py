@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
+from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Channels
 from convgrad.spec.order import FAN_IN, order_of, over_positions
-from convgrad.spec.ordered import tree
 from convgrad.spec.pieces import Nodes, chunk_images, climb, leaf_images, nodes_of, total
 
 RUNS = 2000

@@ -34,6 +34,8 @@ from numpy.typing import NDArray
 from convgrad.formats import BF16
 from convgrad.spec.geometry import Channels
 from convgrad.spec.problem import Problem
+from convgrad.spec.toom_cook import BLOCK as TILES_BLOCK
+from convgrad.spec.toom_cook import VARIANTS
 
 BLOCK = 256
 FAN_IN = 16
@@ -161,6 +163,9 @@ def order_of(problem: Problem) -> Order:
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order(1, 1, 1)
+    if problem.variant:
+        variant = VARIANTS[problem.variant]
+        return over_positions(variant.units(geometry), [variant.tiles(geometry)], TILES_BLOCK)
     if problem.solves_for == "weights":
         return over_positions(geometry.batch, [a.dst for a in geometry.axes])
     summed, results = geometry.src_channels, geometry.dst_channels
@@ -177,4 +182,5 @@ def last_additions(problem: Problem) -> int:
 
 def height_of(problem: Problem) -> int:
     """Return the height h of a problem's results in the specified order, on the full grid."""
-    return order_of(problem).height + last_additions(problem)
+    around = VARIANTS[problem.variant].roundings if problem.variant else 0
+    return order_of(problem).height + around + last_additions(problem)

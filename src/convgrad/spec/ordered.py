@@ -6,79 +6,22 @@ Slow and plain: it lays every output's terms on the full grid, absent ones as 0 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise, product
+from dataclasses import replace
+from itertools import product
 from math import prod
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.spec.chains import sum_in_order
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
-from convgrad.spec.order import FAN_IN, Order, order_of
+from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem
+from convgrad.spec.toom_cook_ordered import by_tiles
 
 F32Array = NDArray[np.float32]
-Sum = TypeVar("Sum", bound=NDArray[Any])
-
-
-def fma_f32(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return x * y + z with one rounding to f32.
-
-    The product is exact in float64. The sum is rounded to odd there, by nudging an inexact one towards its error, so
-    that the second rounding, to f32, is the only one that counts.
-    """
-    with np.errstate(all="ignore"):
-        product = x.astype(np.float64) * y.astype(np.float64)
-        addend = z.astype(np.float64)
-        total = product + addend
-        part = total - product
-        error = (product - (total - part)) + (addend - part)
-        even = (total.view(np.int64) & 1) == 0
-        odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
-        inexact = np.isfinite(total) & (error != 0) & even
-        return np.where(inexact, odd, total).astype(np.float32)
-
-
-def tree(sums: list[Sum]) -> Sum:
-    """Return the sum of one or more sums by the 16-ary tree."""
-    while len(sums) > 1:
-        parents = []
-        for first in range(0, len(sums), FAN_IN):
-            parent = sums[first]
-            for child in sums[first + 1 : first + FAN_IN]:
-                parent = parent + child
-            parents.append(parent)
-        sums = parents
-    return sums[0]
-
-
-def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -> NDArray[np.float32]:
-    """Return the f32 sums of x * y along the last axis, exactly as ``order`` has them; the definition of our bits.
-
-    The last axis holds the terms of the full grid. Give a term that does not exist as x = y = 0: that adds the same as
-    skipping it does.
-
-    >>> ones = np.ones((1, 600), np.float32)
-    >>> sum_in_order(ones, ones, Order(1, 2, 300))
-    array([600.], dtype=float32)
-    """
-    zero = np.zeros(x.shape[:-1], np.float32)
-    if order.terms == 0:
-        return zero
-    taken = (np.arange(order.lines)[:, None] * order.length + order.taken()).ravel()
-    bounds = [*order.begins(), order.unit_terms]
-    units = []
-    with np.errstate(all="ignore"):
-        for first in range(0, order.terms, order.unit_terms):
-            blocks = []
-            for begin, end in pairwise(bounds):
-                chain = zero
-                for k in first + taken[begin:end]:
-                    chain = fma_f32(x[..., k], y[..., k], chain)
-                blocks.append(chain)
-            units.append(tree(blocks))
-        return tree(units) + np.float32(0)
 
 
 def evaluate_in_order(
@@ -95,8 +38,10 @@ def evaluate_in_order(
         given: dict[Tensor, F32Array] = {
             tensor: array.astype(np.float32) for tensor, array in zip(problem.operands, operands, strict=True)
         }
-        x, y = _TERMS[problem.solves_for](problem.geometry, given)
-        sums = sum_in_order(x, y, order_of(problem))
+        sums = by_tiles(problem, given) if problem.variant else None
+        if sums is None:
+            x, y = _TERMS[problem.solves_for](problem.geometry, given)
+            sums = sum_in_order(x, y, order_of(replace(problem, variant="")))
         if "bias" in given:
             sums = sums + given["bias"].reshape(1, -1, *[1] * (sums.ndim - 2))
         if problem.accumulate:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
-from convgrad.spec.ordered import evaluate_in_order, tree
+from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from convgrad.spec.samples import CHAINS, cuts, is_product, of_one, scaled_operand, weighted
 

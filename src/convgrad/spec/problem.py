@@ -38,6 +38,7 @@ class Problem:
     output_format: Format
     accumulate: bool = False
     note: str | None = None
+    variant: str = ""  # of spec/toom_cook.py; none is the direct sum
 
     def __hash__(self) -> int:
         """Return the hash, which calls of one problem need again and again."""

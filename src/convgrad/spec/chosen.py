@@ -1,0 +1,55 @@
+"""Which variant of a problem an accuracy admits: of those that keep it, the one that is counted cheapest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from convgrad.formats import F32
+from convgrad.spec.geometry import Conv
+from convgrad.spec.order import height_of
+from convgrad.spec.problem import REMEMBERED, Problem, only
+from convgrad.spec.toom_cook import AXES, VARIANTS, why_not
+
+DIRECT = 1.0  # the default of ``max_error``: the direct sum
+
+
+@lru_cache(maxsize=REMEMBERED)
+def in_variant(problem: Problem, max_error: float) -> Problem:
+    """Return the same problem in the cheapest variant whose guarantee is at most ``max_error`` times direct's.
+
+    Both are multiples of ||x_c|| ||dy_k||, the norms of the channels that a weight has: gamma_h of the direct sum,
+    kappa gamma_H of a variant.
+
+    >>> from convgrad.notation import problem
+    >>> one = problem("BWD_W f32 NXC mb8ic128ih28oc128oh28kh3ph1")
+    >>> [in_variant(one, each).variant for each in (1, 8, 64)]
+    ['', '2x2', '4x4']
+    """
+    conv = problem.geometry
+    if max_error <= DIRECT or why_not_of(problem):
+        return problem
+    assert isinstance(conv, Conv)
+    costs = {"": float(conv.multiply_adds)}
+    costs |= {name: one.cost(conv) for name, one in VARIANTS.items() if guarantee(problem, name) <= max_error}
+    return only(replace(problem, variant=min(costs, key=lambda name: costs[name])))
+
+
+def guarantee(problem: Problem, variant: str) -> float:
+    """Return what ``max_error`` a variant keeps: kappa H / h, in first order."""
+    direct = replace(problem, variant="")
+    return kappa(variant) * height_of(replace(problem, variant=variant)) / height_of(direct)
+
+
+def kappa(variant: str) -> float:
+    """Return by what the norms of a weight's channels are multiplied in its bound."""
+    return VARIANTS[variant].kappa ** AXES if variant else 1.0
+
+
+def why_not_of(problem: Problem) -> str:
+    """Return why a problem has no variant but the direct sum; nothing where it has."""
+    if problem.solves_for != "weights" or not isinstance(problem.geometry, Conv):
+        return "weight gradients have variants"
+    if problem.operand_format is not F32:
+        return f"operands in f32 have variants; these are {problem.operand_format}"
+    return why_not(problem.geometry)

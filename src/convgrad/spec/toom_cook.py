@@ -1,0 +1,212 @@
+"""Toom-Cook for 3x3: products of transformed tiles, fewer than the direct sum's, and what that does to an error.
+
+A tile of m x m destination positions and the (m + 2) x (m + 2) source positions that it meets are transformed, axis by
+axis, to (m + 2)^2 points. The products of a point are summed over all tiles and images, in the order of a 1x1 weight
+gradient on the grid of tiles; the sums of all points are transformed back to 3 x 3 weights. One axis of it, for m = 4,
+is evaluation at 0, 1, -1, 2, -1/2 and infinity; for m = 2, at 0, 1, -1 and infinity.
+
+Transforms are straight lines of additions and fused multiply-adds: ``SOURCE``, ``DESTINATION``, ``WEIGHTS`` run them in
+any arithmetic, so that one text is what NumPy executes, what kernels compute, and what roundings are counted of. What
+is beyond an operand's edge is 0. The last axis but one is transformed first, the last axis is transformed back first;
+what comes out is divided, rounded once, by a whole number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Protocol, TypeVar
+
+from convgrad.spec.geometry import Conv
+
+Number = TypeVar("Number")
+TAPS = 3  # of an axis
+AXES = 2
+BLOCK = 98  # products a chain: shorter ones round less often; two of 14x14 tiles, of 7x7 two images
+BAND = 800  # tiles of a unit of the sum, in whole rows of an image: as many points as caches hold
+LEAST_CHANNELS = 32  # of src and of dst
+# What is counted, in multiply-adds: a value at a point to be made, written and read, and a sum of a point to be
+# transformed back. They are part of the specification: where they choose another variant, bits change.
+VALUE, SUM = 40.0, 40.0
+
+
+class Arithmetic(Protocol[Number]):
+    """What transforms are made of; ``scale`` is by a power of two, and rounds nothing but what is denormal."""
+
+    def add(self, x: Number, y: Number) -> Number:
+        """Return x + y."""
+        ...
+
+    def sub(self, x: Number, y: Number) -> Number:
+        """Return x - y."""
+        ...
+
+    def fma(self, factor: float, x: Number, y: Number) -> Number:
+        """Return factor * x + y with one rounding."""
+        ...
+
+    def scale(self, factor: float, x: Number) -> Number:
+        """Return factor * x."""
+        ...
+
+
+Transform = Callable[[Any, Sequence[Any]], list[Any]]
+
+
+def _source_two(a: Any, d: Sequence[Any]) -> list[Any]:
+    return [a.sub(d[2], d[0]), a.add(d[2], d[1]), a.sub(d[2], d[1]), a.sub(d[3], d[1])]
+
+
+def _destination_two(a: Any, g: Sequence[Any]) -> list[Any]:
+    return [g[0], a.add(g[0], g[1]), a.sub(g[0], g[1]), g[1]]
+
+
+def _weights_two(a: Any, s: Sequence[Any]) -> list[Any]:
+    even = a.add(s[1], s[2])
+    return [a.fma(-2.0, s[0], even), a.sub(s[1], s[2]), a.fma(2.0, s[3], even)]
+
+
+def _source_four(a: Any, d: Sequence[Any]) -> list[Any]:
+    even, odd = a.sub(d[4], d[2]), a.sub(d[3], d[1])
+    return [
+        a.fma(-1.5, odd, a.add(a.sub(d[0], d[2]), even)),
+        a.fma(-2.5, d[2], a.fma(-0.5, d[3], a.sub(d[4], d[1]))),
+        a.fma(-2.5, d[3], a.fma(0.5, d[2], a.add(d[4], d[1]))),
+        a.fma(0.5, odd, even),
+        a.fma(-2.0, odd, even),
+        a.fma(-1.5, even, a.sub(a.sub(d[5], d[3]), odd)),
+    ]
+
+
+def _destination_four(a: Any, g: Sequence[Any]) -> list[Any]:
+    even, odd = a.add(g[0], g[2]), a.add(g[1], g[3])
+    two = a.fma(2.0, a.fma(4.0, g[3], g[1]), a.fma(4.0, g[2], g[0]))
+    half = a.sub(a.scale(2.0, a.fma(4.0, g[0], g[2])), a.fma(4.0, g[1], g[3]))  # times 8
+    return [g[0], a.add(even, odd), a.sub(even, odd), two, half, g[3]]
+
+
+def _weights_four(a: Any, s: Sequence[Any]) -> list[Any]:
+    even, odd = a.add(s[1], s[2]), a.sub(s[1], s[2])
+    return [
+        a.fma(15.0, s[0], a.fma(-5.0, odd, a.fma(-2.0, s[4], s[3]))),
+        a.fma(-5.0, even, a.fma(2.0, s[3], s[4])),
+        a.fma(15.0, s[5], a.fma(-5.0, odd, a.fma(4.0, s[3], a.scale(-0.5, s[4])))),
+    ]
+
+
+class _Roundings:
+    """An arithmetic of how many roundings a value went through."""
+
+    def add(self, x: int, y: int) -> int:
+        return max(x, y) + 1
+
+    sub = add
+
+    def fma(self, factor: float, x: int, y: int) -> int:
+        return max(x, y) + 1
+
+    def scale(self, factor: float, x: int) -> int:
+        return x
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One size of tiles: its transforms of one axis, what an axis is divided by, and the constant of its bound."""
+
+    name: str
+    tile: int
+    source: Transform
+    destination: Transform
+    weights: Transform
+    divisor: int  # of one axis
+    kappa: float  # of one axis: the least there is, rounded up, as docs/numerics.md derives it
+
+    @property
+    def axis_points(self) -> int:
+        """Points of one axis."""
+        return self.tile + TAPS - 1
+
+    @property
+    def points(self) -> int:
+        """Points of all axes."""
+        return int(self.axis_points**AXES)
+
+    @property
+    def divided(self) -> int:
+        """What a weight is divided by."""
+        return int(self.divisor**AXES)
+
+    @property
+    def exactly(self) -> bool:
+        """Whether to divide rounds nothing."""
+        return self.divided & (self.divided - 1) == 0
+
+    @cached_property
+    def roundings(self) -> int:
+        """The most roundings a product goes through, those of its sum not counted.
+
+        >>> VARIANTS["2x2"].roundings, VARIANTS["4x4"].roundings
+        (8, 17)
+        """
+        ways = ((self.source, self.axis_points), (self.destination, self.tile), (self.weights, self.axis_points))
+        deepest = sum(max(way(_Roundings(), [0] * count)) for way, count in ways)
+        return int(AXES * deepest + (not self.exactly))
+
+    def bands(self, conv: Conv) -> int:
+        """Return into how many bands of rows of tiles an image is cut, all of as many rows."""
+        return -(-prod(self._covering(conv)) // BAND)
+
+    def grid(self, conv: Conv) -> tuple[int, int]:
+        """Return how many rows and columns of tiles cover an image: rows of whole bands, the last beyond the edge.
+
+        >>> from convgrad.spec.geometry import Axis
+        >>> large = Conv(1, 1, 64, 64, (Axis(300, 300, 3, pad_begin=1, pad_end=1),) * 2)
+        >>> VARIANTS["4x4"].bands(large), VARIANTS["4x4"].grid(large), VARIANTS["4x4"].tiles(large)
+        (8, (80, 75), 750)
+        """
+        rows, columns = self._covering(conv)
+        bands = self.bands(conv)
+        return bands * -(-rows // bands), columns
+
+    def tiles(self, conv: Conv) -> int:
+        """Return how many tiles a band has."""
+        return prod(self.grid(conv)) // self.bands(conv)
+
+    def units(self, conv: Conv) -> int:
+        """Return how many bands all images have."""
+        return conv.batch * self.bands(conv)
+
+    def _covering(self, conv: Conv) -> tuple[int, int]:
+        rows, columns = (-(-axis.dst // self.tile) for axis in conv.axes)
+        return rows, columns
+
+    def cost(self, conv: Conv) -> float:
+        """Return what is counted, in multiply-adds."""
+        tiles = self.units(conv) * self.tiles(conv)
+        channels = conv.src_channels + conv.dst_channels
+        weights = conv.src_channels * conv.dst_channels
+        return float(self.points * (tiles * weights + VALUE * tiles * channels + SUM * weights))
+
+
+VARIANTS: Mapping[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        Variant("2x2", 2, _source_two, _destination_two, _weights_two, 2, 3.4143),
+        Variant("4x4", 4, _source_four, _destination_four, _weights_four, 15, 10.0431),
+    )
+}
+
+
+def why_not(conv: Conv) -> str:
+    """Return why a convolution's weight gradient has no variant but the direct sum; nothing where it has."""
+    if len(conv.axes) != AXES or any(axis.kernel != TAPS for axis in conv.axes):
+        return f"kernels of {TAPS}x{TAPS} have tiles; this one is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
+    if any((axis.stride, axis.dilation) != (1, 1) for axis in conv.axes):
+        return "tiles are of stride 1 and dilation 1"
+    if conv.groups > 1:
+        return "tiles are of one group"
+    if min(conv.src_channels, conv.dst_channels) < LEAST_CHANNELS:
+        return f"tiles pay from {LEAST_CHANNELS} channels of src and dst"
+    return ""
