@@ -228,6 +228,7 @@ ORDERS = {
         "choose",
         "schedule",
         "data",
+        "tiled",
         "roles",
     ),
     "plan.data": (
@@ -266,6 +267,7 @@ ORDERS = {
         "pool",
         "llvm.execute",
         "llvm.samples",
+        "llvm.tiled",
     ),
     "engines.llvm": (
         "emit",
@@ -297,6 +299,8 @@ ORDERS = {
         "wait",
         "execute",
         "samples",
+        "tiles",
+        "tiled",
     ),
     "engines.llvm.data": (
         "arguments",

@@ -29,6 +29,7 @@ from convgrad.spec.samples import in_parts, is_product
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Executable, Lies
+    from convgrad.engines.llvm.tiled import Tiled
 
 Array = NDArray[Any]
 REMEMBERED = 256  # calls that are known at once
@@ -76,6 +77,19 @@ def _load_pieces() -> tuple[ModuleType, ModuleType]:
     return added, samples
 
 
+@cache
+def _of_tiles() -> Callable[..., Tiled]:
+    """Return what makes and runs kernels of tiles; few programs load them."""
+    with _loading:
+        return apart(_load_tiles)
+
+
+def _load_tiles() -> Callable[..., Tiled]:
+    from convgrad.engines.llvm.tiled import tiled  # noqa: PLC0415
+
+    return tiled
+
+
 def choose(problem: Problem) -> Choice:
     """Return the engine for a problem on this machine."""
     if reason := why_no_kernel(problem):
@@ -118,8 +132,8 @@ class Ready:
 
     def __init__(self, choice: Choice, problem: Problem, lies: Lies, threads: int) -> None:
         self.choice, self.problem, self.lies, self.threads = choice, problem, lies, threads
-        self._found: Callable[[], Executable | None] = _nothing
-        self._held: Executable | None = None
+        self._found: Callable[[], Executable | Tiled | None] = _nothing
+        self._held: Executable | Tiled | None = None
 
     def __call__(self, operands: Sequence[int], out: int, keep: object) -> None:
         """Compute from operands that begin at these addresses; the caller has seen to it that ``keep`` is that memory.
@@ -147,7 +161,7 @@ class Ready:
             self._held = self._executable()
         return self
 
-    def _executable(self) -> Executable:
+    def _executable(self) -> Executable | Tiled:
         assert self.choice.isa is not None, "NumPy's engine has none"
         call = _executable(self.choice.isa, self.problem, self.lies, self.threads)
         self._found = ref(call)
@@ -224,8 +238,10 @@ def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, thread
     return _executable(choice.isa, problem, lies, count(threads)).memory_bytes
 
 
-def _executable(isa: Isa, problem: Problem, lies: Lies, threads: int) -> Executable:
+def _executable(isa: Isa, problem: Problem, lies: Lies, threads: int) -> Executable | Tiled:
     isas, executable = _generated()
+    if problem.variant:
+        return _of_tiles()(problem, lies, isas.machine(isa), threads)
     return executable(problem, lies, isas.machine(isa), threads)
 
 

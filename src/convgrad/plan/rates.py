@@ -175,6 +175,12 @@ ALONG_LAST = Rate(1.02, "times", BY_HAND, "the least waste is as good, along an 
 FOLDED_CHANNELS = Count(8, "channels", BY_HAND, "or fewer are packed with their taps, which then are channels")
 FAR = Count(8, "positions", BY_HAND, "of a row for each that is met: beyond, only those are packed")
 
+# -- tiles ------------------------------------------------------------------------------------------------------------
+
+SUMS_BYTES = Count(
+    12 << 20, "bytes", BY_HAND, "of sums of points, at a time: a shared cache has them till they are weights"
+)
+
 # -- what a strategy takes -------------------------------------------------------------------------------------------
 
 GROUP_CHANNELS = Count(16, "channels", BY_HAND, "a group, at most, of groups in lanes")

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from convgrad.formats import F64
-from convgrad.plan import choose, schedule
+from convgrad.plan import choose, schedule, tiled
 from convgrad.plan.data import choose as data_choose
 from convgrad.plan.data.tables import fields as data_fields
 from convgrad.plan.data.tables import schedule as data_schedule
@@ -126,6 +126,8 @@ def dense_view(problem: Problem) -> Any:
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     """Return the cheapest plan for a view of a problem."""
+    if problem.variant:
+        return tiled.plan(problem, machine, threads)
     chosen: Chosen = ROLES[problem.solves_for].plan(problem, view, machine, threads)
     return chosen
 

@@ -127,7 +127,7 @@ def executable(problem: Problem, lies: Lies, machine: Machine, threads: int) -> 
             _kept[key] = known  # the latest at the end
             return known
     seen = view_of(problem, lies[:-1], lies[-1])
-    made = _tabled(plan(problem, seen, machine, threads), problem, seen)
+    made = tabled(plan(problem, seen, machine, threads), problem, seen)
     with _lock:
         _kept[key] = made
         while len(_kept) > 1 and (len(_kept) > CAPACITY or _kept_bytes() > CAPACITY_BYTES):
@@ -145,10 +145,11 @@ _kept: dict[Any, Executable] = {}
 
 def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], out: Array) -> Executable:
     """Return the prepared call of one plan."""
-    return _tabled(chosen, problem, view_of(problem, [array.strides for array in operands], out.strides))
+    return tabled(chosen, problem, view_of(problem, [array.strides for array in operands], out.strides))
 
 
-def _tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
+def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
+    """Return the prepared call of a plan for a view of a problem."""
     made, role = tables(problem, seen, chosen), ROLES[problem.solves_for]
     at = {name: number for number, name in enumerate(role.fields(chosen.spec))}
     arguments = words(len(at) + len(FLAGS))

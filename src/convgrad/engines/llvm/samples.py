@@ -100,11 +100,11 @@ def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Arr
         is_operand = number < len(operands)
         array = operands[number] if is_operand else one.ones
         values |= {f"{side}.data": address_of(array) + offset, f"{side}.image": array.strides[0] * is_operand}
-    arguments = _arguments((*squares.ADDRESSES, *squares.NUMBERS), values)
+    arguments = driver_arguments((*squares.ADDRESSES, *squares.NUMBERS), values)
     return arguments, at["scratch"] + one.schedule.scratch_bytes
 
 
-def _arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
+def driver_arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
     """Return a driver's arguments: the addresses of flags, values by name, the flags."""
     made = words(len(FLAGS) + len(names) + len(FLAGS))
     flags = addressof(made) + sizeof(made) - _FLAG_BYTES
@@ -133,5 +133,5 @@ def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, thread
     }
     time_ms = (data.nbytes + out.nbytes) / BYTES_PER_NS / 1e6 / threads
     used = threads if threads > 1 and pool.helped(threads, time_ms) else 1
-    arguments = _arguments((*scaled.ADDRESSES, *scaled.NUMBERS), values)
+    arguments = driver_arguments((*scaled.ADDRESSES, *scaled.NUMBERS), values)
     pool.run(_scaling(isa, fmt), arguments, 64, used, time_ms * threads / used, (data, factors, out))
