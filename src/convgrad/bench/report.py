@@ -14,7 +14,9 @@ from convgrad.bench.figures import fastest, geometric_mean, ratio
 from convgrad.bench.harness import Outcome
 from convgrad.bench.peers import PEERS, Peer
 from convgrad.bench.roofs import Roofs
+from convgrad.engines.settings import accuracy
 from convgrad.host import cpu_model
+from convgrad.spec.chosen import in_variant
 from convgrad.spec.problem import Problem
 from convgrad.words import counted
 
@@ -26,6 +28,7 @@ _PER_CASE = (
     *("suite", "name", "problem", "direction", "type", "layout", "engine", "right"),
     *("gflop", "mbytes", "flops_per_byte", "convgrad_first_ms", "convgrad_ms", "gflops"),
     *("peak_gflops", "share_of_peak", "level", "floor_ms", "share_of_floor", "predicted_ms", "needed_gflop"),
+    *("max_error", "variant"),
 )
 _PER_RUN = ("threads", "repeat", "fma_gflops", *(f"{level}_gbs" for level in LEVELS), "machine", "date")
 COLUMNS = (
@@ -55,7 +58,8 @@ def conditions(roofs: Roofs, repeat: int, peers: Sequence[Peer]) -> Row:
 
 def row(outcome: Outcome, roofs: Roofs) -> Row:
     """Return the figures of a case."""
-    case, mine, peak = outcome.case, outcome.ours, median(outcome.peaks)
+    case, mine, peak, most = outcome.case, outcome.ours, median(outcome.peaks), accuracy(None)
+    problem = in_variant(outcome.problem, most)
     gflop, floor_ms = outcome.nominal_flops / 1e9, roofs.floor_ms(outcome.needed_flops, outcome.bytes, peak)
     shares = [1e3 * gflop / ms / at for ms, at in zip(mine.rounds_ms, outcome.peaks, strict=False)]
     figures: dict[str, Any] = {
@@ -78,7 +82,9 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
         "level": roofs.level(outcome.bytes).name,
         "floor_ms": floor_ms,
         "share_of_floor": floor_ms / mine.median_ms,
-        "predicted_ms": predicted_ms(outcome.problem, outcome.bytes, roofs),
+        "predicted_ms": predicted_ms(problem, outcome.bytes, roofs),
+        "max_error": most,
+        "variant": problem.variant or "direct",
         "needed_gflop": outcome.needed_flops / 1e9,
     }
     notes = list(outcome.notes)

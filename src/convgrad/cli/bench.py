@@ -22,7 +22,9 @@ from convgrad.cli.console import complain, say, wrote
 from convgrad.cli.exits import DONE, WRONG, UsageError
 from convgrad.cli.progress import Progress
 from convgrad.disk import check_new, growing
+from convgrad.engines.settings import max_error
 from convgrad.host import usable_cores
+from convgrad.spec.chosen import DIRECT
 
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -31,7 +33,8 @@ def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if not (options.problems or options.suite or options.shapes):
         raise UsageError(f"give problem lines, --suite or --shapes; suites: {_names()}")
-    wrong = [row["problem"] for row in _bench(options) if row["right"] != "yes"]
+    with max_error(options.max_error or DIRECT):
+        wrong = [row["problem"] for row in _bench(options) if row["right"] != "yes"]
     for line in wrong:
         words = ("convgrad", "run", line, "--fill", "normal", "--check", "oracle")
         complain(f"reproduce: {shlex.join(words)}")

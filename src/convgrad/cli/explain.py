@@ -69,7 +69,9 @@ def _explain_line(options: argparse.Namespace) -> None:
     for call in notation.calls(notation.read(options.what)):
         attributes: dict[str, Any] = dict(call.attributes)
         name, threads = call.format.name, options.threads
-        found = explain_call(call.operator, *call.shapes, operand_type=name, threads=threads, **attributes)
+        found = explain_call(
+            call.operator, *call.shapes, operand_type=name, threads=threads, max_error=options.max_error, **attributes
+        )
         say(json.dumps(of_call(found)) if options.json else str(found))
         if options.memory:
             say(_in_pieces(call.operator, call.shapes, attributes, call.format, options))

@@ -1,4 +1,4 @@
-"""What a user sets: threads, by call, context or environment; the widest instruction set, by environment."""
+"""What a user sets: threads, by call, context or environment; an accuracy; the widest instruction set."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _OURS = b"CONVGRAD_NUM_THREADS"
 MOST_THREADS = 4096  # of a call: no machine of one process has more cores; beyond, threads only wait
 CAPS = ("avx512bf16", "avx512", "avx2", "neon", "numpy")
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
+_accuracy: ContextVar[float] = ContextVar("convgrad_max_error", default=1.0)
 
 
 @contextmanager
@@ -42,6 +43,39 @@ def checked(number: object, operator: str) -> int:
     if wanted > MOST_THREADS:  # D6
         refuse("D6", operator, f"threads must be at most {MOST_THREADS}; got {wanted}; leave it out for all cores")
     return wanted
+
+
+@contextmanager
+def max_error(most: float) -> Iterator[None]:
+    """Admit errors up to so many times the direct sum's guarantee in a ``with`` block of this thread or task.
+
+    The guarantee is one by channel, a multiple of ||x_c|| ||dy_k||; 8 admits tiles of 2x2, 64 of 4x4, where they have
+    fewer multiply-adds. The ``max_error`` of a call beats it. Of functions that take it, and of those that compute
+    weight gradients by their older names. Raises InvalidAttributeError unless it is a number, 1 at least.
+
+    >>> with max_error(64):
+    ...     accuracy(None), accuracy(1)
+    (64.0, 1.0)
+    """
+    token = _accuracy.set(_checked_accuracy(most, "max_error"))
+    try:
+        yield
+    finally:
+        _accuracy.reset(token)
+
+
+def _checked_accuracy(most: object, operator: str) -> float:
+    number = most if isinstance(most, float) else as_integer(most)
+    if number is None or not number >= 1:  # D9
+        refuse(
+            "D9", operator, f"max_error must be a number, 1 at least; got {most!r}; 1, the default, is the direct sum"
+        )
+    return float(number)
+
+
+def accuracy(max_error: float | None, operator: str = "max_error") -> float:
+    """Return how many times the direct sum's guarantee is admitted: as asked of the call, or the context, or 1."""
+    return _accuracy.get() if max_error is None else _checked_accuracy(max_error, operator)
 
 
 def count(threads: int | None) -> int:

@@ -15,6 +15,7 @@ from convgrad.engines import settings
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
 from convgrad.spec.check import Attributes, as_integer, check_attributes
+from convgrad.spec.chosen import DIRECT, in_variant
 from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
@@ -37,6 +38,11 @@ class Prepared(NamedTuple):
     def canonical_output(self, out: Array) -> Array:
         """Return the canonical view of an output in the caller's layout."""
         return out.transpose(self.problem.output_order)
+
+    def within(self, max_error: float | None) -> Prepared:
+        """Return the call in the variant that an accuracy admits: as asked of it, or of the context."""
+        most = settings.accuracy(max_error, self.op.name)
+        return self if most <= DIRECT else self._replace(problem=in_variant(self.problem, most))
 
     def memory_bytes(self, out: Array) -> int:
         """Return what ``execute`` takes beside its arrays."""
@@ -229,10 +235,11 @@ def call(
     accumulate: bool,
     threads: int | None,
     lenient: bool = True,
+    max_error: float | None = None,
 ) -> Any:
     """Run one call from the caller's operands to the caller's output, or to one in the first operand's library."""
     check_options(operator, out, accumulate, threads)
-    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
+    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient).within(max_error)
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
     first = operands[0]

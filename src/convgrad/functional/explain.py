@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from convgrad import engines, formats
-from convgrad.engines import Choice
+from convgrad.engines import Choice, settings
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, tables
+from convgrad.plan.tiled import TiledPlan
 from convgrad.spec.bound import gamma
+from convgrad.spec.chosen import in_variant, kappa
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.pieces import chunk_images, leaf_images
 from convgrad.spec.problem import Problem, canonical_shape
@@ -38,8 +40,8 @@ class Explanation:
 
     @property
     def leaf_images(self) -> int | None:
-        """The images of a leaf; None of what is no sum over the batch, and where its order is NumPy's."""
-        cut = self.problem.solves_for in SUMMED and not why_no_order(self.problem)
+        """The images of a leaf; None of what is no sum over the batch, of tiles, and where its order is NumPy's."""
+        cut = self.problem.solves_for in SUMMED and not why_no_order(self.problem) and not self.problem.variant
         return leaf_images(self.problem.geometry) if cut else None
 
     @property
@@ -52,6 +54,13 @@ class Explanation:
     def chunk_images(self) -> int | None:
         """The images of a chunk: f32 results accumulated chunk by chunk have the bits of one call; None as a leaf."""
         return None if self.leaf_images is None else chunk_images(self.problem.geometry)
+
+    def _error(self, factor: float) -> str:
+        """Return the bound in words."""
+        if not self.problem.variant:
+            return f"{factor:.3g} sum |x||y|"
+        constant, tiles = kappa(self.problem.variant), self.problem.variant
+        return f"{factor * constant:.3g} ||src_c|| ||diff_dst_o||: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:
         from convgrad.functional.in_words import in_words  # noqa: PLC0415 - for who reads it only
@@ -70,7 +79,7 @@ class Explanation:
             ("intensity", f"{nominal / max(moved, 1):.4g} operations a byte"),
             ("engine", str(self.choice)),
             ("time", _time(self.plan, nominal)),
-            ("sums", f"height h = {self.height}; error at most {gamma(self.height, accumulator.unit):.3g} sum |x||y|"),
+            ("sums", f"height h = {self.height}; error at most {self._error(gamma(self.height, accumulator.unit))}"),
         ]
         if self.leaf_images is not None:
             leaf = "an image: cut anywhere" if self.leaf_images == 1 else f"{self.leaf_images} images: cut at multiples"
@@ -97,6 +106,7 @@ def explain(
     operand_type: str = "f32",
     dtype: object = None,
     threads: int | None = None,
+    max_error: float | None = None,
     **attributes: Any,
 ) -> Explanation:
     """Return how :func:`run` would compute a call on dense arrays of these shapes, as a value that prints itself.
@@ -118,9 +128,12 @@ def explain(
             "T1", operator, f"operand_type must be one of {names}; got {operand_type!r}{formats.meant(operand_type)}"
         )
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, spell_out=True)
+    problem = in_variant(problem, settings.accuracy(max_error, operator))
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     scratch_bytes = 0
-    if plan is not None:
+    if isinstance(plan, TiledPlan):
+        scratch_bytes = plan.shared_bytes
+    elif plan is not None:
         scratch_bytes = tables(problem, dense_view(problem), plan).scratch_bytes * plan.threads
     return Explanation(problem, engines.choose(problem), plan, engines.height(problem), scratch_bytes)

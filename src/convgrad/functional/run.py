@@ -15,6 +15,7 @@ def run(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    max_error: float | None = None,
     **attributes: object,
 ) -> Array:
     """Run any operator of the table by its versioned name and return its one output.
@@ -24,7 +25,8 @@ def run(
     have one value per spatial axis, and strides and dilations are required. Names without "-1" are the current
     operators, names with it the older ones; ConvolutionBackpropFilters-1 takes the order of its document unless its
     second input is a shape, and ConvolutionBackpropData-1 also takes an output_shape of the spatial extents alone.
-    The output is of the first input's library.
+    The output is of the first input's library. ``max_error`` is that of :func:`convolution_backward_weights`; only
+    weight gradients have variants so far.
 
     Raises:
         InvalidOpError: an unknown operator, or a number of inputs it does not take.
@@ -46,6 +48,7 @@ def run(
         accumulate=accumulate,
         threads=threads,
         lenient=False,
+        max_error=max_error,
     )
 
 

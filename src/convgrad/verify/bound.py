@@ -15,6 +15,7 @@ from convgrad.spec.bound import output_bound
 from convgrad.spec.oracle import Answer
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
+from convgrad.spec.toom_cook_bound import variant_bound
 from convgrad.verify.compare import compare, sum_bound
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.reference import Reference, certify
@@ -32,6 +33,7 @@ def error_bound(
     accumulation: str | Format | None = None,
     height: int | Sequence[int] | None = None,
     algorithm: str = SUM,
+    max_error: float | None = None,
     **attributes: object,
 ) -> Any:
     """Return how far any correct result of a call of ``convgrad.run`` may lie from the exact sums, per element.
@@ -42,7 +44,8 @@ def error_bound(
     f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
     that a term goes through, or the blocks of an order; by default, and at most, it is n, and one for bias, which
     holds for every order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps at a time along each axis
-    (then h is not asked, and the bound is one on norms), or "fft", of which nothing is promised.
+    (then h is not asked, and the bound is one on norms), or "fft", of which nothing is promised. ``max_error`` is that
+    of the call: where it admits a variant, the bound is that of ours, gamma_H kappa ||x_c|| ||dy_k||.
 
     The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
     operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
@@ -59,7 +62,7 @@ def error_bound(
     >>> [round(each, 4) for each in bound.ravel().tolist()]
     [0.056, 0.056]
     """
-    prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype)
+    prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype).within(max_error)
     problem, operands = prepared.problem, prepared.operands
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
     reference = certify(problem, operands)
@@ -74,6 +77,9 @@ def error_bound(
 
 def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array]) -> F64Array:
     """Return the bound before the output's rounding; what the exact value itself misses is in it."""
+    if problem.variant and how.algorithm == SUM:
+        own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
+        return variant_bound(problem, operands) + own
     if how.algorithm == SUM:
         return sum_bound(answer, how.accumulation, heights(answer.terms, problem, how))
     if how.filtering is None:

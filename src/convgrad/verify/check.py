@@ -115,7 +115,7 @@ def verdict_on(
     if bounded.undecided == bounded.elements > 0 and how.algorithm != SUM:
         unknown = f"no bound is known of the errors of {how.algorithm} in this problem"
         return replace(bounded, reason=f"{unknown}; declare {SUM} to hold it to that")
-    if bounded.outcome != OK or not bounded.elements:
+    if bounded.outcome != OK or not bounded.elements or problem.variant:  # of tiles the bound is all that is known
         return bounded
     judged = judge(got, reference, problem, operands, how, old)
     outcome = DEGRADED if judged.evidence else UNDECIDED if judged.reason else OK

@@ -6,7 +6,7 @@ import argparse
 
 from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser
-from convgrad.cli.parsers.texts import positive, words
+from convgrad.cli.parsers.texts import MAX_ERROR, positive, times, words
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     against = "libraries to compare with: torch, jax"
     bench.add_argument("--against", metavar="PEER,...", type=words, default=[], help=against)
     bench.add_argument("--threads", type=positive, help="threads of everybody (default: all usable cores)")
+    bench.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     bench.add_argument("--repeat", type=positive, default=7, help="rounds of measurement (default 7)")
     bench.add_argument(
         "-o", "--output", metavar="FILE.csv", help="write a row of all figures for each problem as it goes"

@@ -6,7 +6,7 @@ import argparse
 
 from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import threads
+from convgrad.cli.parsers.texts import MAX_ERROR, threads, times
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     what = "GRAPH.json, a graph as oneDNN dumps it and benchdnn reads it, or a quoted problem line, as of convgrad run"
     explain.add_argument("what", metavar="WHAT", help=what)
     explain.add_argument("--threads", type=threads, help="of a problem line: the threads to plan for")
+    explain.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     memory = "of a problem line: how it would be cut, on files, so that it takes at most so much: 1GB, 512MiB, or bytes"
     explain.add_argument("--memory", metavar="BYTES", help=memory)
     explain.add_argument("--tensors", metavar="FILE", help="arrays by tensor id, from which unknown extents follow")

@@ -6,7 +6,7 @@ import argparse
 
 from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import height_or_blocks, seed, threads
+from convgrad.cli.parsers.texts import MAX_ERROR, height_or_blocks, seed, threads, times
 from convgrad.formats import FORMATS
 
 
@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--dtype", metavar="TYPE", help="the type of the result (default: the operands')")
     most_threads = "the most threads of generated kernels; the NumPy engine leaves threads to its BLAS"
     run.add_argument("--threads", type=threads, help=most_threads)
+    run.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
     memory = (
         "read files, and write the result of a forward or data gradient, in pieces, so that the call's arrays take at"
         " most so much: 1GB, 512MiB, or bytes; without it files are read whole"

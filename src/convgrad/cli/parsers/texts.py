@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 
 LONGEST_S = 1e6
+MAX_ERROR = "admit errors of so many times the direct sum's guarantee: weight gradients may be computed by tiles"
 
 
 def seed(text: str) -> int:
@@ -54,6 +55,17 @@ def threads(text: str) -> int:
     if not text.removeprefix("-").isdecimal():
         raise ArgumentTypeError(f"a positive integer is wanted; got {text!r}")
     return int(text)
+
+
+def times(text: str) -> float:
+    """Return how many times something: a number, 1 at least."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not number >= 1:
+        raise ArgumentTypeError(f"a number is wanted, 1 at least; got {text!r}")
+    return number
 
 
 def positives(text: str) -> list[int]:
