@@ -76,3 +76,17 @@ def test_layers_in_pairs_are_those_of_the_committed_run() -> None:
     assert (
         f"taken in pairs {min(single):.2f} to {max(single):.2f} times, {geometric_mean(single):.1f} in the mean" in page
     )
+
+
+def test_tiles_are_those_of_the_committed_runs() -> None:
+    page = (ROOT / "docs" / "tiles.md").read_text(encoding="utf-8")
+    for most in (1, 8, 64):
+        for names in ([f"tiles_{most}_run{run}.csv" for run in (1, 2, 3)], [f"tiles_{most}_ncx.csv"]):
+            line = summary("--by-suite", *names).splitlines()[2]
+            assert f"| {most} {line}" in page
+    with (ROOT / "benchmarks" / "results" / "tiles_errors.csv").open(newline="") as file:
+        rows = {(row["layer"], row["way"]): float(row["largest"]) for row in csv.DictReader(file)}
+    layers = {layer for layer, _ in rows}
+    for way, other in (("2x2", "direct"), ("4x4", "torch nchw")):
+        shares = [rows[layer, way] / rows[layer, other] for layer in layers if (layer, way) in rows]
+        assert 0.5 < geometric_mean(shares) < 1.5
