@@ -69,6 +69,8 @@ def piece(begin: int, end: int, channels: int = 1, operand_type: type = F32) -> 
 SHARED_PIECE = piece(0, 5)
 
 ROWS = [
+    Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": 0.5}, ("max_error must be a number, 1 at least; got 0.5",)),
+    Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": "8"}, ("got '8'",)),
     Row("D6", pieces, [Y], {"threads": 0}, ("threads must be a positive integer; got 0",)),
     Row("D6", pieces, [Y], {"threads": 100_000}, ("threads must be at most 4096; got 100000; leave it out for all",)),
     Row("D5", joined, [piece(0, 5)], {"accumulate": True}, ("must come with out",)),

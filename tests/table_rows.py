@@ -20,6 +20,12 @@ searching = settings(
 
 OPTIONS = {"dtype": None, "out": None, "accumulate": False, "threads": None}
 
+
+def options_of(op: Operator) -> dict[str, Any]:
+    """Return what an operator's function takes beside attributes, with defaults."""
+    return OPTIONS | ({"max_error": None} if op.solves_for == "weights" else {})
+
+
 ROW_IDS = [f"{op.name}-{op.operands[1].name}" if len(op.operands) > 1 else op.name for op in OPERATORS]
 rows = pytest.mark.parametrize("op", OPERATORS, ids=ROW_IDS)
 functions = pytest.mark.parametrize("name", FUNCTIONS)

@@ -61,7 +61,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
     """At most 8 kernels for 1,000 sizes of a layer class: channels, taps, types and layouts."""
     compiled: list[KernelSpec] = []
     used: dict[KernelSpec, int] = {}
-    make = execute._tabled
+    make = execute.tabled
 
     def generate(spec: KernelSpec) -> str:
         compiled.append(spec)
@@ -74,7 +74,7 @@ def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch:
 
     execute_module = execute.module_of
     monkeypatch.setattr(execute, "module_of", generate)
-    monkeypatch.setattr(execute, "_tabled", remember)
+    monkeypatch.setattr(execute, "tabled", remember)
     monkeypatch.setattr(by_numpy, "execute", None)  # would fail
     monkeypatch.setattr(execute, "_kept", type(execute._kept)())
     times_ms, again_ms = [], []

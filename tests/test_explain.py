@@ -185,10 +185,10 @@ def test_refused_executable_memory_is_numpy_with_one_warning() -> None:
 
 
 def test_no_instruction_set_is_numpy_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    isas.host_isas.cache_clear()
-    monkeypatch.setattr(isas, "_supported", lambda: ())
+    isas._host_isas.cache_clear()
+    monkeypatch.setattr(isas, "supported", lambda: ())
     with pytest.warns(
         UserWarning, match="NumPy only, slower and not to the same bits: this machine has none of avx512"
     ):
         assert isas.isa() is None
-    isas.host_isas.cache_clear()
+    isas._host_isas.cache_clear()

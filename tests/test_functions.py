@@ -17,12 +17,12 @@ from convgrad import ConvgradError, InvalidAttributeError, engines, infer_shapes
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.rules import RULES
 from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
-from table_rows import OPTIONS, attributes_of, functions, legal, replaced, row, rows, searching
+from table_rows import attributes_of, functions, legal, options_of, replaced, row, rows, searching
 
 
 def test_every_current_operator_and_every_public_function_is_tied_to_the_table() -> None:
     assert {op.name for op in OPERATORS if not op.name.endswith("-1")} <= set(FUNCTIONS)
-    others = {"compile", "error_bound", "explain", "infer_shapes", "run", "threads", "vjp"}
+    others = {"compile", "error_bound", "explain", "infer_shapes", "max_error", "run", "threads", "vjp"}
     others |= {"conv_transpose_backward", "convolution_backward"}  # of several operators each
     public = {name for name in convgrad.__all__ if inspect.isfunction(getattr(convgrad, name))}
     samples = {name for name in public if name.startswith(("clip", "per_sample", "weighted"))}
@@ -38,7 +38,7 @@ def test_a_signature_is_its_row(name: str) -> None:
     assert [p.name for p in positional] == [port.name for port in op.operands]
     for parameter, port in zip(positional, op.operands, strict=True):
         assert parameter.default is (inspect.Parameter.empty if port.required else None)
-    assert keywords == attributes_of(op) | OPTIONS
+    assert keywords == attributes_of(op) | options_of(op)
     assert keywords["data_format"] == "NXC"
     weights_format = op.attribute("weights_format")
     if weights_format:
@@ -46,7 +46,7 @@ def test_a_signature_is_its_row(name: str) -> None:
         assert keywords["auto_pad"] == "none"
         assert keywords["groups"] == 1
     order = [n for n in keywords if n != "output_padding"]
-    assert order == [*(n for n in attributes_of(op) if n != "output_padding"), *OPTIONS]
+    assert order == [*(n for n in attributes_of(op) if n != "output_padding"), *options_of(op)]
     assert "output_padding" not in keywords or list(keywords)[-1] == "output_padding"
 
 

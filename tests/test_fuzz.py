@@ -96,7 +96,7 @@ CHOSEN = st.one_of(
     st.just({}),
     st.fixed_dictionaries({"dtype": VALUES}),
     st.fixed_dictionaries({"out": OUTS}, optional={"accumulate": st.booleans()}),
-    st.fixed_dictionaries({}, optional={"accumulate": VALUES, "threads": VALUES}),
+    st.fixed_dictionaries({}, optional={"accumulate": VALUES, "threads": VALUES, "max_error": VALUES}),
 )
 
 

@@ -70,8 +70,8 @@ def test_a_row_is_dropped_where_bits_differ(word: str, used: bool, monkeypatch: 
     plain = ISAS[HOST[0]]
     one: Isa = modelled.__wrapped__(plain, word)
     monkeypatch.delenv("CONVGRAD_MAX_ISA", raising=False)
-    monkeypatch.setattr(isas, "_supported", lambda: (one, plain))
-    monkeypatch.setattr(isas, "host_isas", isas.host_isas.__wrapped__)
+    monkeypatch.setattr(isas, "supported", lambda: (one, plain))
+    monkeypatch.setattr(isas, "_host_isas", isas._host_isas.__wrapped__)
     assert isas.host_isas() == ((one, plain) if used else (plain,))
     said = info.collect()["bf16"]
     assert ("two terms" in said) == used

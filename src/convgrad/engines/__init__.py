@@ -60,7 +60,7 @@ def _generated() -> tuple[ModuleType, Callable[..., Executable]]:
 def _load() -> tuple[ModuleType, Callable[..., Executable]]:
     from convgrad.engines.llvm import execute, isas  # noqa: PLC0415
 
-    isas.host_isas()
+    isas.supported()  # what tries an instruction takes the compiler's lock, which a fork takes before the one held here
     return isas, execute.executable
 
 

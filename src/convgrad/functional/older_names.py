@@ -29,6 +29,7 @@ def convolution_backprop_weights(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    max_error: float | None = None,
     **unknown: Never,
 ) -> Array:
     """Differentiate a convolution by its weights, under the name of ConvolutionBackpropWeights-1.
@@ -63,6 +64,7 @@ def convolution_backprop_weights(
         out=out,
         accumulate=accumulate,
         threads=threads,
+        max_error=max_error,
     )
 
 
@@ -84,6 +86,7 @@ def convolution_backprop_filters(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    max_error: float | None = None,
     **unknown: Never,
 ) -> Array:
     """Differentiate a convolution by its filter, under the name of ConvolutionBackpropFilters-1.
@@ -121,6 +124,7 @@ def convolution_backprop_filters(
         out=out,
         accumulate=accumulate,
         threads=threads,
+        max_error=max_error,
     )
 
 

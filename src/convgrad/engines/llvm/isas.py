@@ -9,13 +9,21 @@ from functools import cache
 
 from convgrad.engines.llvm import jit, tried
 from convgrad.engines.settings import max_isa
+from convgrad.engines.starting import forked_with
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.rates import GHZ
 
+_trying = forked_with()  # younger than the compiler's lock, which is taken in it
 
-@cache
+
 def host_isas() -> tuple[Isa, ...]:
     """Return the instruction sets kernels can be made and run for here, the widest first; warn where there are none."""
+    with _trying:
+        return _host_isas()
+
+
+@cache
+def _host_isas() -> tuple[Isa, ...]:
     found = tuple(isa for isa, reason in _tried().items() if not reason)
     if not found:
         warnings.warn(f"convgrad computes with NumPy only, slower and not to the same bits: {_why()}", stacklevel=2)
@@ -24,8 +32,7 @@ def host_isas() -> tuple[Isa, ...]:
 
 def _tried() -> dict[Isa, str]:
     """Return the instruction sets of this machine, and why one is not used: its word for pairs has other bits."""
-    found = () if jit.refusal() else _supported()
-    return {isa: tried.why_not(isa) if isa.pairs else "" for isa in found}
+    return {isa: tried.why_not(isa) if isa.pairs else "" for isa in supported()}
 
 
 def why_no_pairs() -> str:
@@ -46,7 +53,11 @@ def _why() -> str:
     return jit.refusal() or f"this machine has none of {', '.join(ISAS)}"
 
 
-def _supported() -> tuple[Isa, ...]:
+@cache
+def supported() -> tuple[Isa, ...]:
+    """Return the instruction sets that kernels can be made for and run here, before any is tried; LLVM is loaded."""
+    if jit.refusal():
+        return ()
     architecture = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
     ours = architecture.get(platform.machine())
     present = {name for name, has in jit.llvm().get_host_cpu_features().items() if has}

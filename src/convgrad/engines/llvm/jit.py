@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import mmap
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -125,32 +125,34 @@ class _Linker:
             return known
 
     def functions(self, isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
-        with self.lock:
-            self.loaded = [(function, tracker) for function, tracker in self.loaded if function() is not None]
-            binding = llvm()
-            _room(COMPILING_MIB, "compiling a kernel")
-            triple = binding.get_process_triple()
-            if isa.name not in self.jits:
-                machine = target_machine(isa, triple=triple)
-                self.jits[isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
-            self.number += 1
-            library = binding.JITLibraryBuilder().add_ir(f'target triple = "{triple}"\n{ir}')
-            for name in prototypes:
-                library.export_symbol(name)
-            try:
-                tracker = library.link(self.jits[isa.name], f"kernel{self.number}")
-            except RuntimeError as error:  # it was allowed when the first kernel was made
-                raise UnsupportedError(
-                    f"executable memory is refused by now: {str(error).strip()}; CONVGRAD_MAX_ISA=numpy computes "
-                    "without"
-                ) from error
-            made = []
-            for name, prototype in prototypes.items():
-                function: Any = ctypes.CFUNCTYPE(*prototype)(tracker[name])
-                function.address = tracker[name]
-                self.loaded.append((weakref.ref(function), tracker))
-                made.append(function)
-            return made
+        with self.lock:  # what is local is gone before a fork gets it: to dispose of that is a call of LLVM too
+            return self._linked(isa, ir, prototypes)
+
+    def _linked(self, isa: Isa, ir: str, prototypes: Mapping[str, tuple[Any, ...]]) -> list[Any]:
+        self.loaded = [(function, tracker) for function, tracker in self.loaded if function() is not None]
+        binding = llvm()
+        _room(COMPILING_MIB, "compiling a kernel")
+        triple = binding.get_process_triple()
+        if isa.name not in self.jits:
+            machine = target_machine(isa, triple=triple)
+            self.jits[isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
+        self.number += 1
+        library = binding.JITLibraryBuilder().add_ir(f'target triple = "{triple}"\n{ir}')
+        for name in prototypes:
+            library.export_symbol(name)
+        try:
+            tracker = library.link(self.jits[isa.name], f"kernel{self.number}")
+        except RuntimeError as error:  # it was allowed when the first kernel was made
+            raise UnsupportedError(
+                f"executable memory is refused by now: {str(error).strip()}; CONVGRAD_MAX_ISA=numpy computes without"
+            ) from error
+        made = []
+        for name, prototype in prototypes.items():
+            function: Any = ctypes.CFUNCTYPE(*prototype)(tracker[name])
+            function.address = tracker[name]
+            self.loaded.append((weakref.ref(function), tracker))
+            made.append(function)
+        return made
 
 
 _DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p)
