@@ -123,7 +123,7 @@ runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
 @runs
-@tiers("line, name, isa", LINES, NAMES, HOST, every=3)
+@tiers("line, name, isa", LINES, NAMES, HOST, every=5)
 @pytest.mark.usefixtures("eight_cores")
 def test_kernels_have_the_specified_bits(line: str, name: str, isa: str) -> None:
     """In both layouts, on any threads, into what was NaN."""
@@ -171,7 +171,7 @@ def test_small_integers_are_exact(name: str) -> None:
     assert (evaluate_in_order(one, operands) == evaluate(one, operands).value).all()
 
 
-@tiers("seed", range(60), every=6)
+@tiers("seed", range(60), every=10)
 def test_errors_lie_within_the_bound(seed: int) -> None:
     """On data of mixed scales too, where the direct sum's bound of an element is far less."""
     rng = np.random.default_rng([20, seed])
