@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import convgrad
+import tiles_campaign
 from convgrad.engines.llvm.tiled import tiled
 from convgrad.errors import InvalidAttributeError
 from convgrad.formats import BF16, F16, F32
@@ -243,3 +245,11 @@ def test_an_accuracy_below_the_direct_sum_s_is_refused(most: Any) -> None:
         convgrad.max_error(most),
     ):
         pass
+
+
+@runs
+def test_a_campaign_finds_nothing_beyond_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiles_campaign.main(["--problems", "60"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["beyond"] == 0
+    assert told["largest"] > 1e-3  # of a bound that is not infinite
