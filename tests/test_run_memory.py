@@ -140,6 +140,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
     "what is made up": (["BWD_W f32 NXC mb2ic4ih8oc6oh8kh3ph1"], 2, "--memory goes with files to read"),
     "a check": ([*RUNS["weights"], "--check", "oracle"], 2, "--check does not go with --memory: it reads all operands"),
     "an expectation": ([*RUNS["weights"], "--expect", "src.npy"], 2, "--expect does not go with --memory"),
+    "an accuracy": ([*RUNS["weights"], "--max-error", "8"], 2, "--max-error does not go with --memory"),
     "a limit": ([*RUNS["weights"], "--limit", "memory_bytes=9"], 2, "--limit does not go with --memory"),
     "a graph": (["step.json"], 2, "memory cannot go with it"),
     "a wrong unit": ([*RUNS["weights"], "--memory", "1parsec"], 2, "memory must be a positive number of bytes"),

@@ -253,3 +253,32 @@ def test_a_campaign_finds_nothing_beyond_the_bound(capsys: pytest.CaptureFixture
     told = json.loads(capsys.readouterr().out)
     assert told["beyond"] == 0
     assert told["largest"] > 1e-3  # of a bound that is not infinite
+
+
+@pytest.mark.parametrize(("batch", "extent"), [(0, 9), (2, 2)])
+def test_nothing_to_sum_is_direct(batch: int, extent: int) -> None:
+    """Of no images, or of no positions, whatever is admitted."""
+    src, diff_dst = (np.zeros((batch, size, size, 32), np.float32) for size in (extent, extent - 2))
+    assert not convgrad.convolution_backward_weights(src, diff_dst, (3, 3, 32, 32), max_error=64).any()
+
+
+def test_numpy_s_engine_sums_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bound is the direct sum's, by its own height."""
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
+    explained = convgrad.explain(
+        "ConvolutionBackwardWeights", (8, 28, 28, 64), (8, 28, 28, 64), (3, 3, 64, 64), auto_pad="same_upper",
+        max_error=64,
+    )  # fmt: skip
+    assert explained.problem.variant == ""
+    assert "sum |x||y|" in str(explained)
+
+
+@runs
+def test_the_bound_is_of_the_format_that_is_declared() -> None:
+    x = np.random.default_rng(2).standard_normal((1, 9, 9, 32)).astype(np.float32)
+    given = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "max_error": np.float32(64)}
+    single, tf32 = (
+        convgrad.error_bound("ConvolutionBackwardWeights", x, x, (3, 3, 32, 32), accumulation=name, **given)
+        for name in ("f32", "tf32")
+    )
+    assert (tf32 > 1000 * single).all()

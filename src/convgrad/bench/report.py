@@ -16,7 +16,6 @@ from convgrad.bench.peers import PEERS, Peer
 from convgrad.bench.roofs import Roofs
 from convgrad.engines.settings import accuracy
 from convgrad.host import cpu_model
-from convgrad.spec.chosen import in_variant
 from convgrad.spec.problem import Problem
 from convgrad.words import counted
 
@@ -58,8 +57,8 @@ def conditions(roofs: Roofs, repeat: int, peers: Sequence[Peer]) -> Row:
 
 def row(outcome: Outcome, roofs: Roofs) -> Row:
     """Return the figures of a case."""
-    case, mine, peak, most = outcome.case, outcome.ours, median(outcome.peaks), accuracy(None)
-    problem = in_variant(outcome.problem, most)
+    case, mine, peak = outcome.case, outcome.ours, median(outcome.peaks)
+    problem = engines.within(outcome.problem, None)
     gflop, floor_ms = outcome.nominal_flops / 1e9, roofs.floor_ms(outcome.needed_flops, outcome.bytes, peak)
     shares = [1e3 * gflop / ms / at for ms, at in zip(mine.rounds_ms, outcome.peaks, strict=False)]
     figures: dict[str, Any] = {
@@ -83,7 +82,7 @@ def row(outcome: Outcome, roofs: Roofs) -> Row:
         "floor_ms": floor_ms,
         "share_of_floor": floor_ms / mine.median_ms,
         "predicted_ms": predicted_ms(problem, outcome.bytes, roofs),
-        "max_error": most,
+        "max_error": accuracy(None),
         "variant": problem.variant or "direct",
         "needed_gflop": outcome.needed_flops / 1e9,
     }

@@ -36,7 +36,9 @@ def main(options: argparse.Namespace) -> int:
     with max_error(options.max_error or DIRECT):
         wrong = [row["problem"] for row in _bench(options) if row["right"] != "yes"]
     for line in wrong:
-        words = ("convgrad", "run", line, "--fill", "normal", "--check", "oracle")
+        words = ["convgrad", "run", line, "--fill", "normal", "--check", "oracle"]
+        if options.max_error is not None:
+            words += ["--max-error", f"{options.max_error:g}"]
         complain(f"reproduce: {shlex.join(words)}")
     return WRONG if wrong else DONE
 

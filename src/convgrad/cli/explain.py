@@ -44,6 +44,8 @@ def main(options: argparse.Namespace) -> int:
         return DONE
     if options.memory:
         raise UsageError("--memory goes with a problem line")
+    if options.max_error is not None:
+        raise UsageError("--max-error goes with a problem line")
     if options.plot:
         pictures.check_target(options.plot, options.force)
     limits = limits_of(options.limit)

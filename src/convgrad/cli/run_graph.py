@@ -38,7 +38,7 @@ from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 
-FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect", "memory", "checkpoint")
+FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect", "memory", "checkpoint", "max_error")
 
 
 def run_graph(options: argparse.Namespace) -> bool:

@@ -16,12 +16,13 @@ from convgrad.engines import numpy as by_numpy
 from convgrad.engines import products
 from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.pool import helped
-from convgrad.engines.settings import cap, count
+from convgrad.engines.settings import accuracy, cap, count
 from convgrad.engines.starting import apart, forked_with
 from convgrad.formats import Format, of_dtype
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, plan, why_no_kernel
+from convgrad.spec.chosen import DIRECT, in_variant
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.spec.rules import refuse
@@ -102,6 +103,15 @@ def choose(problem: Problem) -> Choice:
 @cache
 def _by_kernels(isa: Isa) -> Choice:
     return Choice("generated", "", isa)
+
+
+def within(problem: Problem, max_error: float | None) -> Problem:
+    """Return a problem in the variant that an accuracy admits, as asked of a call or of the context.
+
+    The NumPy engine has none: it sums directly, whatever is admitted.
+    """
+    most = accuracy(max_error, problem.operator)
+    return problem if most <= DIRECT or choose(problem).isa is None else in_variant(problem, most)
 
 
 def machine_of(problem: Problem) -> Machine | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Real
 
 from convgrad.errors import InvalidAttributeError
 from convgrad.host import core_count, environment
@@ -65,12 +66,12 @@ def max_error(most: float) -> Iterator[None]:
 
 
 def _checked_accuracy(most: object, operator: str) -> float:
-    number = most if isinstance(most, float) else as_integer(most)
-    if number is None or not number >= 1:  # D9
+    number = float(most) if isinstance(most, Real) and not isinstance(most, bool) else 0.0
+    if not number >= 1:  # D9
         refuse(
             "D9", operator, f"max_error must be a number, 1 at least; got {most!r}; 1, the default, is the direct sum"
         )
-    return float(number)
+    return number
 
 
 def accuracy(max_error: float | None, operator: str = "max_error") -> float:

@@ -15,7 +15,6 @@ from convgrad.engines import settings
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, Format
 from convgrad.spec.check import Attributes, as_integer, check_attributes
-from convgrad.spec.chosen import DIRECT, in_variant
 from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
 from convgrad.spec.rules import refuse
@@ -41,8 +40,8 @@ class Prepared(NamedTuple):
 
     def within(self, max_error: float | None) -> Prepared:
         """Return the call in the variant that an accuracy admits: as asked of it, or of the context."""
-        most = settings.accuracy(max_error, self.op.name)
-        return self if most <= DIRECT else self._replace(problem=in_variant(self.problem, most))
+        problem = engines.within(self.problem, max_error)
+        return self if problem is self.problem else self._replace(problem=problem)
 
     def memory_bytes(self, out: Array) -> int:
         """Return what ``execute`` takes beside its arrays."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from convgrad import engines, formats
-from convgrad.engines import Choice, settings
+from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, tables
 from convgrad.plan.tiled import TiledPlan
 from convgrad.spec.bound import gamma
-from convgrad.spec.chosen import in_variant, kappa
+from convgrad.spec.chosen import kappa
 from convgrad.spec.layouts import from_canonical, shape_words
 from convgrad.spec.pieces import chunk_images, leaf_images
 from convgrad.spec.problem import Problem, canonical_shape
@@ -128,7 +128,7 @@ def explain(
             "T1", operator, f"operand_type must be one of {names}; got {operand_type!r}{formats.meant(operand_type)}"
         )
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, spell_out=True)
-    problem = in_variant(problem, settings.accuracy(max_error, operator))
+    problem = engines.within(problem, max_error)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     scratch_bytes = 0

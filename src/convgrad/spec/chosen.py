@@ -52,4 +52,6 @@ def why_not_of(problem: Problem) -> str:
         return "weight gradients have variants"
     if problem.operand_format is not F32:
         return f"operands in f32 have variants; these are {problem.operand_format}"
+    if not problem.geometry.multiply_adds:
+        return "there is nothing to sum"
     return why_not(problem.geometry)

@@ -79,7 +79,7 @@ def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operan
     """Return the bound before the output's rounding; what the exact value itself misses is in it."""
     if problem.variant and how.algorithm == SUM:
         own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
-        return variant_bound(problem, operands) + own
+        return variant_bound(problem, operands, how.accumulation) + own
     if how.algorithm == SUM:
         return sum_bound(answer, how.accumulation, heights(answer.terms, problem, how))
     if how.filtering is None:
