@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from convgrad.engines.llvm.emit import Function, Value
+from convgrad.engines.llvm.words import normal
 
 STORED = {"f32": "float", "bf16": "i16", "f16": "half"}
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
@@ -50,6 +53,32 @@ def narrow(f: Function, fmt: str, value: Value) -> Value:
     clean = f.op(kind, f"select {odd}, {_constant(f, kind, _NAN['i32'])}, {rounded}")
     top = f.op(kind, f"lshr {clean}, {_constant(f, kind, 16).name}")
     return f.op(_like(value, "i16"), f"trunc {top} to {_like(value, 'i16')}")
+
+
+def _narrowed(f: Function, first: Value, second: Value) -> Value:
+    """By integers."""
+    two = [narrow(f, "bf16", each) for each in (first, second)]
+    lanes = int(two[0].type[1:].split(" x ")[0])
+    return f.shuffle(two[0], two[1], list(range(2 * lanes)))
+
+
+def _narrowed_normal(f: Function, first: Value, second: Value) -> Value:
+    """As the instruction has it: denormals are zeros."""
+    return _narrowed(f, normal(f, first), normal(f, second))
+
+
+def _cvtne2ps2bf16(f: Function, first: Value, second: Value) -> Value:
+    """The instruction of AVX512_BF16."""
+    both = f.intrinsic("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", second, first)
+    return f.op("<32 x i16>", f"bitcast {both} to <32 x i16>")
+
+
+# Two vectors of sums rounded to bf16, the second behind the first, by the name of an instruction set's word for pairs:
+# of sums that hold no NaN and nothing denormal.
+PairNarrow = Callable[[Function, Value, Value], Value]
+PAIR_NARROWS: dict[str, PairNarrow] = {
+    "dpbf16ps": _cvtne2ps2bf16, "fused": _narrowed, "flushed": _narrowed_normal,
+}  # fmt: skip
 
 
 def _like(value: Value, element: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from struct import pack
 
 
 @dataclass(frozen=True)
@@ -185,10 +186,19 @@ class Function:
         one = self.op(kind, f"insertelement {kind} poison, {scalar}, i64 0")
         return self.op(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
-    def everywhere(self, kind: str, number: int) -> Value:
-        """Return a vector of one integer in all lanes."""
+    def everywhere(self, kind: str, number: float) -> Value:
+        """Return a vector of one number in all lanes: an integer, or a float that f32 has."""
         lanes, element = kind[1:-1].split(" x ")
-        return Value(self, kind, "<" + ", ".join([f"{element} {number}"] * int(lanes)) + ">")
+        text = f"0x{pack('>d', number).hex().upper()}" if element == "float" else str(number)
+        return Value(self, kind, "<" + ", ".join([f"{element} {text}"] * int(lanes)) + ">")
+
+    def any_of(self, masks: list[Value]) -> Value:
+        """Tell whether a lane of any mask is set."""
+        while len(masks) > 1:
+            one, other, *rest = masks
+            masks = [*rest, self.op(one.type, f"or {one}, {other.name}")]
+        lanes = masks[0].type[1:].split(" x ")[0]
+        return self.op("i1", f"icmp ne {self.op(f'i{lanes}', f'bitcast {masks[0]} to i{lanes}')}, 0")
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
         """Return the lanes of a then b that are named; those below 0 are anything."""

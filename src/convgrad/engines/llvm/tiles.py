@@ -6,7 +6,6 @@ The arithmetic is ``spec/toom_cook.py``'s, line by line; lanes hold channels.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from struct import pack
 
 import numpy as np
 
@@ -41,13 +40,6 @@ class _InLanes:
     def __init__(self, f: Function, lanes: int) -> None:
         self.f, self.kind = f, f"<{lanes} x float>"
 
-    def everywhere(self, number: float) -> Value:
-        """Return a vector of one number, which f32 has."""
-        assert np.float32(number) == number
-        text = f"0x{pack('>d', number).hex().upper()}"
-        lanes = int(self.kind[1:].split(" x ")[0])
-        return Value(self.f, self.kind, f"<{', '.join([f'float {text}'] * lanes)}>")
-
     def add(self, x: Value, y: Value) -> Value:
         """Return x + y."""
         return self.f.add(x, y)
@@ -58,11 +50,11 @@ class _InLanes:
 
     def fma(self, factor: float, x: Value, y: Value) -> Value:
         """Return factor * x + y."""
-        return self.f.fma(self.everywhere(factor), x, y)
+        return self.f.fma(self.f.everywhere(self.kind, factor), x, y)
 
     def scale(self, factor: float, x: Value) -> Value:
         """Return factor * x."""
-        return self.f.op(self.kind, f"fmul {x}, {self.everywhere(factor).name}")
+        return self.f.op(self.kind, f"fmul {x}, {self.f.everywhere(self.kind, factor).name}")
 
 
 def points_module(isa: Isa, variant: str, source: bool, lies: str) -> str:
@@ -302,11 +294,7 @@ def _told(f: Function, lanes: int, values: Sequence[Value], mask: Value, infinit
     found = []
     for value in values:
         bits = f.op(words, f"and {f.op(words, f'bitcast {value} to {words}')}, {exponent.name}")
-        found.append(f.op(mask.type, f"icmp eq {bits}, {exponent.name}"))
-    while len(found) > 1:
-        one, other = found.pop(0), found.pop(0)
-        found.append(f.op(mask.type, f"or {one}, {other.name}"))
-    seen = f.op(mask.type, f"and {found[0]}, {mask.name}")
-    number = f.op(f"i{lanes}", f"bitcast {seen} to i{lanes}")
-    with f.when(f.op("i1", f"icmp ne {number}, 0")):
+        beyond = f.op(mask.type, f"icmp eq {bits}, {exponent.name}")
+        found.append(f.op(mask.type, f"and {beyond}, {mask.name}"))
+    with f.when(f.any_of(found)):
         f.say(f"store atomic i64 1, {infinite} monotonic, align 8")

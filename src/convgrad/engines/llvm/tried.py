@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
 from convgrad.engines.llvm.emit import Function, Module
-from convgrad.engines.llvm.words import PAIR_NARROWS, PAIR_SUMS, PairNarrow, PairSum, fused
+from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, fused
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import LEAST_SUM
 

@@ -84,11 +84,11 @@ def fused(f: Function, sums: Value, a: Value, b: Value) -> Value:
 def _flushed(f: Function, sums: Value, a: Value, b: Value) -> Value:
     """Two of them as the instruction has them: denormals are zeros, taken and made."""
     for half in (high, low):
-        sums = f.fma(_normal(f, half(f, a)), _normal(f, half(f, b)), _normal(f, sums))
-    return _normal(f, sums)
+        sums = f.fma(normal(f, half(f, a)), normal(f, half(f, b)), normal(f, sums))
+    return normal(f, sums)
 
 
-def _normal(f: Function, values: Value) -> Value:
+def normal(f: Function, values: Value) -> Value:
     """Return zeros of their sign for what is denormal."""
     words = values.type.replace("float", "i32")
     bits = f.op(words, f"bitcast {values} to {words}")
@@ -104,38 +104,3 @@ def _dpbf16ps(f: Function, sums: Value, a: Value, b: Value) -> Value:
 
 
 PAIR_SUMS: dict[str, PairSum] = {"dpbf16ps": _dpbf16ps, "fused": fused, "flushed": _flushed}
-
-
-# Rounding two vectors of sums to bf16, to nearest even, the second above the first, by the name of the word for pairs:
-# of sums that hold no NaN and nothing denormal.
-PairNarrow = Callable[[Function, Value, Value], Value]
-
-
-def _rounded(f: Function, first: Value, second: Value) -> Value:
-    """By integers."""
-    lanes, words = int(first.type[1:].split(" x ")[0]), first.type.replace("float", "i32")
-    found = []
-    for each in (first, second):
-        bits = f.op(words, f"bitcast {each} to {words}")
-        above = f.op(words, f"lshr {bits}, {f.everywhere(words, 16).name}")
-        odd = f.op(words, f"and {above}, {f.everywhere(words, 1).name}")
-        half = f.op(words, f"add {odd}, {f.everywhere(words, 0x7FFF).name}")
-        nearest = f.op(words, f"add {bits}, {half.name}")
-        found.append(f.op(f"<{2 * lanes} x i16>", f"bitcast {nearest} to <{2 * lanes} x i16>"))
-    return f.shuffle(found[0], found[1], [2 * lane + 1 for lane in range(2 * lanes)])
-
-
-def _rounded_normal(f: Function, first: Value, second: Value) -> Value:
-    """As the instruction has it: denormals are zeros."""
-    return _rounded(f, _normal(f, first), _normal(f, second))
-
-
-def _cvtne2ps2bf16(f: Function, first: Value, second: Value) -> Value:
-    """The instruction of AVX512_BF16."""
-    both = f.intrinsic("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", second, first)
-    return f.op("<32 x i16>", f"bitcast {both} to <32 x i16>")
-
-
-PAIR_NARROWS: dict[str, PairNarrow] = {
-    "dpbf16ps": _cvtne2ps2bf16, "fused": _rounded, "flushed": _rounded_normal,
-}  # fmt: skip

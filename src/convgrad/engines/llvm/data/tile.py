@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
+from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, narrow, stored, widen
 from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, arguments
 from convgrad.engines.llvm.data.finish import total
 from convgrad.engines.llvm.data.terms import Terms, terms_of
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.words import PAIR_NARROWS, PAIR_SUMS, PairSum, high_sum, low_sum
+from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
 from convgrad.plan.data.fields import BLOCK, RUN
 from convgrad.plan.data.recipe import DataSpec
 from convgrad.plan.machine import LINE_BYTES
@@ -255,10 +255,7 @@ class Tile:
         """Tell whether no sum is NaN."""
         f, lanes = self.f, self.spec.isa.lanes
         found = [f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
-        while len(found) > 1:
-            one, other = found.pop(0), found.pop(0)
-            found.append(f.op(one.type, f"or {one}, {other.name}"))
-        return f.op("i1", f"icmp eq {f.op(f'i{lanes}', f'bitcast {found[0]} to i{lanes}')}, 0")
+        return f.op("i1", f"xor {f.any_of(found)}, true")
 
     def narrowed(self, sums: list[Value]) -> None:
         """Store vectors in twos."""
