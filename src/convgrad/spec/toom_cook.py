@@ -5,10 +5,10 @@ axis, to (m + 2)^2 points. The products of a point are summed over all tiles and
 gradient on the grid of tiles; the sums of all points are transformed back to 3 x 3 weights. One axis of it, for m = 4,
 is evaluation at 0, 1, -1, 2, -1/2 and infinity; for m = 2, at 0, 1, -1 and infinity.
 
-Transforms are straight lines of additions and fused multiply-adds: ``SOURCE``, ``DESTINATION``, ``WEIGHTS`` run them in
-any arithmetic, so that one text is what NumPy executes, what kernels compute, and what roundings are counted of. What
-is beyond an operand's edge is 0. The last axis but one is transformed first, the last axis is transformed back first;
-what comes out is divided, rounded once, by a whole number.
+Transforms are straight lines of additions and fused multiply-adds in any arithmetic, so that one text is what NumPy
+executes, what kernels compute, and what roundings are counted of. What is beyond an operand's edge is 0. The last axis
+but one is transformed first, the last axis is transformed back first; what comes out is divided, rounded once, by a
+whole number.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ class Arithmetic(Protocol[Number]):
         ...
 
 
-Transform = Callable[[Any, Sequence[Any]], list[Any]]
+Transform = Callable[[Arithmetic[Any], Sequence[Any]], list[Any]]
 
 
-def _source_two(a: Any, d: Sequence[Any]) -> list[Any]:
+def _source_two(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
     return [a.sub(d[2], d[0]), a.add(d[2], d[1]), a.sub(d[2], d[1]), a.sub(d[3], d[1])]
 
 
-def _destination_two(a: Any, g: Sequence[Any]) -> list[Any]:
+def _destination_two(a: Arithmetic[Any], g: Sequence[Any]) -> list[Any]:
     return [g[0], a.add(g[0], g[1]), a.sub(g[0], g[1]), g[1]]
 
 
-def _weights_two(a: Any, s: Sequence[Any]) -> list[Any]:
+def _weights_two(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
     even = a.add(s[1], s[2])
     return [a.fma(-2.0, s[0], even), a.sub(s[1], s[2]), a.fma(2.0, s[3], even)]
 
 
-def _source_four(a: Any, d: Sequence[Any]) -> list[Any]:
+def _source_four(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
     even, odd = a.sub(d[4], d[2]), a.sub(d[3], d[1])
     return [
         a.fma(-1.5, odd, a.add(a.sub(d[0], d[2]), even)),
@@ -80,14 +80,14 @@ def _source_four(a: Any, d: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _destination_four(a: Any, g: Sequence[Any]) -> list[Any]:
+def _destination_four(a: Arithmetic[Any], g: Sequence[Any]) -> list[Any]:
     even, odd = a.add(g[0], g[2]), a.add(g[1], g[3])
     two = a.fma(2.0, a.fma(4.0, g[3], g[1]), a.fma(4.0, g[2], g[0]))
     half = a.sub(a.scale(2.0, a.fma(4.0, g[0], g[2])), a.fma(4.0, g[1], g[3]))  # times 8
     return [g[0], a.add(even, odd), a.sub(even, odd), two, half, g[3]]
 
 
-def _weights_four(a: Any, s: Sequence[Any]) -> list[Any]:
+def _weights_four(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
     even, odd = a.add(s[1], s[2]), a.sub(s[1], s[2])
     return [
         a.fma(15.0, s[0], a.fma(-5.0, odd, a.fma(-2.0, s[4], s[3]))),
