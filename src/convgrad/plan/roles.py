@@ -116,7 +116,7 @@ def dense_view(problem: Problem) -> Any:
 
     def strides(tensor: Tensor, layout: str, bytes_each: int) -> Strides:
         return (
-            (bytes_each,) if tensor == "bias" else _dense(canonical_shape(problem.geometry, tensor), layout, bytes_each)
+            (bytes_each,) if tensor == "bias" else dense(canonical_shape(problem.geometry, tensor), layout, bytes_each)
         )
 
     *layouts, last = problem.layouts
@@ -142,7 +142,7 @@ def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:
     return ROLES[problem.solves_for].schedule(view, chosen, problem.accumulate)
 
 
-def _dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:
+def dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:
     """Return the strides in bytes of the canonical view of a dense array in a layout."""
     lies = from_canonical(shape, layout)
     steps = [size * prod(lies[axis + 1 :]) for axis in range(len(lies))]

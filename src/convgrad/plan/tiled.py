@@ -17,7 +17,7 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import FAN_IN, height_of
 from convgrad.spec.problem import Problem, posed
-from convgrad.spec.toom_cook import BLOCK, LEAST_CHANNELS, TAPS, VARIANTS, Variant
+from convgrad.spec.toom_cook import BLOCK, LEAST_CHANNELS, VARIANTS, Variant
 from convgrad.words import counted
 
 
@@ -106,12 +106,6 @@ def at_once(problem: Problem) -> bool:
 def pitch(channels: int) -> int:
     """Return the bytes of all channels of a tile: an odd number of lines, so that tiles meet all sets of a cache."""
     return (-(-channels * F32_BYTES // LINE_BYTES) | 1) * LINE_BYTES
-
-
-def dense(conv: Conv) -> tuple[int, int, int, int]:
-    """Return the strides of dense weights, canonical: taps, then src channels, then dst channels."""
-    row = conv.dst_channels * F32_BYTES
-    return F32_BYTES, row, TAPS * conv.src_channels * row, conv.src_channels * row
 
 
 def _sums(conv: Conv, variant: Variant, units: int, of_rows: int) -> tuple[Problem, View]:

@@ -18,7 +18,8 @@ from convgrad.engines.llvm.execute import Executable, Lies, executable, tabled
 from convgrad.engines.llvm.samples import driver_arguments
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
-from convgrad.plan.tiled import TiledPlan, at_once, dense, pitch, plan
+from convgrad.plan.roles import dense
+from convgrad.plan.tiled import TiledPlan, at_once, pitch, plan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem, canonical_shape
@@ -29,17 +30,38 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
+class _Stage:
+    """A driver, and all of its arguments but those that differ from one run of a call to the next."""
+
+    kernel: jit.Kernel
+    names: tuple[str, ...]
+    settled: Mapping[str, int]
+    scratch_bytes: int
+    time_ms: float  # on all threads
+
+    def run(self, threads: int, held: object, **given: int) -> None:
+        """Run it on so many threads, or on one where others are not there."""
+        arguments = driver_arguments(self.names, {**self.settled, **given})
+        used = threads if threads > 1 and pool.helped(threads, self.time_ms) else 1
+        pool.run(self.kernel, arguments, self.scratch_bytes, used, self.time_ms * threads / used, held)
+
+
+@dataclass(frozen=True)
 class Tiled:
     """A weight gradient in a variant, on arrays of certain strides, ready to run."""
 
     problem: Problem
-    conv: Conv
-    variant: Variant
     lies: Lies
     machine: Machine
     plan: TiledPlan
+    points: Mapping[Tensor, _Stage]  # of the operands, in their order
     sums: Executable  # of all points,
-    more: Executable  # and added to those of the images before
+    more: Executable  # and added to those of the units before
+    weights: _Stage
+    units: range  # the first of those that are computed at a time
+    rows: range  # the first of the src channels that become weights at a time
+    unit_rows: int  # rows of tiles of a unit
+    out_row: int  # bytes from a src channel's weights to the next one's, where they are written to
 
     @property
     def memory_bytes(self) -> int:
@@ -58,85 +80,32 @@ class Tiled:
         kept = scratch.shared.take(-(-(self.plan.shared_bytes + LINE_BYTES) // 8))
         begin = address_of(kept)
         begin += -begin % LINE_BYTES
-        held = (self, keep, kept)
         where = {name: begin + offset for name, offset in self.plan.places.items()}
-        given = dict(zip(self.problem.operands, operands, strict=True))
-        *earlier, last = range(0, self.variant.units(self.conv), self.plan.units)
-        for unit in earlier:
-            self._points(unit, given, where, held)
-            (self.more if unit else self.sums).at([where["src"], where["dst"]], where["sums"], held)
-        self._points(last, given, where, held)
-        finite = True
-        for row in range(0, self.conv.src_channels, self.plan.rows):
+        infinite = ctypes.c_int64(0)
+        held, threads = (self, keep, kept, infinite), self.plan.threads
+        *earlier, last = self.units
+        for unit in self.units:
+            for (tensor, stage), data in zip(self.points.items(), operands, strict=True):
+                stage.run(threads, held, data=data, out=where[tensor], first=unit * self.unit_rows)
+            if unit != last:
+                (self.more if unit else self.sums).at([where["src"], where["dst"]], where["sums"], held)
+        for row in self.rows:
             points = [where["src"] + row * F32_BYTES, where["dst"]]
             (self.more if earlier else self.sums).at(points, where["sums"], held)
-            finite &= self._weights(row, where["sums"], where.get("weights", out), held)
-        if not finite:
-            direct = executable(replace(self.problem, variant=""), self.lies, self.machine, self.plan.threads)
+            made = where.get("weights", out) + row * self.out_row
+            self.weights.run(threads, held, sums=where["sums"], out=made, infinite=ctypes.addressof(infinite))
+        if infinite.value:
+            direct = executable(replace(self.problem, variant=""), self.lies, self.machine, threads)
             direct.at(operands, out, keep)
         elif not at_once(self.problem):
             self._added(where["weights"], out)
         scratch.shared.give_back(kept)
 
-    def _points(self, unit: int, given: Mapping[Tensor, int], where: Mapping[str, int], held: object) -> None:
-        """Make the points of both operands, from a unit on."""
-        for tensor, data in given.items():
-            self._points_of(tensor, unit, data, where[tensor], held)
-
-    def _points_of(self, tensor: Tensor, unit: int, data: int, out: int, held: object) -> None:
-        conv, source = self.conv, tensor == "src"
-        image, channel, *steps = self.lies[self.problem.operands.index(tensor)]
-        grid = self.variant.grid(conv)
-        sizes, pads = ([getattr(axis, tensor) for axis in conv.axes], [axis.pad_begin * source for axis in conv.axes])
-        channels = conv.src_channels if source else conv.dst_channels
-        rows = grid[0] // self.variant.bands(conv)
-        values = {
-            "data": data, "out": out, "first": unit * rows, "count": self.plan.units * rows,
-            "channels": channels, "image": image,
-            "channel": channel, "point": self.plan.tiles * pitch(channels), "tile": pitch(channels),
-            **_by_axis("grid", grid), **_by_axis("size", sizes), **_by_axis("pad", pads), **_by_axis("step", steps),
-        }  # fmt: skip
-        lies = ITEMS if channel == F32_BYTES else TERMS if steps[-1] == F32_BYTES else NEITHER
-        kernel = _points_kernel(self.machine.isa, self.variant.name, source, lies)
-        lanes = self.machine.isa.lanes
-        size = self.variant.axis_points if source else self.variant.tile
-        columns = max(pads[-1] + -(-sizes[-1] // lanes) * lanes, (grid[1] - 1) * self.variant.tile + size)
-        values["columns"] = columns
-        names = (*tiles.POINTS_ADDRESSES, *tiles.POINTS_NUMBERS)
-        planes = size * columns * lanes * F32_BYTES if lies == TERMS else LINE_BYTES
-        self._run(kernel, names, values, planes, self.plan.points_ms[tensor], held)
-
-    def _weights(self, first: int, sums: int, out: int, held: object) -> bool:
-        """Make weights of the sums of points, from a src channel on, and tell whether all of them are finite."""
-        conv, infinite = self.conv, ctypes.c_int64(0)
-        lane, row, *taps = self.lies[-1] if at_once(self.problem) else dense(conv)
-        lanes = pitch(conv.dst_channels)
-        values = {
-            "sums": sums, "out": out + first * row, "infinite": ctypes.addressof(infinite), "down": self.plan.rows,
-            "across": conv.dst_channels, "point": self.plan.rows * lanes, "row": lanes, "out_row": row,
-            "out_lane": lane, **_by_axis("tap", taps),
-        }  # fmt: skip
-        together = taps == [TAPS * F32_BYTES, F32_BYTES]
-        lies = ITEMS if lane == F32_BYTES else TERMS if together else NEITHER
-        vectors = -(-conv.dst_channels // self.machine.isa.lanes)
-        values["count"] = vectors if lies == TERMS else self.plan.rows
-        kernel = _weights_kernel(self.machine.isa, self.variant.name, lies)
-        names = (*tiles.WEIGHTS_ADDRESSES, *tiles.WEIGHTS_NUMBERS)
-        self._run(kernel, names, values, LINE_BYTES, self.plan.weights_ms, (held, infinite))
-        return infinite.value == 0
-
-    def _run(
-        self, kernel: jit.Kernel, names: tuple[str, ...], values: dict[str, int], scratch_bytes: int, time_ms: float,
-        held: object,
-    ) -> None:  # fmt: skip
-        arguments, threads = driver_arguments(names, values), self.plan.threads
-        used = threads if threads > 1 and pool.helped(threads, time_ms) else 1
-        pool.run(kernel, arguments, scratch_bytes, used, time_ms * threads / used, held)
-
     def _added(self, weights: int, out: int) -> None:
         """Round dense weights to the output, the old ones added before if asked."""
-        shape, fmt = canonical_shape(self.conv, "weights"), self.problem.output_format
-        made = array_at(weights, shape, dense(self.conv), np.dtype(np.float32))
+        conv, fmt = self.problem.geometry, self.problem.output_format
+        shape = canonical_shape(conv, "weights")
+        made = array_at(weights, shape, dense(shape, "XIO", F32_BYTES), np.dtype(np.float32))
         there = array_at(out, shape, self.lies[-1], fmt.dtype)
         with np.errstate(all="ignore"):
             there[...] = made + there.astype(np.float32) if self.problem.accumulate else made
@@ -145,13 +114,57 @@ class Tiled:
 @lru_cache(maxsize=CAPACITY)
 def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Tiled:
     """Return the prepared call of a problem that has a variant, for canonical arrays that lie so; made once."""
-    conv = problem.geometry
+    conv, variant = problem.geometry, VARIANTS[problem.variant]
     assert isinstance(conv, Conv)
     chosen = plan(problem, machine, threads)
     sums, more = (
         tabled(chosen.sums, replace(chosen.of_sums, accumulate=added), chosen.view) for added in (False, True)
     )
-    return Tiled(problem, conv, VARIANTS[problem.variant], lies, machine, chosen, sums, more)
+    unit_rows = variant.grid(conv)[0] // variant.bands(conv)
+    points = {
+        tensor: _points(conv, variant, machine.isa, chosen, tensor, strides, chosen.units * unit_rows)
+        for tensor, strides in zip(problem.operands, lies, strict=False)
+    }
+    written = lies[-1] if at_once(problem) else dense(conv.weights_shape, "XIO", F32_BYTES)
+    weights = _weights(conv, variant, machine.isa, chosen, written)
+    units, rows = range(0, variant.units(conv), chosen.units), range(0, conv.src_channels, chosen.rows)
+    return Tiled(problem, lies, machine, chosen, points, sums, more, weights, units, rows, unit_rows, written[1])
+
+
+def _points(
+    conv: Conv, variant: Variant, isa: Isa, chosen: TiledPlan, tensor: Tensor, strides: tuple[int, ...], rows: int
+) -> _Stage:  # fmt: skip
+    """Return what makes the points of an operand, of so many rows of tiles."""
+    source = tensor == "src"
+    image, channel, *steps = strides
+    grid, channels = variant.grid(conv), conv.src_channels if source else conv.dst_channels
+    sizes, pads = ([getattr(axis, tensor) for axis in conv.axes], [axis.pad_begin * source for axis in conv.axes])
+    lies = ITEMS if channel == F32_BYTES else TERMS if steps[-1] == F32_BYTES else NEITHER
+    size = variant.axis_points if source else variant.tile
+    columns = max(pads[-1] + -(-sizes[-1] // isa.lanes) * isa.lanes, (grid[1] - 1) * variant.tile + size)
+    settled = {
+        "count": rows, "columns": columns, "channels": channels, "image": image, "channel": channel,
+        "point": chosen.tiles * pitch(channels), "tile": pitch(channels),
+        **_by_axis("grid", grid), **_by_axis("size", sizes), **_by_axis("pad", pads), **_by_axis("step", steps),
+    }  # fmt: skip
+    kernel = _points_kernel(isa, variant.name, source, lies)
+    planes = size * columns * isa.lanes * F32_BYTES if lies == TERMS else LINE_BYTES
+    names = (*tiles.POINTS_ADDRESSES, *tiles.POINTS_NUMBERS)
+    return _Stage(kernel, names, settled, planes, chosen.points_ms[tensor])
+
+
+def _weights(conv: Conv, variant: Variant, isa: Isa, chosen: TiledPlan, strides: tuple[int, ...]) -> _Stage:
+    """Return what makes weights of the sums of points."""
+    lane, row, *taps = strides
+    together = taps == [TAPS * F32_BYTES, F32_BYTES]
+    lies, lanes = ITEMS if lane == F32_BYTES else TERMS if together else NEITHER, pitch(conv.dst_channels)
+    settled = {
+        "count": -(-conv.dst_channels // isa.lanes) if lies == TERMS else chosen.rows, "down": chosen.rows,
+        "across": conv.dst_channels, "point": chosen.rows * lanes, "row": lanes, "out_row": row, "out_lane": lane,
+        **_by_axis("tap", taps),
+    }  # fmt: skip
+    names = (*tiles.WEIGHTS_ADDRESSES, *tiles.WEIGHTS_NUMBERS)
+    return _Stage(_weights_kernel(isa, variant.name, lies), names, settled, LINE_BYTES, chosen.weights_ms)
 
 
 def _by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:
