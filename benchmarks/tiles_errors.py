@@ -66,7 +66,7 @@ def errors(line: str) -> list[dict[str, Any]]:
         else:
             got = convgrad.convolution_backward_weights(src, dst, shape, auto_pad="same_upper", max_error=most)
         share = np.abs(got - exact) / size
-        bound = "" if way.startswith("torch") else f"{kappa(chosen.variant) * height_of(chosen):.0f}"
+        bound = "" if way.startswith("torch") else f"{kappa(chosen) * height_of(chosen):.0f}"
         rows.append({
             "layer": line.split("tiles:")[1], "way": way, "largest": f"{share.max():.3f}",
             "rms": f"{np.sqrt((share**2).mean()):.4f}", "bound": bound, "processor": cpu_model(),

@@ -1,4 +1,4 @@
-"""Weight gradients by Toom-Cook: transforms are exact, kernels have the specified bits, errors are within the bound."""
+"""Toom-Cook, in all roles: transforms are exact, kernels have the specified bits, errors are within the bound."""
 
 from __future__ import annotations
 
@@ -14,30 +14,35 @@ import pytest
 
 import convgrad
 import tiles_campaign
-from convgrad.engines.llvm.tiled import tiled
+from convgrad.engines.llvm.tiles.of_positions import TiledPositions
+from convgrad.engines.llvm.tiles.run import tiled
 from convgrad.errors import InvalidAttributeError
 from convgrad.formats import BF16, F16, F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee, in_variant, kappa, why_not_of
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.operators import SolvesFor
 from convgrad.spec.oracle import evaluate
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered import evaluate_in_order
-from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import TAPS, VARIANTS, Transform, Variant
+from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.spec.toom_cook import VARIANTS, Transform, Variant
 from convgrad.spec.toom_cook_bound import variant_bound
 from engine_helpers import HOST, Array, empty
 from helpers import assert_same_bits
 from tiers import tiers
 
 NAMES = [*VARIANTS]
+DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
 # Tiles that hang over by any number of positions, one row, one column, pads on one side, beyond the kernel, none.
 LINES = (
     "mb2ic32ih9oc33oh9kh3ph1", "mb3ic37ih6iw13oc40oh4ow11kh3kw3ph0pw0", "mb1ic32ih41oc32oh41kh3ph1",
     "mb5ic40ih1iw12oc35oh1ow12kh3kw3ph1pw1", "mb5ic33ih12iw1oc32oh12ow1kh3kw3ph1pw1", "mb2ic32ih3oc32oh1kh3ph0",
     "mb1ic48ih7iw8oc32oh9ow11kh3kw3ph2pw2", "mb130ic32ih4oc32oh4kh3ph1", "mb2ic32ih118oc32oh118kh3ph1",
     "mb1ic32ih2oc32oh5kh3ph2",
+    "mb1ic130ih4oc70oh8kh3ph3",
 )  # fmt: skip
 
 
@@ -63,19 +68,20 @@ def matrix(transform: Transform, size: int) -> np.ndarray[Any, Any]:
     return np.array([transform(InFractions(), unit) for unit in units], object).T
 
 
-def matrices(variant: Variant) -> tuple[np.ndarray[Any, Any], ...]:
-    source, destination = matrix(variant.source, variant.axis_points), matrix(variant.destination, variant.tile)
-    return source, destination, matrix(variant.weights, variant.axis_points)
+def matrices(variant: Variant, solves_for: SolvesFor = "weights") -> tuple[np.ndarray[Any, Any], ...]:
+    way = variant.way(solves_for)
+    return matrix(way.met, variant.axis_points), matrix(way.other, way.others), matrix(way.back, variant.axis_points)
 
 
+@pytest.mark.parametrize("solves_for", ["weights", "dst"])
 @pytest.mark.parametrize("name", NAMES)
-def test_transforms_are_the_weight_gradient_of_a_tile(name: str) -> None:
-    """A weight is the sum over j of dst[j] src[j + k], exactly, along one axis."""
+def test_transforms_are_the_sums_of_a_tile(name: str, solves_for: SolvesFor) -> None:
+    """A weight is the sum over j of dst[j] src[j + k], a position that over k of weights[k] src[j + k], exactly."""
     variant = VARIANTS[name]
-    source, destination, weights = matrices(variant)
-    for k in range(TAPS):
-        made = (source.T * weights[k]) @ destination / variant.divisor
-        wanted = [[Fraction(int(i == j + k)) for j in range(variant.tile)] for i in range(variant.axis_points)]
+    met, other, back = matrices(variant, solves_for)
+    for number, row in enumerate(back):
+        made = (met.T * row) @ other / variant.divisor
+        wanted = [[Fraction(int(i == j + number)) for j in range(other.shape[1])] for i in range(variant.axis_points)]
         assert (made == np.array(wanted, object)).all()
 
 
@@ -96,21 +102,34 @@ def test_kappa_bounds_the_paths_to_a_weight(name: str) -> None:
         met = paths.any(1)
         assert (share[met] > 0).all()
         norms.append(np.linalg.norm(paths[met] / np.sqrt(share[met])[:, None], 2))
-    assert variant.kappa * 0.9999 <= max(norms) <= variant.kappa
+    assert variant.of_weights.kappa * 0.9999 <= max(norms) <= variant.of_weights.kappa
 
 
-def posed(line: str, name: str, layout: str = "NXC") -> Problem:
-    return replace(problem_of(f"BWD_W f32 {layout} {line}"), variant=name)
+@pytest.mark.parametrize("name", NAMES)
+def test_kappa_bounds_the_paths_to_a_position(name: str) -> None:
+    """The norm of the coefficients of what a tile meets and of the weights, for each position of the tile."""
+    variant = VARIANTS[name]
+    met, other, back = (np.abs(each).astype(float) for each in matrices(variant, "dst"))
+    norms = [np.linalg.norm((met.T * row) @ other / variant.divisor, 2) for row in back]
+    assert variant.of_positions.kappa * 0.9999 <= max(norms) <= variant.of_positions.kappa
+
+
+def posed(line: str, name: str, layout: str = "NXC", direction: str = "BWD_W") -> Problem:
+    return replace(problem_of(f"{direction} f32 {layout} {line}"), variant=name)
 
 
 def lying(values: Array, layout: str) -> Array:
     """Return canonical values as they lie in a layout."""
-    return np.moveaxis(np.ascontiguousarray(np.moveaxis(values, 1, -1)), -1, 1) if layout == "NXC" else values
+    rank = values.ndim
+    if layout not in ("NXC", "XIO", "XOI"):
+        return np.ascontiguousarray(values)
+    order = from_canonical(range(rank), layout)
+    return np.ascontiguousarray(values.transpose(order)).transpose(np.argsort(order))
 
 
 def drawn(one: Problem, seed: int, integers: bool = False) -> list[Array]:
-    rng, conv = np.random.default_rng(seed), one.geometry
-    shapes = (conv.src_shape, conv.dst_shape)  # type: ignore[union-attr]
+    rng = np.random.default_rng(seed)
+    shapes = canonical_shapes(one)[:-1]
     made = [rng.integers(-2, 3, shape) if integers else rng.standard_normal(shape) for shape in shapes]
     return [lying(each.astype(np.float32), layout) for each, layout in zip(made, one.layouts, strict=False)]
 
@@ -125,26 +144,61 @@ runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 
 
 @runs
-@tiers("line, name, isa", LINES, NAMES, HOST, every=5)
+@tiers("direction, line, name, isa", DIRECTIONS, LINES, NAMES, HOST, every=7)
 @pytest.mark.usefixtures("eight_cores")
-def test_kernels_have_the_specified_bits(line: str, name: str, isa: str) -> None:
-    """In both layouts, on any threads, into what was NaN."""
-    one = posed(line, name)
+def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
+    """In all layouts, on any threads, into what was NaN."""
+    one = posed(line, name, direction=direction)
     operands = drawn(one, len(line))
     expected = evaluate_in_order(one, operands)
-    for layout, threads in (("NXC", 1), ("NCX", 3), ("NXC", 2)):
-        there = posed(line, name, layout)
-        given = [lying(np.ascontiguousarray(each), layout) for each in operands]
+    for layout, threads in (("NXC", 1), ("NCX", 3), ("NXC:OIX", 2), ("NCX:XIO", 1)):
+        there = posed(line, name, layout, direction)
+        given = [lying(each, lies) for each, lies in zip(operands, there.layouts, strict=False)]
         got = computed(there, given, empty(there), isa, threads)
         assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (line, name, layout, threads))
 
 
 @runs
-@pytest.mark.parametrize("name", NAMES)
-def test_old_values_and_output_types(name: str) -> None:
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+def test_results_are_computed_some_channels_at_a_time(direction: str) -> None:
+    """Where few tiles meet many weights."""
+    one = posed("mb1ic512ih4oc512oh4kh3ph1", "4x4", direction=direction)
+    operands = drawn(one, 3)
+    lies = (*[each.strides for each in operands], empty(one).strides)
+    call = tiled(one, lies, Machine(ISAS[HOST[0]]), 2)
+    assert isinstance(call, TiledPositions)
+    assert len(call.blocks) > 1
+    got, exact = computed(one, operands, empty(one), HOST[0], 2), evaluate(one, operands).value
+    assert (np.abs(got - exact) <= variant_bound(one, operands)).all()
+    src, dst = (512, 32) if direction == "FWD_D" else (32, 512)
+    part = problem_of(f"{direction} f32 NXC mb1ic{src}ih4oc{dst}oh4kh3ph1")
+    weights = operands[1][-32:] if direction == "FWD_D" else operands[1][:, -32:]
+    last = evaluate_in_order(replace(part, variant="4x4"), [operands[0], weights])
+    assert_same_bits(np.ascontiguousarray(got[:, -32:]), np.ascontiguousarray(last), direction)
+
+
+@runs
+def test_biases_are_added_to_what_tiles_give() -> None:
+    """Those that are not finite too, to their own channel alone."""
+    layer = problem_of("FWD_D f32 NXC mb2ic32ih9oc33oh9kh3ph1")
+    one = replace(layer, operands=("src", "weights", "bias"), layouts=("NXC", "XIO", "NCX", "NXC"), variant="4x4")
+    for value in (1.5, np.inf):
+        operands = [*drawn(replace(layer, variant="4x4"), 3), np.arange(66, dtype=np.float32)[::2]]
+        operands[2][5] = value
+        expected = evaluate_in_order(one, operands)
+        assert np.isfinite(expected[:, :5]).all()
+        got = computed(one, operands, empty(one), HOST[0], 2)
+        assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), value)
+        off = np.abs(got[:, :5] - evaluate(one, operands).value[:, :5])
+        assert (off <= variant_bound(one, operands)[:, :5]).all()
+
+
+@runs
+@pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))
+def test_old_values_and_output_types(name: str, direction: str) -> None:
     """Added and rounded once, as of the direct sum."""
     for fmt, accumulate in ((F32, True), (BF16, False), (F16, True)):
-        one = replace(posed(LINES[0], name), output_format=fmt, accumulate=accumulate)
+        one = replace(posed(LINES[0], name, direction=direction), output_format=fmt, accumulate=accumulate)
         operands, old = drawn(one, 3), empty(one, 1.5)
         expected = evaluate_in_order(one, operands, old)
         got = computed(one, operands, old, HOST[0], 2)
@@ -152,10 +206,10 @@ def test_old_values_and_output_types(name: str) -> None:
 
 
 @runs
-@pytest.mark.parametrize(("name", "value"), list(product(NAMES, (np.nan, np.inf, -np.inf, 3e38))))
-def test_what_is_not_finite_is_the_direct_sum_s(name: str, value: float) -> None:
-    """All weights are, where one is not finite; what overflows in between is not."""
-    one = posed(LINES[1], name)
+@tiers("name, direction, value", NAMES, DIRECTIONS, (np.nan, np.inf, -np.inf, 3e38), every=3)
+def test_what_is_not_finite_is_the_direct_sum_s(name: str, direction: str, value: float) -> None:
+    """All results are, where one is not finite; what overflows in between is not."""
+    one = posed(LINES[1], name, direction=direction)
     operands = drawn(one, 5)
     operands[0][0, 3, 2, 4] = value
     expected = evaluate_in_order(one, operands)
@@ -166,9 +220,9 @@ def test_what_is_not_finite_is_the_direct_sum_s(name: str, value: float) -> None
     assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (name, value))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_small_integers_are_exact(name: str) -> None:
-    one = posed("mb2ic32ih11oc32oh11kh3ph1", name)
+@pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))
+def test_small_integers_are_exact(name: str, direction: str) -> None:
+    one = posed("mb2ic32ih11oc32oh11kh3ph1", name, direction=direction)
     operands = drawn(one, 7, integers=True)
     assert (evaluate_in_order(one, operands) == evaluate(one, operands).value).all()
 
@@ -178,7 +232,8 @@ def test_errors_lie_within_the_bound(seed: int) -> None:
     """On data of mixed scales too, where the direct sum's bound of an element is far less."""
     rng = np.random.default_rng([20, seed])
     name, size = NAMES[seed % 2], int(rng.integers(1, 14))
-    one = posed(f"mb{rng.integers(1, 4)}ic32ih{size}oc32oh{size}kh3ph1", name)
+    direction = DIRECTIONS[seed // 2 % 3]
+    one = posed(f"mb{rng.integers(1, 4)}ic32ih{size}oc32oh{size}kh3ph1", name, direction=direction)
     operands = [
         each * np.float32(10) ** rng.integers(-9, 9, each.shape).astype(np.float32) for each in drawn(one, seed)
     ]
@@ -188,12 +243,13 @@ def test_errors_lie_within_the_bound(seed: int) -> None:
 
 def test_an_accuracy_admits_what_keeps_it() -> None:
     """The variant is a function of the problem and the accuracy, however operands lie."""
-    for layout in ("NXC", "NCX"):
-        one = problem_of(f"BWD_W f32 {layout} mb8ic128ih28oc128oh28kh3ph1")
-        assert [in_variant(one, most).variant for most in (1, 4, 8, 27, 64)] == ["", "", "2x2", "2x2", "4x4"]
+    for layout, direction in product(("NXC", "NCX"), DIRECTIONS):
+        one = problem_of(f"{direction} f32 {layout} mb8ic128ih28oc128oh28kh3ph1")
+        least = ["", "", "2x2", "2x2", "4x4"] if direction == "BWD_W" else ["", "2x2", "2x2", "2x2", "4x4"]
+        assert [in_variant(one, most).variant for most in (1, 4, 8, 27, 64)] == least
         for name in NAMES:
             held = replace(one, variant=name)
-            factor = kappa(name) * gamma(height_of(held), F32.unit) / gamma(height_of(one), F32.unit)
+            factor = kappa(held) * gamma(height_of(held), F32.unit) / gamma(height_of(one), F32.unit)
             assert factor == pytest.approx(guarantee(one, name), rel=1e-4)
     for line, why in (
         ("BWD_W f32 NXC mb8ic128ih28oc128oh28kh5ph2", "kernels of 3x3 have tiles; this one is 5x5"),
@@ -201,7 +257,6 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
         ("BWD_W f32 NXC g2mb8ic128ih28oc128oh28kh3ph1", "one group"),
         ("BWD_W f32 NXC mb8ic16ih28oc128oh28kh3ph1", "from 32 channels"),
         ("BWD_W bf16 NXC mb8ic128ih28oc128oh28kh3ph1", "these are bf16"),
-        ("FWD_D f32 NXC mb8ic128ih28oc128oh28kh3ph1", "weight gradients have variants"),
     ):  # fmt: skip
         one = problem_of(line)
         assert in_variant(one, 1e9) is one

@@ -30,7 +30,7 @@ from convgrad.spec.samples import in_parts, is_product
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Executable, Lies
-    from convgrad.engines.llvm.tiled import Tiled
+    from convgrad.engines.llvm.tiles.stage import Tiled
 
 Array = NDArray[Any]
 REMEMBERED = 256  # calls that are known at once
@@ -86,7 +86,7 @@ def _of_tiles() -> Callable[..., Tiled]:
 
 
 def _load_tiles() -> Callable[..., Tiled]:
-    from convgrad.engines.llvm.tiled import tiled  # noqa: PLC0415
+    from convgrad.engines.llvm.tiles.run import tiled  # noqa: PLC0415
 
     return tiled
 

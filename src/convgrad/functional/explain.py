@@ -11,7 +11,7 @@ from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.roles import dense_view, tables
-from convgrad.plan.tiled import TiledPlan
+from convgrad.plan.tiles.recipe import TiledPlan
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import kappa
 from convgrad.spec.layouts import from_canonical, shape_words
@@ -59,7 +59,7 @@ class Explanation:
         """Return the bound in words."""
         if not self.problem.variant:
             return f"{factor:.3g} sum |x||y|"
-        constant, tiles = kappa(self.problem.variant), self.problem.variant
+        constant, tiles = kappa(self.problem), self.problem.variant
         return f"{factor * constant:.3g} ||src_c|| ||diff_dst_o||: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:

@@ -180,6 +180,8 @@ FAR = Count(8, "positions", BY_HAND, "of a row for each that is met: beyond, onl
 SUMS_BYTES = Count(
     12 << 20, "bytes", BY_HAND, "of sums of points, at a time: a shared cache has them till they are weights"
 )
+POINTS_BYTES = Count(8 << 20, "bytes", BY_HAND, "of points and sums of tiles, at a time,")
+LEAST_TILES_AT_ONCE = Count(96, "tiles", BY_HAND, "or more: each time all points of weights are read")
 
 # -- what a strategy takes -------------------------------------------------------------------------------------------
 

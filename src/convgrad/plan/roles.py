@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from convgrad.formats import F64
-from convgrad.plan import choose, schedule, tiled
+from convgrad.plan import choose, schedule
 from convgrad.plan.data import choose as data_choose
 from convgrad.plan.data.tables import fields as data_fields
 from convgrad.plan.data.tables import schedule as data_schedule
@@ -18,6 +18,7 @@ from convgrad.plan.fields import FIELDS
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.tables import Schedule
+from convgrad.plan.tiles import positions, weights
 from convgrad.plan.view import Strides, View, view
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import axis_order, from_canonical
@@ -82,6 +83,10 @@ ROLES = {
     )
 }
 
+TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of what has a variant
+    "weights": weights.plan, "dst": positions.plan, "src": positions.plan,
+}  # fmt: skip
+
 
 @lru_cache(maxsize=REMEMBERED)
 def why_no_kernel(problem: Problem) -> str:
@@ -127,7 +132,7 @@ def dense_view(problem: Problem) -> Any:
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     """Return the cheapest plan for a view of a problem."""
     if problem.variant:
-        return tiled.plan(problem, machine, threads)
+        return TILES[problem.solves_for](problem, machine, threads)
     chosen: Chosen = ROLES[problem.solves_for].plan(problem, view, machine, threads)
     return chosen
 

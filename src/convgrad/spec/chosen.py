@@ -18,8 +18,8 @@ DIRECT = 1.0  # the default of ``max_error``: the direct sum
 def in_variant(problem: Problem, max_error: float) -> Problem:
     """Return the same problem in the cheapest variant whose guarantee is at most ``max_error`` times direct's.
 
-    Both are multiples of ||x_c|| ||dy_k||, the norms of the channels that a weight has: gamma_h of the direct sum,
-    kappa gamma_H of a variant.
+    Both are multiples of a product of two norms: of the channels that a weight has, or of what a tile meets and of the
+    weights of its channel. It is gamma_h of the direct sum, kappa gamma_H of a variant.
 
     >>> from convgrad.notation import problem
     >>> one = problem("BWD_W f32 NXC mb8ic128ih28oc128oh28kh3ph1")
@@ -31,25 +31,30 @@ def in_variant(problem: Problem, max_error: float) -> Problem:
         return problem
     assert isinstance(conv, Conv)
     costs = {"": float(conv.multiply_adds)}
-    costs |= {name: one.cost(conv) for name, one in VARIANTS.items() if guarantee(problem, name) <= max_error}
+    costs |= {
+        name: one.cost(conv, problem.solves_for)
+        for name, one in VARIANTS.items()
+        if guarantee(problem, name) <= max_error
+    }
     return only(replace(problem, variant=min(costs, key=lambda name: costs[name])))
 
 
 def guarantee(problem: Problem, variant: str) -> float:
     """Return what ``max_error`` a variant keeps: kappa H / h, in first order."""
     direct = replace(problem, variant="")
-    return kappa(variant) * height_of(replace(problem, variant=variant)) / height_of(direct)
+    of_variant = replace(problem, variant=variant)
+    return kappa(of_variant) * height_of(of_variant) / height_of(direct)
 
 
-def kappa(variant: str) -> float:
-    """Return by what the norms of a weight's channels are multiplied in its bound."""
-    return VARIANTS[variant].kappa ** AXES if variant else 1.0
+def kappa(problem: Problem) -> float:
+    """Return by what the norms are multiplied in the bound of a problem's variant."""
+    return VARIANTS[problem.variant].way(problem.solves_for).kappa ** AXES if problem.variant else 1.0
 
 
 def why_not_of(problem: Problem) -> str:
     """Return why a problem has no variant but the direct sum; nothing where it has."""
-    if problem.solves_for != "weights" or not isinstance(problem.geometry, Conv):
-        return "weight gradients have variants"
+    if not isinstance(problem.geometry, Conv):
+        return "convolutions and their gradients have variants"
     if problem.operand_format is not F32:
         return f"operands in f32 have variants; these are {problem.operand_format}"
     if not problem.geometry.multiply_adds:

@@ -35,7 +35,7 @@ from convgrad.formats import BF16
 from convgrad.spec.geometry import Channels
 from convgrad.spec.problem import Problem
 from convgrad.spec.toom_cook import BLOCK as TILES_BLOCK
-from convgrad.spec.toom_cook import VARIANTS
+from convgrad.spec.toom_cook import CHANNELS_BLOCK, VARIANTS
 
 BLOCK = 256
 FAN_IN = 16
@@ -163,14 +163,16 @@ def order_of(problem: Problem) -> Order:
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order(1, 1, 1)
-    if problem.variant:
-        variant = VARIANTS[problem.variant]
-        return over_positions(variant.units(geometry), [variant.tiles(geometry)], TILES_BLOCK)
     if problem.solves_for == "weights":
+        if problem.variant:
+            variant = VARIANTS[problem.variant]
+            return over_positions(variant.units(geometry), [variant.tiles(geometry)], TILES_BLOCK)
         return over_positions(geometry.batch, [a.dst for a in geometry.axes])
     summed, results = geometry.src_channels, geometry.dst_channels
     if problem.solves_for == "src":
         summed, results = results, summed
+    if problem.variant:
+        return Order(1, 1, summed, block=CHANNELS_BLOCK)
     apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
     return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
 
@@ -182,5 +184,5 @@ def last_additions(problem: Problem) -> int:
 
 def height_of(problem: Problem) -> int:
     """Return the height h of a problem's results in the specified order, on the full grid."""
-    around = VARIANTS[problem.variant].roundings if problem.variant else 0
+    around = VARIANTS[problem.variant].roundings(problem.solves_for) if problem.variant else 0
     return order_of(problem).height + around + last_additions(problem)

@@ -1,9 +1,13 @@
 """Toom-Cook for 3x3: products of transformed tiles, fewer than the direct sum's, and what that does to an error.
 
-A tile of m x m destination positions and the (m + 2) x (m + 2) source positions that it meets are transformed, axis by
-axis, to (m + 2)^2 points. The products of a point are summed over all tiles and images, in the order of a 1x1 weight
-gradient on the grid of tiles; the sums of all points are transformed back to 3 x 3 weights. One axis of it, for m = 4,
-is evaluation at 0, 1, -1, 2, -1/2 and infinity; for m = 2, at 0, 1, -1 and infinity.
+A tile of m x m positions and the (m + 2) x (m + 2) positions that they meet are transformed, axis by axis, to (m + 2)^2
+points. One axis of it, for m = 4, is evaluation at 0, 1, -1, 2, -1/2 and infinity; for m = 2, at 0, 1, -1 and infinity.
+
+Of a weight gradient, tiles are of dst, and what they meet is of src. The products of a point are summed over all tiles
+and images, in the order of a 1x1 weight gradient on the grid of tiles; the sums of all points are transformed back to
+3 x 3 weights. Of a forward, tiles are of dst, and what they meet is of src; the 3 x 3 weights are transformed to points
+too, products are summed over channels, in the order of a 1x1 forward, and the sums of all points are transformed back
+to the tile. A data gradient is a forward of dst under weights whose taps are in reverse.
 
 Transforms are straight lines of additions and fused multiply-adds in any arithmetic, so that one text is what NumPy
 executes, what kernels compute, and what roundings are counted of. What is beyond an operand's edge is 0. The last axis
@@ -15,16 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, Protocol, TypeVar
 
-from convgrad.spec.geometry import Conv
+from convgrad.spec.geometry import Axis, Conv
+from convgrad.spec.operators import SolvesFor, Tensor
 
 Number = TypeVar("Number")
 TAPS = 3  # of an axis
+MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # what tiles meet
 AXES = 2
-BLOCK = 98  # products a chain: shorter ones round less often; two of 14x14 tiles, of 7x7 two images
+BLOCK = 98  # products a chain of tiles: shorter ones round less often; two of 14x14 tiles, of 7x7 two images
+CHANNELS_BLOCK = 64  # products a chain of channels
 BAND = 800  # tiles of a unit of the sum, in whole rows of an image: as many points as caches hold
 LEAST_CHANNELS = 32  # of src and of dst
 # What is counted, in multiply-adds: a value at a point to be made, written and read, and a sum of a point to be
@@ -68,6 +74,15 @@ def _weights_two(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
     return [a.fma(-2.0, s[0], even), a.sub(s[1], s[2]), a.fma(2.0, s[3], even)]
 
 
+def _kernel_two(a: Arithmetic[Any], w: Sequence[Any]) -> list[Any]:
+    even = a.add(w[0], w[2])
+    return [w[0], a.add(even, w[1]), a.sub(even, w[1]), w[2]]
+
+
+def _positions_two(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+    return [a.fma(-2.0, s[0], a.add(s[1], s[2])), a.fma(2.0, s[3], a.sub(s[1], s[2]))]
+
+
 def _source_four(a: Arithmetic[Any], d: Sequence[Any]) -> list[Any]:
     even, odd = a.sub(d[4], d[2]), a.sub(d[3], d[1])
     return [
@@ -96,6 +111,23 @@ def _weights_four(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
     ]
 
 
+def _kernel_four(a: Arithmetic[Any], w: Sequence[Any]) -> list[Any]:
+    even = a.add(w[0], w[2])
+    two = a.fma(4.0, w[2], a.fma(2.0, w[1], w[0]))
+    half = a.fma(4.0, w[0], a.fma(-2.0, w[1], w[2]))  # times 4
+    return [w[0], a.add(even, w[1]), a.sub(even, w[1]), two, half, w[2]]
+
+
+def _positions_four(a: Arithmetic[Any], s: Sequence[Any]) -> list[Any]:
+    even, odd = a.add(s[1], s[2]), a.sub(s[1], s[2])
+    return [
+        a.fma(15.0, s[0], a.fma(-5.0, odd, a.fma(-4.0, s[4], s[3]))),
+        a.fma(-5.0, even, a.scale(2.0, a.add(s[3], s[4]))),
+        a.fma(-5.0, odd, a.sub(a.scale(4.0, s[3]), s[4])),
+        a.fma(15.0, s[5], a.fma(-5.0, even, a.fma(8.0, s[3], a.scale(0.5, s[4])))),
+    ]
+
+
 class _Roundings:
     """An arithmetic of how many roundings a value went through."""
 
@@ -112,16 +144,29 @@ class _Roundings:
 
 
 @dataclass(frozen=True)
+class Way:
+    """What is solved for: the transforms of one axis, and the constant of its bound."""
+
+    met: Transform  # of the m + 2 positions that a tile meets, to points
+    other: Transform  # of a tile of dst, or of the weights, to points
+    back: Transform  # of the sums of all points, to weights or to a tile
+    others: int  # what ``other`` transforms: m positions or 3 taps
+    kappa: float  # of one axis: the least there is, rounded up, as docs/numerics.md derives it
+
+
+@dataclass(frozen=True)
 class Variant:
-    """One size of tiles: its transforms of one axis, what an axis is divided by, and the constant of its bound."""
+    """One size of tiles: its ways, and what an axis is divided by in each."""
 
     name: str
     tile: int
-    source: Transform
-    destination: Transform
-    weights: Transform
     divisor: int  # of one axis
-    kappa: float  # of one axis: the least there is, rounded up, as docs/numerics.md derives it
+    of_weights: Way
+    of_positions: Way
+
+    def way(self, solves_for: SolvesFor) -> Way:
+        """Return the transforms of what is solved for."""
+        return self.of_weights if solves_for == "weights" else self.of_positions
 
     @property
     def axis_points(self) -> int:
@@ -135,7 +180,7 @@ class Variant:
 
     @property
     def divided(self) -> int:
-        """What a weight is divided by."""
+        """What comes back is divided by."""
         return int(self.divisor**AXES)
 
     @property
@@ -143,20 +188,20 @@ class Variant:
         """Whether to divide rounds nothing."""
         return self.divided & (self.divided - 1) == 0
 
-    @cached_property
-    def roundings(self) -> int:
-        """The most roundings a product goes through, those of its sum not counted.
+    def roundings(self, solves_for: SolvesFor) -> int:
+        """Return the most roundings a product goes through, those of its sum not counted.
 
-        >>> VARIANTS["2x2"].roundings, VARIANTS["4x4"].roundings
-        (8, 17)
+        >>> [VARIANTS[name].roundings(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]
+        [8, 10, 17, 17]
         """
-        ways = ((self.source, self.axis_points), (self.destination, self.tile), (self.weights, self.axis_points))
-        deepest = sum(max(way(_Roundings(), [0] * count)) for way, count in ways)
+        way = self.way(solves_for)
+        lines = ((way.met, self.axis_points), (way.other, way.others), (way.back, self.axis_points))
+        deepest = sum(max(line(_Roundings(), [0] * count)) for line, count in lines)
         return int(AXES * deepest + (not self.exactly))
 
     def bands(self, conv: Conv) -> int:
         """Return into how many bands of rows of tiles an image is cut, all of as many rows."""
-        return -(-prod(self._covering(conv)) // BAND)
+        return -(-prod(self.covering(conv)) // BAND)
 
     def grid(self, conv: Conv) -> tuple[int, int]:
         """Return how many rows and columns of tiles cover an image: rows of whole bands, the last beyond the edge.
@@ -166,7 +211,7 @@ class Variant:
         >>> VARIANTS["4x4"].bands(large), VARIANTS["4x4"].grid(large), VARIANTS["4x4"].tiles(large)
         (8, (80, 75), 750)
         """
-        rows, columns = self._covering(conv)
+        rows, columns = self.covering(conv)
         bands = self.bands(conv)
         return bands * -(-rows // bands), columns
 
@@ -178,13 +223,17 @@ class Variant:
         """Return how many bands all images have."""
         return conv.batch * self.bands(conv)
 
-    def _covering(self, conv: Conv) -> tuple[int, int]:
+    def covering(self, conv: Conv) -> tuple[int, int]:
+        """Return how many rows and columns of tiles cover a dst image."""
         rows, columns = (-(-axis.dst // self.tile) for axis in conv.axes)
         return rows, columns
 
-    def cost(self, conv: Conv) -> float:
+    def cost(self, conv: Conv, solves_for: SolvesFor) -> float:
         """Return what is counted, in multiply-adds."""
-        tiles = self.units(conv) * self.tiles(conv)
+        if solves_for == "weights":
+            tiles = self.units(conv) * self.tiles(conv)
+        else:
+            tiles = conv.batch * prod(self.covering(as_forward(conv, solves_for)))
         channels = conv.src_channels + conv.dst_channels
         weights = conv.src_channels * conv.dst_channels
         return float(self.points * (tiles * weights + VALUE * tiles * channels + SUM * weights))
@@ -193,14 +242,37 @@ class Variant:
 VARIANTS: Mapping[str, Variant] = {
     variant.name: variant
     for variant in (
-        Variant("2x2", 2, _source_two, _destination_two, _weights_two, 2, 3.4143),
-        Variant("4x4", 4, _source_four, _destination_four, _weights_four, 15, 10.0431),
+        Variant(
+            "2x2", 2, 2,
+            Way(_source_two, _destination_two, _weights_two, 2, 3.4143),
+            Way(_source_two, _kernel_two, _positions_two, TAPS, 3.0593),
+        ),
+        Variant(
+            "4x4", 4, 15,
+            Way(_source_four, _destination_four, _weights_four, 4, 10.0431),
+            Way(_source_four, _kernel_four, _positions_four, TAPS, 9.3179),
+        ),
     )
-}
+}  # fmt: skip
+
+
+def as_forward(conv: Conv, solves_for: SolvesFor) -> Conv:
+    """Return the forward that a forward or a data gradient is: of dst, under taps in reverse; pads may be negative.
+
+    >>> as_forward(Conv(1, 1, 32, 64, (Axis(9, 7, 3),) * 2), "src").axes[0]
+    Axis(src=7, dst=9, kernel=3, stride=1, dilation=1, pad_begin=2, pad_end=2)
+    """
+    if solves_for == "dst":
+        return conv
+    axes = [
+        Axis(axis.dst, axis.src, axis.kernel, pad_begin=TAPS - 1 - axis.pad_begin, pad_end=TAPS - 1 - axis.pad_end)
+        for axis in conv.axes
+    ]
+    return Conv(conv.batch, 1, conv.dst_channels, conv.src_channels, tuple(axes))
 
 
 def why_not(conv: Conv) -> str:
-    """Return why a convolution's weight gradient has no variant but the direct sum; nothing where it has."""
+    """Return why a convolution has no variant but the direct sum; nothing where it has."""
     if len(conv.axes) != AXES or any(axis.kernel != TAPS for axis in conv.axes):
         return f"kernels of {TAPS}x{TAPS} have tiles; this one is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
     if any((axis.stride, axis.dilation) != (1, 1) for axis in conv.axes):

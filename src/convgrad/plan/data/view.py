@@ -44,13 +44,13 @@ class Along:
         return replace(inner, extent=extent, met=extent, parts=(whole,), phases=(whole,))
 
 
-def _even(extent: int, data: int, out: int) -> Along:
+def even(extent: int, data: int, out: int) -> Along:
     """An axis of so many positions, each of which meets the one of its number."""
     whole = Part(range(extent), range(1), 0, 1, 1)
     return Along(extent, extent, 1, (whole,), data, out, 0, True, (whole,))
 
 
-_ONE = _even(1, 0, 0)
+_ONE = even(1, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Gather:
         *images, positions = real
         groups, data, out = (images[0].extent, images[0].data, images[0].out) if images else (1, 0, 0)
         _, by_result, by_term = self.weights
-        results = _even(self.results, by_result, self.out[1])
+        results = even(self.results, by_result, self.out[1])
         return replace(
             self, groups=groups, results=positions.extent, axes=(*(_ONE,) * (FEWEST_AXES - 1), results),
             data=(0, by_term), out=(out, positions.out), weights=(data, positions.data, self.data[1]),
