@@ -23,7 +23,7 @@ OPTIONS = {"dtype": None, "out": None, "accumulate": False, "threads": None}
 
 def options_of(op: Operator) -> dict[str, Any]:
     """Return what an operator's function takes beside attributes, with defaults."""
-    return OPTIONS | ({"max_error": None} if op.solves_for == "weights" else {})
+    return OPTIONS | ({} if op.solves_for in ("bias", "bias_add") else {"max_error": None})
 
 
 ROW_IDS = [f"{op.name}-{op.operands[1].name}" if len(op.operands) > 1 else op.name for op in OPERATORS]

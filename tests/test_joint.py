@@ -250,6 +250,7 @@ def test_the_attributes_are_those_of_the_forward(joint: Callable[..., Gradients]
     forward = inspect.signature(FUNCTIONS[FAMILIES[joint]]).parameters
     attributes = [name for name in forward if find(FAMILIES[joint]).attribute(name)]
     assert [*ours] == ["src", "diff_dst", "weights", *attributes[:8], "needs", "dtype", "out", "accumulate", "threads",
+                       "max_error",
                        *attributes[8:]]  # fmt: skip
     assert all(ours[name] == forward[name] for name in attributes)
     one = layer(joint, 0)

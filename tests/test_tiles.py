@@ -16,7 +16,6 @@ import convgrad
 import tiles_campaign
 from convgrad.engines.llvm.tiles.of_positions import TiledPositions
 from convgrad.engines.llvm.tiles.run import tiled
-from convgrad.errors import InvalidAttributeError
 from convgrad.formats import BF16, F16, F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
@@ -264,68 +263,11 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
 
 
 @runs
-def test_max_error_is_an_argument_and_a_context() -> None:
-    rng = np.random.default_rng(1)
-    src, diff_dst = (rng.standard_normal((2, 20, 20, n)).astype(np.float32) for n in (40, 50))
-    shape, same = (3, 3, 40, 50), {"auto_pad": "same_upper"}
-    direct = convgrad.convolution_backward_weights(src, diff_dst, shape, auto_pad="same_upper")
-    by_tiles = convgrad.convolution_backward_weights(src, diff_dst, shape, auto_pad="same_upper", max_error=64)
-    assert (direct != by_tiles).any()
-    with convgrad.max_error(64):
-        assert_same_bits(
-            convgrad.convolution_backward_weights(src, diff_dst, shape, auto_pad="same_upper"), by_tiles, "context"
-        )
-        one = convgrad.convolution_backward_weights(src, diff_dst, shape, auto_pad="same_upper", max_error=1)
-        assert_same_bits(one, direct, "the call beats it")
-        parts = convgrad.partials("ConvolutionBackwardWeights", src, diff_dst, shape, **same)
-        assert_same_bits(np.asarray(convgrad.join([parts])), direct, "pieces are direct")
-    strict = {"strides": [1, 1], "dilations": [1, 1], **same}
-    assert_same_bits(
-        convgrad.run("ConvolutionBackwardWeights", src, diff_dst, shape, max_error=64, **strict), by_tiles, "run"
-    )
-    bounds = [
-        convgrad.error_bound("ConvolutionBackwardWeights", src, diff_dst, shape, max_error=most, **strict)
-        for most in (1, 64)
-    ]
-    assert (np.abs(by_tiles - direct) <= bounds[0] + bounds[1]).all()
-    told = str(convgrad.explain("ConvolutionBackwardWeights", src.shape, diff_dst.shape, shape, max_error=64, **same))
-    assert "tiles of 4x4: 36 points of 50 tiles" in told
-    assert "kappa = 100.9" in told
-
-
-@pytest.mark.parametrize("most", [0.5, -1, float("nan"), "8", None])
-def test_an_accuracy_below_the_direct_sum_s_is_refused(most: Any) -> None:
-    with (
-        pytest.raises(InvalidAttributeError, match="max_error must be a number, 1 at least; got"),
-        convgrad.max_error(most),
-    ):
-        pass
-
-
-@runs
 def test_a_campaign_finds_nothing_beyond_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert tiles_campaign.main(["--problems", "60"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["beyond"] == 0
     assert told["largest"] > 1e-3  # of a bound that is not infinite
-
-
-@pytest.mark.parametrize(("batch", "extent"), [(0, 9), (2, 2)])
-def test_nothing_to_sum_is_direct(batch: int, extent: int) -> None:
-    """Of no images, or of no positions, whatever is admitted."""
-    src, diff_dst = (np.zeros((batch, size, size, 32), np.float32) for size in (extent, extent - 2))
-    assert not convgrad.convolution_backward_weights(src, diff_dst, (3, 3, 32, 32), max_error=64).any()
-
-
-def test_numpy_s_engine_sums_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its bound is the direct sum's, by its own height."""
-    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
-    explained = convgrad.explain(
-        "ConvolutionBackwardWeights", (8, 28, 28, 64), (8, 28, 28, 64), (3, 3, 64, 64), auto_pad="same_upper",
-        max_error=64,
-    )  # fmt: skip
-    assert explained.problem.variant == ""
-    assert "sum |x||y|" in str(explained)
 
 
 @runs

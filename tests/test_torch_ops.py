@@ -15,6 +15,7 @@ from tiers import tiers
 
 torch = pytest.importorskip("torch")
 
+import convgrad  # noqa: E402
 from convgrad.torch import kernels  # noqa: E402
 from torch_layers import LAST, LAYERS, TYPES, Layer, array_of, bits, cotangent, ct  # noqa: E402
 
@@ -325,3 +326,20 @@ def test_without_pytorch_the_extra_is_named() -> None:
     program = "import sys; sys.modules['torch'] = None; import convgrad.torch"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert 'ImportError: convgrad.torch needs PyTorch: pip install "convgrad[torch]"' in done.stderr
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+def test_an_accuracy_of_the_context_admits_tiles() -> None:
+    """Forward and backward take them, with the bits of our functions; calls outside are what they were."""
+    x, w = torch.randn(2, 40, 20, 20, requires_grad=True), torch.randn(50, 40, 3, 3, requires_grad=True)
+    same = {"pads_begin": 1, "pads_end": 1, "data_format": "NCX", "weights_format": "OIX"}
+    before = ct.conv2d(x, w, padding=1)
+    with convgrad.max_error(64):
+        result = ct.conv2d(x, w, padding=1)
+        found = torch.autograd.grad(result, (x, w), cotangent(result, 1))
+    operands, v = [array_of(each) for each in (x, w)], array_of(cotangent(result, 1))
+    expected = convgrad.convolution(*operands, **same, max_error=64)
+    gradients = convgrad.convolution_backward(operands[0], v, operands[1], **same, max_error=64)
+    assert bits(result) == bits(expected) != bits(before)
+    assert [bits(each) for each in found] == [bits(gradients.src), bits(gradients.weights)]
+    assert bits(ct.conv2d(x, w, padding=1)) == bits(before)

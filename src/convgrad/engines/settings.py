@@ -50,9 +50,9 @@ def checked(number: object, operator: str) -> int:
 def max_error(most: float) -> Iterator[None]:
     """Admit errors up to so many times the direct sum's guarantee in a ``with`` block of this thread or task.
 
-    The guarantee is one by channel, a multiple of ||x_c|| ||dy_k||; 8 admits tiles of 2x2, 64 of 4x4, where they have
-    fewer multiply-adds. The ``max_error`` of a call beats it. Of functions that take it, and of those that compute
-    weight gradients by their older names. Raises InvalidAttributeError unless it is a number, 1 at least.
+    The guarantee is one of norms: of the channels that a weight has, of what a tile of positions meets and the weights
+    of their channel. 8 admits tiles of 2x2, 64 of 4x4, where they have fewer multiply-adds. The ``max_error`` of a call
+    beats it. Raises InvalidAttributeError unless it is a number, 1 at least.
 
     >>> with max_error(64):
     ...     accuracy(None), accuracy(1)

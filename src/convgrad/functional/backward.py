@@ -31,6 +31,7 @@ def convolution_backward(
     out: OfEach | None = None,
     accumulate: bool | Names = False,
     threads: int | None = None,
+    max_error: float | None = None,
     **unknown: Never,
 ) -> Gradients:
     """Differentiate a convolution by src, weights and bias: the three sums of a backward pass.
@@ -52,6 +53,8 @@ def convolution_backward(
     names into those; what ``needs`` leaves out is not written to. So buffers are filled over some batches:
     ``out={"weights": dw, "bias": db}, accumulate=True``. ``threads`` bounds the threads of generated kernels. Operands
     are f32, bf16, f16 or f64 arrays of one type and of any strides.
+
+    ``max_error`` is that of the functions of one gradient: what f32 sums of 3x3 taps may err, to be faster by tiles.
 
     Raises:
         InvalidShapeError: shapes that do not fit; an out of another shape, or one that overlaps an operand or another.
@@ -89,6 +92,7 @@ def convolution_backward(
         out=out,
         accumulate=accumulate,
         threads=threads,
+        max_error=max_error,
     )
 
 
@@ -111,6 +115,7 @@ def conv_transpose_backward(
     out: OfEach | None = None,
     accumulate: bool | Names = False,
     threads: int | None = None,
+    max_error: float | None = None,
     output_padding: PerAxis | None = None,
     **unknown: Never,
 ) -> Gradients:
@@ -134,6 +139,8 @@ def conv_transpose_backward(
     names into those; what ``needs`` leaves out is not written to. So buffers are filled over some batches:
     ``out={"weights": dw, "bias": db}, accumulate=True``. ``threads`` bounds the threads of generated kernels. Operands
     are f32, bf16, f16 or f64 arrays of one type and of any strides.
+
+    ``max_error`` is that of the functions of one gradient: what f32 sums of 3x3 taps may err, to be faster by tiles.
 
     Raises:
         InvalidShapeError: shapes that do not fit; an out of another shape, or one that overlaps an operand or another.
@@ -170,4 +177,5 @@ def conv_transpose_backward(
         out=out,
         accumulate=accumulate,
         threads=threads,
+        max_error=max_error,
     )

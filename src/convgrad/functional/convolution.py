@@ -29,6 +29,7 @@ def convolution(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    max_error: float | None = None,
     **unknown: Never,
 ) -> Array:
     """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
@@ -44,6 +45,11 @@ def convolution(
     ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
     f32, bf16, f16 or f64 arrays of one type and of any strides, of NumPy, PyTorch or JAX; the result is of the first
     one's library.
+
+    ``max_error`` admits errors of so many times the guarantee gamma_h ||src_t|| ||weights_o||, norms of what
+    a tile of dst meets and of the weights of its channel: from 8 or so f32 layers of 3x3 taps, stride
+    1 and 32 channels or more may be computed by tiles of 2x2, from 64 by 4x4, by fewer multiply-adds. 1, the default,
+    is the direct sum, whose guarantee is one of each element.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -70,7 +76,16 @@ def convolution(
         **unknown,
     }
     operands = (src, weights, bias)
-    return call("Convolution", operands, attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads)
+    return call(
+        "Convolution",
+        operands,
+        attributes,
+        dtype=dtype,
+        out=out,
+        accumulate=accumulate,
+        threads=threads,
+        max_error=max_error,
+    )
 
 
 @refuses_keywords
@@ -91,6 +106,7 @@ def convolution_backward_data(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    max_error: float | None = None,
     output_padding: PerAxis | None = None,
     **unknown: Never,
 ) -> Array:
@@ -111,6 +127,11 @@ def convolution_backward_data(
     ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
     f32, bf16, f16 or f64 arrays of one type and of any strides, of NumPy, PyTorch or JAX; the result is of the first
     one's library.
+
+    ``max_error`` admits errors of so many times the guarantee gamma_h ||diff_dst_t|| ||weights_c||, norms of what
+    a tile of the result meets and of the weights of its channel: from 8 or so f32 layers of 3x3 taps, stride
+    1 and 32 channels or more may be computed by tiles of 2x2, from 64 by 4x4, by fewer multiply-adds. 1, the default,
+    is the direct sum, whose guarantee is one of each element.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -139,7 +160,14 @@ def convolution_backward_data(
     }
     operands = (diff_dst, weights, dst_shape)
     return call(
-        "ConvolutionBackwardData", operands, attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads
+        "ConvolutionBackwardData",
+        operands,
+        attributes,
+        dtype=dtype,
+        out=out,
+        accumulate=accumulate,
+        threads=threads,
+        max_error=max_error,
     )
 
 

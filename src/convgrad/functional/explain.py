@@ -57,10 +57,12 @@ class Explanation:
 
     def _error(self, factor: float) -> str:
         """Return the bound in words."""
+        from convgrad.functional.in_words import norms  # noqa: PLC0415 - for who reads it only
+
         if not self.problem.variant:
             return f"{factor:.3g} sum |x||y|"
         constant, tiles = kappa(self.problem), self.problem.variant
-        return f"{factor * constant:.3g} ||src_c|| ||diff_dst_o||: kappa = {constant:.4g}, of tiles of {tiles}"
+        return f"{factor * constant:.3g} {norms(self.problem)}: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:
         from convgrad.functional.in_words import in_words  # noqa: PLC0415 - for who reads it only

@@ -21,6 +21,11 @@ SUMS = {
     "bias": "{bias}[c] = sum over n and p of {dst}[n, p, c]",
 }
 
+# What the error of a result by tiles is a multiple of.
+NORMS = {
+    "dst": "||{src}_t|| ||{weights}_o||", "src": "||{dst}_t|| ||{weights}_c||", "weights": "||{src}_c|| ||{dst}_o||",
+}  # fmt: skip
+
 
 def in_words(problem: Problem) -> list[tuple[str, str]]:
     """Return a call in words: rows of a heading and a text.
@@ -64,6 +69,12 @@ def formula(problem: Problem) -> str:
     if "bias" in problem.operands and problem.solves_for in ("dst", "src"):
         text += f" + {names['bias']}[{'o' if problem.solves_for == 'dst' else 'c'}]"
     return text
+
+
+def norms(problem: Problem) -> str:
+    """Return what the bound of tiles is a multiple of, in the caller's names: t is what a tile meets."""
+    names = _names(problem)
+    return NORMS[problem.solves_for].format(**{tensor: names.get(tensor, tensor) for tensor in get_args(Tensor)})
 
 
 def _names(problem: Problem) -> dict[Tensor, str]:

@@ -84,6 +84,7 @@ def backward(
     out: OfEach | None,
     accumulate: bool | Names,
     threads: int | None,
+    max_error: float | None,
 ) -> Gradients:
     """Return the gradients of a layer that are asked for, from its src, diff_dst and weights."""
     outs = NONE if out is None else _of_each(function, "out", out)
@@ -98,7 +99,8 @@ def backward(
     threads = count(threads)
     views, results, first = list(NONE), list(NONE), operands[isinstance(taken[0], SHAPES)]
     foreign = type(first) is not np.ndarray
-    for place, problem, given, read in asked:
+    for place, asked_for, given, read in asked:
+        problem = engines.within(asked_for, max_error)
         for number, order in read:
             views[number] = arrays.native(taken[number], problem.operand_format).transpose(order)
         result = rooms[place]

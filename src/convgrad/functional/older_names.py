@@ -146,6 +146,7 @@ def convolution_backprop_data(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    max_error: float | None = None,
     output_padding: PerAxis | None = None,
     **unknown: Never,
 ) -> Array:
@@ -177,5 +178,12 @@ def convolution_backprop_data(
     }
     operands = (data, filter, output_shape)
     return call(
-        "ConvolutionBackpropData-1", operands, attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads
+        "ConvolutionBackpropData-1",
+        operands,
+        attributes,
+        dtype=dtype,
+        out=out,
+        accumulate=accumulate,
+        threads=threads,
+        max_error=max_error,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from convgrad import arrays
+from convgrad import arrays, engines
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, check_options, prepare, solve
 from convgrad.functional.types import Array
@@ -40,6 +40,7 @@ class Pullback:
     shapes: tuple[tuple[int, ...] | None, ...]  # the outputs' own; None for one that there is not
     single: bool  # whether there is one output, which is no tuple
     threads: int | None
+    max_error: float | None
     hand: Callable[[Array], Any]
 
     def __call__(self, v: object, needs: Needs | None = None) -> Found:
@@ -66,7 +67,7 @@ class Pullback:
         names = (*self.names, "v") if self.single else self.names
         shapes = tuple(None if one is None else one.shape for one in found)
         variables = (*self.variables, *cotangents)
-        again = Pullback(self.operator, names, self.format, variables, formula, shapes, False, self.threads, self.hand)
+        again = replace(self, names=names, variables=variables, formula=formula, shapes=shapes, single=False)
         return tuple(None if one is None else self.hand(one) for one in found), again
 
     def _taken(self, v: object) -> tuple[Array | None, ...]:
@@ -97,7 +98,7 @@ class Pullback:
         variables = (*self.variables, *cotangents)
         absent = {number for number, one in enumerate(variables) if one is None}
         formula = tuple([_there(terms, absent) if n in wanted else () for n, terms in enumerate(every)])
-        return [_sum(terms, variables, self.threads) for terms in formula], formula
+        return [_sum(terms, variables, self.threads, self.max_error) for terms in formula], formula
 
     def _numbers(self, needs: Needs | None) -> Collection[int]:
         every = range(len(self.variables))
@@ -125,7 +126,9 @@ def _there(terms: tuple[Term, ...], absent: set[int]) -> tuple[Term, ...]:
     return tuple([term for term in terms if absent.isdisjoint(term.variables)]) if absent else terms
 
 
-def _sum(terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None) -> Array | None:
+def _sum(
+    terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None, max_error: float | None
+) -> Array | None:  # fmt: skip
     """Return the sum of terms as a new array, one rounding each."""
     result: Array | None = None
     for problem, numbers in terms:
@@ -136,7 +139,8 @@ def _sum(terms: tuple[Term, ...], variables: Sequence[Any], threads: int | None)
             result[...] = handed
             continue
         given = [_zeros(problem) if isinstance(number, str) else variables[number] for number in numbers]
-        result = solve(problem if result is None else _adding(problem), given, result, threads, aligned=True)
+        solved = engines.within(problem if result is None else _adding(problem), max_error)
+        result = solve(solved, given, result, threads, aligned=True)
     return result
 
 
@@ -151,7 +155,9 @@ def _adding(problem: Problem) -> Problem:
     return only(replace(problem, accumulate=True))
 
 
-def vjp(operator: str, *inputs: object, threads: int | None = None, **attributes: object) -> tuple[Any, Pullback]:
+def vjp(
+    operator: str, *inputs: object, threads: int | None = None, max_error: float | None = None, **attributes: object
+) -> tuple[Any, Pullback]:  # fmt: skip
     """Return an operator's result and its pullback: ``pullback(v)`` are the gradients of <v, result> by each input.
 
     ``inputs`` and ``attributes`` are those of :func:`run`, by the operator's own names in any generation; one int
@@ -181,8 +187,8 @@ def vjp(operator: str, *inputs: object, threads: int | None = None, **attributes
     ([2.0, 0.0, -2.0], [1.0, 2.0, 1.0])
     """
     check_options(operator, None, False, threads)
-    prepared = prepare(operator, inputs, attributes, lenient=True)
-    problem, op = prepared.problem, prepared.op
+    posed = prepare(operator, inputs, attributes, lenient=True)
+    problem, op, prepared = posed.problem, posed.op, posed.within(max_error)
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=2)
     result = prepared.execute(None, threads, type(inputs[0]) is not np.ndarray)
@@ -193,5 +199,7 @@ def vjp(operator: str, *inputs: object, threads: int | None = None, **attributes
     names = tuple(port.name for port in op.operands[: len(inputs)])
     formula = ((Term(problem, tuple(numbers)),),)
     hand, fmt = like(inputs[0]), problem.operand_format
-    pullback = Pullback(op.name, names, fmt, tuple(variables), formula, (result.shape,), True, threads, hand)
+    pullback = Pullback(
+        op.name, names, fmt, tuple(variables), formula, (result.shape,), True, threads, max_error, hand
+    )  # fmt: skip
     return hand(result), pullback

@@ -25,8 +25,8 @@ def run(
     have one value per spatial axis, and strides and dilations are required. Names without "-1" are the current
     operators, names with it the older ones; ConvolutionBackpropFilters-1 takes the order of its document unless its
     second input is a shape, and ConvolutionBackpropData-1 also takes an output_shape of the spatial extents alone.
-    The output is of the first input's library. ``max_error`` is that of :func:`convolution_backward_weights`; only
-    weight gradients have variants so far.
+    The output is of the first input's library. ``max_error`` is that of the functions: what f32 sums of 3x3 taps may
+    err, to be faster by tiles.
 
     Raises:
         InvalidOpError: an unknown operator, or a number of inputs it does not take.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from convgrad import engines
-from convgrad.engines.settings import asked_of_us, cap, count
+from convgrad.engines.settings import accuracy, asked_of_us, cap, count
 from convgrad.formats import BF16, F16, F32, F64, Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
 from convgrad.spec.geometry import effective_kernel, transposed_extent
@@ -142,8 +142,9 @@ def _known(
     given: tuple[Lying, ...],
     threads: int,
     cap: str,
+    most: float,
 ) -> _Call:
-    problem = pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer)
+    problem = engines.within(pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer), most)
     return _Call(problem, given, channels_last, threads)
 
 
@@ -155,6 +156,7 @@ def _known_gradients(
     given: tuple[Lying, ...],
     threads: int,
     cap: str,
+    most: float,
 ) -> tuple[_Call | None, ...]:
     (v, src, weights), (extents, kernel, *rest) = given, layer
     each = (
@@ -162,13 +164,14 @@ def _known_gradients(
         (weights_problem, (kernel, *rest), channels_last, (v, src)),
         (bias_problem, (), False, (v,)),
     )
-    return tuple([_known(*call, threads, cap) if asked else None for asked, call in zip(wanted, each, strict=True)])
+    asked_for = zip(wanted, each, strict=True)
+    return tuple([_known(*call, threads, cap, most) if asked else None for asked, call in asked_for])
 
 
-def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]:
-    """Return what decides how a call is computed: types, shapes, strides; threads, and the instruction set's cap."""
+def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str, float]:
+    """Return what decides how a call is computed: types, shapes, strides; threads, instruction set's cap, accuracy."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride()) for one in given])
-    return lying, _threads(), cap()
+    return lying, _threads(), cap(), accuracy(None)
 
 
 def _see_memory(given: tuple[Tensor, ...]) -> None:
