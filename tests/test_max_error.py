@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import convgrad
-from convgrad.errors import InvalidAttributeError
+from convgrad.cli import main
+from convgrad.errors import GraphError, InvalidAttributeError
 from convgrad.functional.joint import Gradients
+from convgrad.graph import Graph, LogicalTensor, Op, explain, write
 from engine_helpers import HOST, Array
 from helpers import assert_same_bits
 
@@ -131,3 +135,44 @@ def test_numpy_s_engine_sums_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     assert explained.problem.variant == ""
     assert "sum |x||y|" in str(explained)
+
+
+@runs
+def test_an_op_of_a_graph_has_its_own(tmp_path: Path) -> None:
+    """Beside others that have none; it is not written."""
+    shapes = (SRC.shape, SHAPE, DST.shape, DST.shape)
+    src, weights, dst, other = (LogicalTensor(n, "f32", shape) for n, shape in enumerate(shapes))
+    graph = Graph([
+        Op(0, "Convolution", (src, weights), (dst,), STRICT, max_error=64),
+        Op(1, "Convolution", (src, weights), (other,), STRICT),
+    ])  # fmt: skip
+    graph.finalize()
+    assert "max_error=64" in explain(graph)
+    given = {0: SRC, 1: WEIGHTS}
+    made = graph.run(given).results
+    assert_same_bits(made[2], expected("dst", 64), "its own")
+    assert_same_bits(made[3], expected("dst", 1), "the default")
+    with convgrad.max_error(64):
+        assert_same_bits(graph.run(given).results[3], made[2], "the context's")
+    write(tmp_path / "layer.json", graph)
+    assert "error" not in (tmp_path / "layer.json").read_text()
+    with pytest.raises(GraphError, match="max_error must be a number, 1 at least; got 0"):
+        Op(0, "Convolution", (src, weights), (dst,), STRICT, max_error=0)
+
+
+@runs
+def test_the_command_line_admits_it_of_graphs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    src, weights, dst = (LogicalTensor(n, "f32", shape) for n, shape in enumerate((SRC.shape, SHAPE, DST.shape)))
+    graph = Graph([Op(0, "Convolution", (src, weights), (dst,), STRICT)])
+    graph.finalize()
+    path, arrays, made = (str(tmp_path / name) for name in ("layer.json", "given.npz", "made.npz"))
+    write(path, graph)
+    np.savez(arrays, **{"0": SRC, "1": WEIGHTS})
+    assert main(["run", path, "--tensors", arrays, "--max-error", "64", "--check", "oracle", "-o", made]) == 0
+    assert_same_bits(np.load(made)["2"], expected("dst", 64), "run")
+    heights = []
+    for options in ([], ["--max-error", "64"]):
+        capsys.readouterr()
+        assert main(["explain", path, "--json", *options]) == 0
+        heights.append(json.loads(capsys.readouterr().out)["ops"][0]["height"])
+    assert heights[1] == 40 + 17 < heights[0]

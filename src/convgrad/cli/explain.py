@@ -14,6 +14,7 @@ from convgrad.cli.arguments import is_graph, limits_of
 from convgrad.cli.console import say, wrote
 from convgrad.cli.exits import DONE, UsageError
 from convgrad.cli.explain_json import of_call, of_graph
+from convgrad.engines.settings import max_error
 from convgrad.formats import Format
 from convgrad.functional.call import problem_from_shapes
 from convgrad.functional.explain import explain as explain_call
@@ -21,6 +22,7 @@ from convgrad.graph.explain import explain
 from convgrad.graph.given import by_id
 from convgrad.graph.picture import draw
 from convgrad.graph.reader import read
+from convgrad.spec.chosen import DIRECT
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,16 @@ class Unread:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
+    with max_error(options.max_error or DIRECT):
+        return _explain(options)
+
+
+def _explain(options: argparse.Namespace) -> int:
     if not is_graph(options.what):
         _explain_line(options)
         return DONE
     if options.memory:
         raise UsageError("--memory goes with a problem line")
-    if options.max_error is not None:
-        raise UsageError("--max-error goes with a problem line")
     if options.plot:
         pictures.check_target(options.plot, options.force)
     limits = limits_of(options.limit)
@@ -71,9 +76,7 @@ def _explain_line(options: argparse.Namespace) -> None:
     for call in notation.calls(notation.read(options.what)):
         attributes: dict[str, Any] = dict(call.attributes)
         name, threads = call.format.name, options.threads
-        found = explain_call(
-            call.operator, *call.shapes, operand_type=name, threads=threads, max_error=options.max_error, **attributes
-        )
+        found = explain_call(call.operator, *call.shapes, operand_type=name, threads=threads, **attributes)
         say(json.dumps(of_call(found)) if options.json else str(found))
         if options.memory:
             say(_in_pieces(call.operator, call.shapes, attributes, call.format, options))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from convgrad.functional.explain import Explanation
-from convgrad.functional.in_words import formula, shapes_by_name
+from convgrad.functional.in_words import formula, norms, shapes_by_name
 from convgrad.graph.explain import peak_bytes
 from convgrad.graph.graph import Graph
 from convgrad.graph.model import Op
 from convgrad.plan.recipe import Chosen
-from convgrad.spec.bound import gamma
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.work import moved_bytes, needed_flops
@@ -32,7 +31,9 @@ def of_call(found: Explanation) -> dict[str, Any]:
         "engine": found.choice.engine,
         "engine_reason": found.choice.reason,
         "height": found.height,
-        "error_factor": gamma(found.height, problem.operand_format.accumulator.unit),
+        "variant": problem.variant or "direct",
+        "error_factor": found.error_factor,
+        "error_factor_of": norms(problem) if problem.variant else "sum |x||y|",
         "leaf_images": found.leaf_images,
         "chunk_images": found.chunk_images,
         "scratch_bytes": found.scratch_bytes,
@@ -78,6 +79,6 @@ def _op(graph: Graph, op: Op) -> dict[str, Any]:
         "reads": [tensor.id for tensor in op.inputs],
         "makes": [tensor.id for tensor in op.outputs],
         "multiply_adds": None if resolved is None else _multiply_adds(resolved.problem.geometry),
-        "height": None if resolved is None else height_of(resolved.problem),
+        "height": None if resolved is None else height_of(resolved.within(op)),
         "not_run": graph.inference.reasons.get(op.id),
     }

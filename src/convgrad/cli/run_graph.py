@@ -21,7 +21,7 @@ from convgrad.cli.exits import UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import report
 from convgrad.cli.times import time_words, times_of
-from convgrad.engines.settings import threads
+from convgrad.engines.settings import max_error, threads
 from convgrad.errors import FileError, GraphError
 from convgrad.formats import of_dtype
 from convgrad.functional.call import Prepared, bind, check_options
@@ -31,6 +31,7 @@ from convgrad.graph.limits import Limits
 from convgrad.graph.model import Op
 from convgrad.graph.partition import Execution, memory_of
 from convgrad.graph.reader import read
+from convgrad.spec.chosen import DIRECT
 from convgrad.spec.layouts import shape_words
 from convgrad.verify.fill import Kind
 from convgrad.verify.fill_graph import fill_graph
@@ -38,7 +39,7 @@ from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
 
-FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect", "memory", "checkpoint", "max_error")
+FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect", "memory", "checkpoint")
 
 
 def run_graph(options: argparse.Namespace) -> bool:
@@ -58,7 +59,8 @@ def run_graph(options: argparse.Namespace) -> bool:
     held = (*tensors.made_up.values(), *tensors.given.values(), *tensors.expected.values())
     left = limits.memory_bytes - sum(map(memory_of, held))
     limit = nullcontext() if options.threads is None else threads(options.threads)
-    with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit:
+    most = max_error(options.max_error or DIRECT)
+    with Progress(f"{options.operator}:", options.json), warnings.catch_warnings(action="ignore"), limit, most:
         given = {**tensors.given, **tensors.made_up}
         try:
             outcome = graph.run(

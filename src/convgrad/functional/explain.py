@@ -55,14 +55,19 @@ class Explanation:
         """The images of a chunk: f32 results accumulated chunk by chunk have the bits of one call; None as a leaf."""
         return None if self.leaf_images is None else chunk_images(self.problem.geometry)
 
-    def _error(self, factor: float) -> str:
+    @property
+    def error_factor(self) -> float:
+        """What the bound of an element is a multiple of sum |x||y| by, or of tiles, of two norms."""
+        return kappa(self.problem) * float(gamma(self.height, self.problem.operand_format.accumulator.unit))
+
+    def _error(self) -> str:
         """Return the bound in words."""
         from convgrad.functional.in_words import norms  # noqa: PLC0415 - for who reads it only
 
         if not self.problem.variant:
-            return f"{factor:.3g} sum |x||y|"
+            return f"{self.error_factor:.3g} sum |x||y|"
         constant, tiles = kappa(self.problem), self.problem.variant
-        return f"{factor * constant:.3g} {norms(self.problem)}: kappa = {constant:.4g}, of tiles of {tiles}"
+        return f"{self.error_factor:.3g} {norms(self.problem)}: kappa = {constant:.4g}, of tiles of {tiles}"
 
     def __str__(self) -> str:
         from convgrad.functional.in_words import in_words  # noqa: PLC0415 - for who reads it only
@@ -73,7 +78,6 @@ class Explanation:
         tensors = [(t, problem.layouts[n]) for n, t in enumerate((*problem.operands, problem.output)) if t != "bias"]
         shapes = [f"{t} {shape_words(from_canonical(canonical_shape(geometry, t), layout))}" for t, layout in tensors]
         nominal, needed = nominal_flops(geometry), needed_flops(geometry)
-        accumulator = problem.operand_format.accumulator
         rows = [
             *in_words(problem),
             ("shapes", f"of the underlying convolution: {', '.join(shapes)}"),
@@ -81,7 +85,7 @@ class Explanation:
             ("intensity", f"{nominal / max(moved, 1):.4g} operations a byte"),
             ("engine", str(self.choice)),
             ("time", _time(self.plan, nominal)),
-            ("sums", f"height h = {self.height}; error at most {self._error(gamma(self.height, accumulator.unit))}"),
+            ("sums", f"height h = {self.height}; error at most {self._error()}"),
         ]
         if self.leaf_images is not None:
             leaf = "an image: cut anywhere" if self.leaf_images == 1 else f"{self.leaf_images} images: cut at multiples"

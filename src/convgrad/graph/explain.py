@@ -75,10 +75,12 @@ def _row(op: Op, resolved: Resolved | None) -> tuple[str, ...]:
     reads, makes = (", ".join(str(t.id) for t in tensors) for tensors in (op.inputs, op.outputs))
     work = height = ""
     if resolved is not None:
-        geometry, height = resolved.problem.geometry, str(height_of(resolved.problem))
+        problem = resolved.within(op)
+        geometry, height = problem.geometry, str(height_of(problem))
         work = f"{geometry.multiply_adds:,}" if isinstance(geometry, Conv) else ""
     given = op.attributes if resolved is None else resolved.attributes
-    attributes = " ".join(f"{printable(name)}={_value(value)}" for name, value in given.items())
+    ours = {} if op.max_error is None else {"max_error": op.max_error}
+    attributes = " ".join(f"{printable(name)}={_value(value)}" for name, value in {**given, **ours}.items())
     return op.label, printable(op.kind), reads, makes, work, height, attributes
 
 

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from convgrad.errors import GraphError
+from convgrad.engines.settings import accuracy
+from convgrad.errors import GraphError, InvalidAttributeError
 from convgrad.formats import FORMATS, Format, meant
 from convgrad.spec.check import as_integer, as_integers
 from convgrad.spec.operators import OPERATORS, S64_MAX, Operator
@@ -140,7 +141,8 @@ class Op:
     """An operator of a graph: its kind, what it reads and makes, in the operator's order, and its attributes.
 
     ``kind`` is a name of any generation, with or without its version; the attributes' names tell generations apart that
-    share a kind. ``where`` is the op's place in the file it came from.
+    share a kind. ``where`` is the op's place in the file it came from. ``max_error`` is that of the functions, of this
+    op alone; it is ours: no file says it, and none that is written does.
     """
 
     id: int
@@ -150,10 +152,16 @@ class Op:
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     name: str = ""
     where: str = field(default="", compare=False)
+    max_error: float | None = None
 
     def __post_init__(self) -> None:
         """Check the id and what the op is over; attributes become plain Python values, those of None are absent."""
         _check_id("an op", self.id)
+        if self.max_error is not None:
+            try:
+                accuracy(self.max_error, self.kind)
+            except InvalidAttributeError as error:
+                raise self.refuse(str(error)) from error
         plain = {name: self._plain(name, value) for name, value in self.attributes.items() if value is not None}
         object.__setattr__(self, "attributes", plain)
         for given in (self.inputs, self.outputs):

@@ -160,7 +160,7 @@ def execute(
     names = (port.name for port in row.operands)
     taken = {n: given.arrays[t.id] for n, t in zip(names, op.inputs, strict=False) if t.id in given.arrays}
     problem = resolved.problem
-    prepared = bind(row, resolved.checked, problem, taken)
+    prepared = bind(row, resolved.checked, problem, taken).within(op.max_error)
     out = allocate(op, tensors[op.outputs[0].id], problem.output_shape, problem.output_format, memory_bytes)
     started = time.perf_counter()
     wanted, left = prepared.memory_bytes(out), memory_bytes - memory_of(out)

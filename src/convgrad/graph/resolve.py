@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from convgrad import engines
 from convgrad.arrays import overlaps_itself
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_of_row
@@ -29,6 +30,10 @@ class Resolved:
     attributes: Mapping[str, Any]
     checked: Attributes
     problem: Problem
+
+    def within(self, op: Op) -> Problem:
+        """Return the problem in the variant that the op's accuracy, or the context's, admits."""
+        return engines.within(self.problem, op.max_error)
 
     def made(self, output: LogicalTensor) -> LogicalTensor:
         """Return the description of the output, which is known not to contradict, with extents and type settled."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 
 LONGEST_S = 1e6
-MAX_ERROR = "admit errors of so many times the direct sum's guarantee: weight gradients may be computed by tiles"
+MAX_ERROR = "admit errors of so many times the direct sum's guarantee: sums of 3x3 taps may be computed by tiles"
 
 
 def seed(text: str) -> int:
