@@ -303,6 +303,7 @@ ORDERS = {
         "kernel",
         "weights",
         "positions",
+        "chunks",
         "stage",
         "of_weights",
         "of_positions",

@@ -180,8 +180,10 @@ FAR = Count(8, "positions", BY_HAND, "of a row for each that is met: beyond, onl
 SUMS_BYTES = Count(
     12 << 20, "bytes", BY_HAND, "of sums of points, at a time: a shared cache has them till they are weights"
 )
-POINTS_BYTES = Count(8 << 20, "bytes", BY_HAND, "of points and sums of tiles, at a time,")
-LEAST_TILES_AT_ONCE = Count(96, "tiles", BY_HAND, "or more: each time all points of weights are read")
+TILES_SHARE = Rate(0.7, "of the second cache", BY_HAND, "for points and sums of the tiles that a thread has at a time")
+TILES_A_WEIGHT = Count(4, "channels", BY_HAND, "a tile, or fewer: else weights' points move more than those of tiles,")
+LEAST_TILES_AT_ONCE = Count(96, "tiles", BY_HAND, "and then as many are had at a time")
+RESULTS_AT_ONCE = Count(32, "results", BY_HAND, "of few tiles: their weights' points are what the second cache holds")
 
 # -- what a strategy takes -------------------------------------------------------------------------------------------
 

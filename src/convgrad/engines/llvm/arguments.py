@@ -27,6 +27,10 @@ class Named:
     def __getattr__(self, name: str) -> Value:
         return self._get(self._prefix + name)
 
+    def named(self, name: str) -> Value:
+        """Return a value whose name may have points in it."""
+        return self._get(self._prefix + name)
+
     def of(self, side: str) -> Named:
         """Return the values of a side, or of an axis."""
         return Named(self._get, f"{self._prefix}{side}.")

@@ -14,8 +14,14 @@ from convgrad.plan.machine import Isa
 WORD = 8
 
 
+def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
+    """Return the driver's arguments, all of them loaded here: what is stored later might be taken for them."""
+    a = arguments(f, addresses, numbers)
+    return Named({name: a.named(name) for name in (*FLAGS, *addresses, *numbers)}.__getitem__)
+
+
 def arguments(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
-    """Return the driver's arguments: addresses of flags, other addresses, numbers."""
+    """Return the driver's arguments: addresses of flags, other addresses, numbers; each is loaded where it is used."""
     at = {name: WORD * number for number, name in enumerate((*FLAGS, *addresses, *numbers))}
     pointers = frozenset((*FLAGS, *addresses))
     return Named(lambda name: f.load("ptr" if name in pointers else "i64", f.arguments, at[name]))

@@ -22,7 +22,6 @@ class TiledPlan(Chosen):
     of_sums: Problem
     view: Any  # of the points
     tiles: int  # at a time
-    times_ms: Mapping[str, float]  # of the transforms
     places: Mapping[str, int]  # in what threads share: points, sums and, where they are to be rounded last, results
     shared_bytes: int
 
@@ -50,7 +49,16 @@ def at_once(problem: Problem) -> bool:
 
 def pitch(channels: int) -> int:
     """Return the bytes of all channels of a tile: an odd number of lines, so that tiles meet all sets of a cache."""
-    return (-(-channels * F32_BYTES // LINE_BYTES) | 1) * LINE_BYTES
+    return _odd(channels * F32_BYTES)
+
+
+def of_point(count: int, channels: int) -> int:
+    """Return the bytes of so many tiles of a point: odd lines too, as all points of a tile are met at once."""
+    return _odd(count * pitch(channels))
+
+
+def _odd(size: int) -> int:
+    return (-(-size // LINE_BYTES) | 1) * LINE_BYTES
 
 
 def parts_of(channels: int, each_bytes: int, most_bytes: int, least: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -11,7 +12,7 @@ from convgrad.plan.machine import Machine
 from convgrad.plan.rates import SUMS_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tables import placed
-from convgrad.plan.tiles.recipe import TiledPlan, at_once, parts_of, pitch
+from convgrad.plan.tiles.recipe import TiledPlan, at_once, of_point, parts_of, pitch
 from convgrad.plan.view import View
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import Tensor
@@ -26,6 +27,7 @@ class WeightsPlan(TiledPlan):
 
     units: int  # of the sum at a time: all, or one, which is added to those before
     rows: int  # src channels at a time, whose sums become weights while a cache has them
+    times_ms: Mapping[str, float]  # of the transforms
 
 
 def plan(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
@@ -40,9 +42,9 @@ def plan(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
     sums = choose.plan(of_sums, seen, machine, threads)
     tiles = units * variant.tiles(conv)
     sizes = {
-        "src": variant.points * tiles * pitch(conv.src_channels),
-        "dst": variant.points * tiles * pitch(conv.dst_channels),
-        "sums": rows * of_row,
+        "src": variant.points * of_point(tiles, conv.src_channels),
+        "dst": variant.points * of_point(tiles, conv.dst_channels),
+        "sums": variant.points * of_point(rows, conv.dst_channels),
     }
     rate = machine.bytes_per_ns * 1e6 * threads
     times = {name: size / rate for name, size in sizes.items()}
@@ -76,6 +78,8 @@ def _sums(conv: Conv, variant: Variant, units: int, of_rows: int) -> tuple[Probl
     every = units * count
     seen = View(
         one, (count * rows, F32_BYTES, rows), (count * lanes, F32_BYTES, lanes), (F32_BYTES, lanes, 0), block=BLOCK,
-        groups_apart=(every * rows, every * lanes, of_rows * lanes),
+        groups_apart=(
+            of_point(every, conv.src_channels), of_point(every, conv.dst_channels), of_point(of_rows, conv.dst_channels)
+        ),
     )  # fmt: skip
     return posed("weights", False, one, layouts, F32, F32), seen

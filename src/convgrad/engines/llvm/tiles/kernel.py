@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.claims import arguments, claimed
-from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.claims import claimed, loaded
+from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.tiles.lanes import InLanes, gathered
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.data.recipe import TAPS as BY_TAPS
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.spec.toom_cook import AXES, TAPS, VARIANTS, Variant
 
 ADDRESSES = ("data", "out")
@@ -30,43 +30,66 @@ def module(isa: Isa, variant: str, lies: str, reverse: bool) -> str:
     """
     made = Module()
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, ADDRESSES, NUMBERS)
-    one = _Points(f, isa, VARIANTS[variant], lies, reverse, a)
+    a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
-        one.terms(number)
+        terms(f, isa, VARIANTS[variant], lies, reverse, a, f.scratch, number)
     return str(made)
+
+
+def terms(
+    f: Function, isa: Isa, variant: Variant, lies: str, reverse: bool, a: Named, planes: Value, number: Value
+) -> None:  # fmt: skip
+    """Emit as many terms as there are lanes, the ``number``-th of them; ``planes`` is scratch."""
+    _Points(f, isa, variant, lies, reverse, a, planes).terms(number)
 
 
 class _Points:
     """The points of some terms being emitted."""
 
-    def __init__(self, f: Function, isa: Isa, variant: Variant, lies: str, reverse: bool, a: Named) -> None:
+    def __init__(
+        self, f: Function, isa: Isa, variant: Variant, lies: str, reverse: bool, a: Named, planes: Value
+    ) -> None:  # fmt: skip
         self.f, self.lanes, self.variant, self.lies, self.reverse, self.a = f, isa.lanes, variant, lies, reverse, a
+        self.planes = planes
         self.kind, self.vector = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
 
     def terms(self, number: Value) -> None:
         """As many terms as there are lanes, and all results of each."""
         f, a, lanes = self.f, self.a, self.lanes
         first = number * lanes
+        data, out = f.at(a.data, first * a.term), f.at(a.out, first * a.row)
         terms = f.least(a.terms - first, lanes)
-        begin = {"data": f.at(a.data, first * a.term), "out": f.at(a.out, first * a.row), "left": a.results}
-        with f.loop(a.results + (lanes - 1) >> lanes.bit_length() - 1, **begin) as some:
+        if self.lies in (ITEMS, NEITHER):  # rows of results, as they are read and written
+            with f.loop(terms, data=data, out=out) as term:
+                with f.loop(self._vectors(), data=term.data, out=term.out, left=a.results) as some:
+                    self._term(self._taps(some.data, some.left), some.out)
+                    self._next(some)
+                term.next(data=f.at(term.data, a.term), out=f.at(term.out, a.row))
+            return
+        with f.loop(self._vectors(), data=data, out=out, left=a.results) as some:
             if self.lies == TERMS:
                 self._turned(some.data, some.left, terms)
-            with f.loop(terms, data=f.scratch if self.lies == TERMS else some.data, out=some.out) as term:
+            step = f.value(self.vector) if self.lies == TERMS else a.term
+            with f.loop(terms, data=self.planes if self.lies == TERMS else some.data, out=some.out) as term:
                 self._term(self._taps(term.data, some.left), term.out)
-                step = f.value(self.vector) if self.lies == TERMS else a.term
                 term.next(data=f.at(term.data, step), out=f.at(term.out, a.row))
-            some.next(
-                data=f.at(some.data, a.result * lanes), out=f.at(some.out, self.vector), left=some.left - lanes
-            )  # fmt: skip
+            self._next(some)
+
+    def _vectors(self) -> Value:
+        return self.a.results + (self.lanes - 1) >> self.lanes.bit_length() - 1
+
+    def _next(self, some: Loop) -> None:
+        f, a = self.f, self.a
+        some.next(
+            data=f.at(some.data, a.result * self.lanes), out=f.at(some.out, self.vector), left=some.left - self.lanes
+        )  # fmt: skip
 
     def _turned(self, data: Value, left: Value, terms: Value) -> None:
         """Transpose squares of results and terms, tap by tap: scratch[tap][term][result]."""
         f, a, lanes = self.f, self.a, self.lanes
         mask = f.mask(terms, lanes)
         none = Value(f, mask.type, "zeroinitializer")
-        with f.loop(TAPS, data=data, to=f.scratch) as y:
+        with f.loop(TAPS, data=data, to=self.planes) as y:
             with f.loop(TAPS, data=y.data, to=y.to) as x:
                 rows = [
                     f.masked_load(

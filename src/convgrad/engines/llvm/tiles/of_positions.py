@@ -1,4 +1,4 @@
-"""Running a forward or a data gradient by Toom-Cook: points, their sums by the kernel of a 1x1 forward, positions."""
+"""Running a forward or a data gradient by Toom-Cook: points of one operand, then chunks of the other, to the end."""
 
 from __future__ import annotations
 
@@ -9,53 +9,70 @@ from dataclasses import dataclass
 import numpy as np
 
 from convgrad.engines.addresses import address_of, array_at
+from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.execute import Executable, Lies, tabled
-from convgrad.engines.llvm.tiles import kernel, positions
-from convgrad.engines.llvm.tiles.stage import Array, Stage, Tiled, by_axis, driver, points_of, together, written
+from convgrad.engines.llvm.tiles import chunks, kernel
+from convgrad.engines.llvm.tiles.stage import (
+    Array,
+    Stage,
+    Tiled,
+    Transform,
+    by_axis,
+    driver,
+    points_of,
+    points_stage,
+    together,
+    written,
+)
 from convgrad.plan.data.recipe import TAPS as BY_TAPS
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
+from convgrad.plan.tables import placed
 from convgrad.plan.tiles.positions import PositionsPlan, plan
-from convgrad.plan.tiles.recipe import pitch
+from convgrad.plan.tiles.recipe import of_point, pitch
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import MET, TAPS, VARIANTS, Variant
+from convgrad.spec.toom_cook import AXES, MET, TAPS, VARIANTS, Variant
 
 
 @dataclass(frozen=True)
 class TiledPositions(Tiled):
     """A forward or a data gradient in a variant."""
 
-    chunks: tuple[tuple[int, int, Executable], ...]  # rows of tiles at a time: the first, how many, and their sums
-    blocks: range  # the first of the results that are computed at a time
-    points: Stage  # of what tiles meet,
-    begin: int  # and bytes to the first position that counts
-    kernel: Stage
-    positions: Stage
-    by_result: tuple[int, int]  # bytes of weights, and of the output, from one to the next
+    begin: int  # bytes of what tiles meet to the first position that counts
+    points: Stage  # of all weights, or of all tiles
+    chunks: Stage
+    last: Executable  # whose tables the chunks' arguments point into, as into those of all sums
 
     def by_tiles(
         self, operands: Sequence[int], out: int, where: Mapping[str, int], infinite: ctypes.c_int64, held: object
     ) -> None:
         """Compute positions."""
         threads, given = self.plan.threads, dict(zip(self.problem.operands, operands, strict=True))
-        data, (of_weights, of_out) = given[MET[self.problem.solves_for]] + self.begin, self.by_result
-        biases = self._biases(given.get("bias"))
-        held, told = (held, biases), ctypes.addressof(infinite)
-        for block in self.blocks:
-            self.kernel.run(threads, held, data=given["weights"] + block * of_weights, out=where["weights"])
-            for first, count, sums in self.chunks:
-                if not block or len(self.chunks) > 1:
-                    self.points.run(threads, held, data=data, out=where["met"], first=first, count=count)
-                sums.at([where["met"], where["weights"]], where["sums"], held)
-                bias = address_of(biases) + block * F32_BYTES
-                self.positions.run(
-                    threads, held, sums=where["sums"], out=out + block * of_out, bias=bias, infinite=told,
-                    first=first, count=count,
-                )  # fmt: skip
+        met, biases = given[MET[self.problem.solves_for]] + self.begin, self._biases(given.get("bias"))
+        points, held = where["points"], (held, biases)
+        own = {"back.out": out, "back.bias": address_of(biases), "back.infinite": ctypes.addressof(infinite)}
+        if self.chosen.by_rows:
+            self.points.run(threads, held, data=given["weights"], out=points)
+            self.chunks.run(threads, held, **own, **{"met.data": met, "weights": points})
+        else:
+            self.points.run(threads, held, data=met, out=points)
+            self.chunks.run(threads, held, **own, **{"kernel.data": given["weights"], "met": points})
+
+    @property
+    def chosen(self) -> PositionsPlan:
+        """The plan."""
+        assert isinstance(self.plan, PositionsPlan)
+        return self.plan
+
+    @property
+    def memory_bytes(self) -> int:
+        """What running it takes: points that threads share, scratch of each, and tables."""
+        tables = self.sums.schedule.table_bytes + self.last.schedule.table_bytes
+        return self.plan.shared_bytes + self.plan.threads * self.chunks.scratch_bytes + tables
 
     def _biases(self, bias: int | None) -> Array:
         """Return dense biases of all results: 0 where there are none."""
-        results = self.plan.forward.dst_channels  # type: ignore[attr-defined]
+        results = self.chosen.forward.dst_channels
         if bias is None:
             return np.zeros(results, np.float32)
         return array_at(bias, (results,), self.lies[self.problem.operands.index("bias")], np.dtype(np.float32)).copy()
@@ -66,55 +83,73 @@ def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Tiled
     variant, isa = VARIANTS[problem.variant], machine.isa
     chosen = plan(problem, machine, threads)
     conv, strides = chosen.forward, dict(zip(problem.operands, lies, strict=False))
-    full, rest = divmod(chosen.all_rows, chosen.rows)
+    tensor, reverse = MET[problem.solves_for], problem.solves_for == "src"
+    met = points_of(
+        isa, variant, True, strides[tensor], conv.src_channels, [axis.src for axis in conv.axes],
+        [axis.pad_begin for axis in conv.axes], variant.covering(conv), chosen.tiles,
+    )  # fmt: skip
+    weights = _weights(isa, chosen, strides["weights"], reverse)
+    back = _positions(variant, isa, chosen, written(problem, lies))
     sums = tabled(chosen.sums, chosen.of_sums, chosen.view)
-    chunks = [(chunk * chosen.rows, chosen.rows, sums) for chunk in range(full)]
-    if chosen.last is not None:
-        chunks.append((full * chosen.rows, rest, tabled(chosen.last, chosen.of_sums, chosen.last_view)))
-    points, begin = points_of(
-        isa, variant, True, strides[MET[problem.solves_for]], conv.src_channels, [axis.src for axis in conv.axes],
-        [axis.pad_begin for axis in conv.axes], variant.covering(conv), chosen.tiles, chosen.times_ms["met"],
-    )  # fmt: skip
-    to = written(problem, lies)
-    reverse = problem.solves_for == "src"
-    outer, inner, *taps = strides["weights"]
-    by_result, by_term = (inner, outer) if reverse else (outer, inner)
-    return TiledPositions(
-        problem, lies, machine, chosen, sums, tuple(chunks), range(0, conv.dst_channels, chosen.results), points, begin,
-        _kernel(variant, isa, chosen, (by_result, by_term, *taps), reverse), _positions(variant, isa, chosen, to),
-        (by_result, to[1]),
-    )  # fmt: skip
+    last = sums if chosen.last is None else tabled(chosen.last, chosen.of_sums, chosen.last_view)
+    settled, places, scratch_bytes = _common(chosen, (sums, last), (met, weights, back))
+    settled |= places | {f"back.{name}": number for name, number in back.settled.items()}
+    if chosen.by_rows:
+        names: tuple[str, ...] = (*kernel.ADDRESSES, *kernel.NUMBERS)
+        made = driver(isa, kernel.module, variant.name, weights.lies, reverse)
+        points = Stage(made, names, weights.settled, weights.planes_bytes, chosen.points_ms)
+        own = driver(isa, chunks.rows_module, variant.name, met.lies, back.lies)
+        names = (*chunks.ROWS_ADDRESSES, *chunks.ROWS_NUMBERS)
+        settled |= {f"met.{name}": number for name, number in met.settled.items()}
+    else:
+        points = points_stage(isa, variant, True, met, chosen.points_ms, first=0, count=chosen.all_rows)
+        own = driver(isa, chunks.results_module, variant.name, weights.lies, reverse, back.lies)
+        names = (*chunks.RESULTS_ADDRESSES, *chunks.RESULTS_NUMBERS)
+        settled |= {f"kernel.{name}": number for name, number in weights.settled.items()} | {"rows": chosen.all_rows}
+    stage = Stage(own, names, settled, scratch_bytes, chosen.chunks_ms)
+    return TiledPositions(problem, lies, machine, chosen, sums, met.begin, points, stage, last)
 
 
-def _kernel(variant: Variant, isa: Isa, chosen: PositionsPlan, strides: Sequence[int], reverse: bool) -> Stage:
-    """Return what makes points of the weights of some results."""
-    result, term, *taps = strides
-    terms, row = chosen.forward.src_channels, pitch(chosen.results)
+def _common(
+    chosen: PositionsPlan, sums: Sequence[Executable], transforms: Sequence[Transform]
+) -> tuple[dict[str, int], dict[str, int], int]:  # fmt: skip
+    """Return what chunks are told of their sums and of how many there are; where what is theirs lies in scratch."""
+    settled = {"count": chosen.tasks, "each": chosen.each, "all": chosen.every}
+    for name, one in zip(chunks.SUMS, sums, strict=True):
+        assert one.sides == (0, 1), "rows are of what tiles meet"
+        settled[f"{name}.driver"] = jit.address_of(one.kernel)
+        settled[f"{name}.words"], settled[f"{name}.count"] = ctypes.addressof(one.arguments), len(one.arguments)
+    places, scratch_bytes = placed({
+        "points_at": chosen.chunk_bytes, "sums_at": chosen.sums_bytes,
+        "words_at": max(ctypes.sizeof(one.arguments) for one in sums),
+        "inner_at": max(one.schedule.scratch_bytes for one in sums),
+        "planes_at": max(each.planes_bytes for each in transforms),
+    })  # fmt: skip
+    return settled, places, scratch_bytes
+
+
+def _weights(isa: Isa, chosen: PositionsPlan, strides: Sequence[int], reverse: bool) -> Transform:
+    """Return what makes points of weights."""
+    result, term, *taps = (strides[1], strides[0], *strides[2:]) if reverse else strides
+    terms = chosen.forward.src_channels
     by_taps = BY_TAPS if taps == [TAPS * F32_BYTES, F32_BYTES] else NEITHER
     lies = ITEMS if result == F32_BYTES else TERMS if term == F32_BYTES else by_taps
     settled = {
         "count": -(-terms // isa.lanes), "results": chosen.results, "terms": terms, "result": result, "term": term,
-        "point": terms * row, "row": row, **by_axis("tap", taps),
+        "point": of_point(terms, chosen.results), "row": pitch(chosen.results), **by_axis("tap", taps),
     }  # fmt: skip
-    squares = TAPS * TAPS * isa.lanes * isa.lanes * F32_BYTES if lies == TERMS else LINE_BYTES
-    names = (*kernel.ADDRESSES, *kernel.NUMBERS)
-    return Stage(
-        driver(isa, kernel.module, variant.name, lies, reverse), names, settled, squares, chosen.times_ms["weights"]
-    )
+    return Transform(lies, settled, TAPS**AXES * isa.lanes**2 * F32_BYTES if lies == TERMS else LINE_BYTES)
 
 
-def _positions(variant: Variant, isa: Isa, chosen: PositionsPlan, strides: Sequence[int]) -> Stage:
+def _positions(variant: Variant, isa: Isa, chosen: PositionsPlan, strides: Sequence[int]) -> Transform:
     """Return what makes positions of the sums of points."""
     image, channel, *steps = strides
     conv, grid, lies = chosen.forward, variant.covering(chosen.forward), together(channel, steps[-1])
     sizes = [axis.dst for axis in conv.axes]
     columns = max(grid[1] * variant.tile, -(-sizes[-1] // isa.lanes) * isa.lanes)
-    tile = pitch(chosen.results)
     settled = {
         "channels": chosen.results, "columns": columns, "image": image, "channel": channel,
-        "point": chosen.tiles * tile, "tile": tile,
+        "point": of_point(chosen.tiles, chosen.results), "tile": pitch(chosen.results),
         **by_axis("grid", grid), **by_axis("size", sizes), **by_axis("step", steps),
     }  # fmt: skip
-    planes = variant.tile * columns * isa.lanes * F32_BYTES if lies == TERMS else LINE_BYTES
-    names = (*positions.ADDRESSES, *positions.NUMBERS)
-    return Stage(driver(isa, positions.module, variant.name, lies), names, settled, planes, chosen.times_ms["sums"])
+    return Transform(lies, settled, variant.tile * columns * isa.lanes * F32_BYTES if lies == TERMS else LINE_BYTES)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from convgrad.engines.llvm.execute import Executable, Lies, tabled
 from convgrad.engines.llvm.tiles import weights
-from convgrad.engines.llvm.tiles.stage import Stage, Tiled, by_axis, driver, points_of, written
+from convgrad.engines.llvm.tiles.stage import Stage, Tiled, by_axis, driver, points_of, points_stage, written
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
-from convgrad.plan.tiles.recipe import pitch
+from convgrad.plan.tiles.recipe import of_point, pitch
 from convgrad.plan.tiles.weights import WeightsPlan, plan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
@@ -74,23 +74,23 @@ def _points(
 ) -> Stage:  # fmt: skip
     """Return what makes the points of an operand, of so many rows of tiles."""
     met = tensor == "src"
-    stage, _ = points_of(
+    transform = points_of(
         isa, variant, met, strides, conv.src_channels if met else conv.dst_channels,
         [getattr(axis, tensor) for axis in conv.axes], [axis.pad_begin * met for axis in conv.axes],
-        variant.grid(conv), chosen.tiles, chosen.times_ms[tensor],
+        variant.grid(conv), chosen.tiles,
     )  # fmt: skip
-    return replace(stage, settled={**stage.settled, "count": rows})
+    return points_stage(isa, variant, met, transform, chosen.times_ms[tensor], count=rows)
 
 
 def _weights(conv: Conv, variant: Variant, isa: Isa, chosen: WeightsPlan, strides: Sequence[int]) -> Stage:
     """Return what makes weights of the sums of points."""
     lane, row, *taps = strides
     taps_together = taps == [TAPS * F32_BYTES, F32_BYTES]
-    lies, lanes = ITEMS if lane == F32_BYTES else TERMS if taps_together else NEITHER, pitch(conv.dst_channels)
+    lies = ITEMS if lane == F32_BYTES else TERMS if taps_together else NEITHER
     settled = {
         "count": -(-conv.dst_channels // isa.lanes) if lies == TERMS else chosen.rows, "down": chosen.rows,
-        "across": conv.dst_channels, "point": chosen.rows * lanes, "row": lanes, "out_row": row, "out_lane": lane,
-        **by_axis("tap", taps),
+        "across": conv.dst_channels, "point": of_point(chosen.rows, conv.dst_channels),
+        "row": pitch(conv.dst_channels), "out_row": row, "out_lane": lane, **by_axis("tap", taps),
     }  # fmt: skip
     kernel = driver(isa, weights.module, variant.name, lies)
     return Stage(kernel, (*weights.ADDRESSES, *weights.NUMBERS), settled, LINE_BYTES, chosen.times_ms["sums"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.claims import arguments, claimed
+from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.tiles.lanes import InLanes, gathered
 from convgrad.engines.llvm.transpose import transposed
@@ -34,18 +34,27 @@ def module(isa: Isa, variant: str, source: bool, lies: str) -> str:
     """
     made = Module()
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, ADDRESSES, NUMBERS)
-    one = _Points(f, isa, VARIANTS[variant], source, lies, a)
+    a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
-        (one.row_by_planes if lies == TERMS else one.row)(number)
+        row(f, isa, VARIANTS[variant], source, lies, a, f.scratch, number)
     return str(made)
+
+
+def row(
+    f: Function, isa: Isa, variant: Variant, source: bool, lies: str, a: Named, planes: Value, number: Value
+) -> None:  # fmt: skip
+    """Emit a row of tiles, the ``number``-th behind the first; ``planes`` is scratch."""
+    one = _Points(f, isa, variant, source, lies, a, planes)
+    (one.row_by_planes if lies == TERMS else one.row)(number)
 
 
 class _Points:
     """The points of a row of tiles being emitted."""
 
-    def __init__(self, f: Function, isa: Isa, variant: Variant, source: bool, lies: str, a: Named) -> None:
-        self.f, self.isa, self.a, self.lies = f, isa, a, lies
+    def __init__(
+        self, f: Function, isa: Isa, variant: Variant, source: bool, lies: str, a: Named, planes: Value
+    ) -> None:  # fmt: skip
+        self.f, self.isa, self.a, self.lies, self.planes = f, isa, a, lies, planes
         self.size = variant.axis_points if source else variant.tile
         way = variant.of_weights
         self.step, self.transform = variant.tile, way.met if source else way.other
@@ -101,10 +110,10 @@ class _Points:
         vectors = a.channels + (lanes - 1) >> lanes.bit_length() - 1
         begin = {"data": data, "out": f.at(a.out, number * (grid.x * a.tile)), "channels": a.channels}
         with f.loop(vectors, **begin) as some:
-            with f.loop(size, data=some.data, to=f.scratch) as row:
+            with f.loop(size, data=some.data, to=self.planes) as row:
                 self._plane_row(row.data, row.to, self._there(top + row.index, a.of("size").y), some.channels)
                 row.next(data=f.at(row.data, a.of("step").y), to=f.at(row.to, pitch))
-            with f.loop(grid.x, plane=f.scratch, out=some.out) as tile:
+            with f.loop(grid.x, plane=self.planes, out=some.out) as tile:
                 rows = [f.at(tile.plane, pitch * i) if i else tile.plane for i in range(size)]
                 kind = f"<{lanes} x float>"
                 self._tile([[f.load(kind, row, j * vector) for j in range(size)] for row in rows], tile.out)

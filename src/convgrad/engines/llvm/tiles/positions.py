@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.claims import arguments, claimed
+from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.tiles.lanes import InLanes, divided, scattered, told
 from convgrad.engines.llvm.transpose import transposed
@@ -29,18 +29,22 @@ def module(isa: Isa, variant: str, lies: str) -> str:
     """
     made = Module()
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, ADDRESSES, NUMBERS)
-    one = _Positions(f, isa, VARIANTS[variant], lies, a)
+    a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
-        one.row(number)
+        row(f, isa, VARIANTS[variant], lies, a, f.scratch, number)
     return str(made)
+
+
+def row(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, planes: Value, number: Value) -> None:
+    """Emit a row of tiles, the ``number``-th behind the first; ``planes`` is scratch."""
+    _Positions(f, isa, variant, lies, a, planes).row(number)
 
 
 class _Positions:
     """The positions of a row of tiles being emitted."""
 
-    def __init__(self, f: Function, isa: Isa, variant: Variant, lies: str, a: Named) -> None:
-        self.f, self.lanes, self.variant, self.lies, self.a = f, isa.lanes, variant, lies, a
+    def __init__(self, f: Function, isa: Isa, variant: Variant, lies: str, a: Named, planes: Value) -> None:
+        self.f, self.lanes, self.variant, self.lies, self.a, self.planes = f, isa.lanes, variant, lies, a, planes
         self.kind, self.vector = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
 
     def row(self, number: Value) -> None:
@@ -127,12 +131,12 @@ class _Positions:
         begin = {"sums": sums, "out": out, "bias": a.bias, "left": a.channels}
         with f.loop(a.channels + (lanes - 1) >> lanes.bit_length() - 1, **begin) as some:
             mask = f.mask(some.left, lanes)
-            with f.loop(a.of("grid").x, sums=some.sums, to=f.scratch, across=a.of("size").x) as tile:
+            with f.loop(a.of("grid").x, sums=some.sums, to=self.planes, across=a.of("size").x) as tile:
                 for i, row in enumerate(self._values(tile.sums, some.bias, mask, down, tile.across)):
                     for j, value in enumerate(row):
                         f.store(value, f.at(tile.to, pitch * i) if i else tile.to, j * self.vector)
                 tile.next(sums=f.at(tile.sums, a.tile), to=f.at(tile.to, m * self.vector), across=tile.across - m)
-            with f.loop(f.least(down, m), plane=f.scratch, out=some.out) as line:
+            with f.loop(f.least(down, m), plane=self.planes, out=some.out) as line:
                 self._row_written(line.plane, line.out, some.left)
                 line.next(plane=f.at(line.plane, pitch), out=f.at(line.out, a.of("step").y))
             some.next(

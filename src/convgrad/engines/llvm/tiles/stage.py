@@ -20,7 +20,7 @@ from convgrad.engines.llvm.tiles import points
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.plan.roles import dense
-from convgrad.plan.tiles.recipe import TiledPlan, at_once, pitch
+from convgrad.plan.tiles.recipe import TiledPlan, at_once, of_point, pitch
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.toom_cook import Variant
 
@@ -109,14 +109,24 @@ def together(items: int, terms: int) -> str:
     return ITEMS if items == F32_BYTES else TERMS if terms == F32_BYTES else NEITHER
 
 
+@dataclass(frozen=True)
+class Transform:
+    """What transforms tiles: by what lies together in their tensor, its arguments, and bytes of planes in scratch.
+
+    ``begin`` are bytes from the tensor's address to the first position that counts.
+    """
+
+    lies: str
+    settled: Mapping[str, int]
+    planes_bytes: int
+    begin: int = 0
+
+
 def points_of(
     isa: Isa, variant: Variant, met: bool, strides: Sequence[int], channels: int, extents: Sequence[int],
-    pads: Sequence[int], grid: tuple[int, int], tiles: int, time_ms: float,
-) -> tuple[Stage, int]:  # fmt: skip
-    """Return what makes points of an operand's tiles, and bytes from its address to the first position that counts.
-
-    Pads below 0 take positions away.
-    """
+    pads: Sequence[int], grid: tuple[int, int], tiles: int,
+) -> Transform:  # fmt: skip
+    """Return what makes points of an operand's tiles; pads below 0 take positions away."""
     image, channel, *steps = strides
     away = [max(0, -pad) for pad in pads]
     sizes = [max(0, extent - count) for extent, count in zip(extents, away, strict=True)]
@@ -126,13 +136,17 @@ def points_of(
     columns = max(before[-1] + -(-sizes[-1] // lanes) * lanes, (grid[1] - 1) * variant.tile + size)
     settled = {
         "columns": columns, "channels": channels, "image": image, "channel": channel,
-        "point": tiles * pitch(channels), "tile": pitch(channels),
+        "point": of_point(tiles, channels), "tile": pitch(channels),
         **by_axis("grid", grid), **by_axis("size", sizes), **by_axis("pad", before), **by_axis("step", steps),
     }  # fmt: skip
-    kernel = driver(isa, points.module, variant.name, met, lies)
     planes = size * columns * lanes * F32_BYTES if lies == TERMS else LINE_BYTES
-    stage = Stage(kernel, (*points.ADDRESSES, *points.NUMBERS), settled, planes, time_ms)
-    return stage, sum(count * step for count, step in zip(away, steps, strict=True))
+    return Transform(lies, settled, planes, sum(count * step for count, step in zip(away, steps, strict=True)))
+
+
+def points_stage(isa: Isa, variant: Variant, met: bool, one: Transform, time_ms: float, **settled: int) -> Stage:
+    """Return what makes points as a stage of its own."""
+    kernel, names = driver(isa, points.module, variant.name, met, one.lies), (*points.ADDRESSES, *points.NUMBERS)
+    return Stage(kernel, names, {**one.settled, **settled}, one.planes_bytes, time_ms)
 
 
 def by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:

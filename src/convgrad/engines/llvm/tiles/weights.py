@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.claims import arguments, claimed
+from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.tiles.lanes import InLanes, divided, scattered, told
 from convgrad.engines.llvm.transpose import transposed
@@ -30,7 +30,7 @@ def module(isa: Isa, variant: str, lies: str) -> str:
     """
     made = Module()
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, ADDRESSES, NUMBERS)
+    a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
         _weights(f, isa, VARIANTS[variant], lies, a, number)
     return str(made)
