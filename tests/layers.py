@@ -63,6 +63,7 @@ ORDERS = {
         "samples",
         "chains",
         "toom_cook_ordered",
+        "toom_cook_sizes",
         "toom_cook_bound",
         "ordered",
         "ordered_samples",

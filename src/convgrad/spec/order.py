@@ -184,5 +184,5 @@ def last_additions(problem: Problem) -> int:
 
 def height_of(problem: Problem) -> int:
     """Return the height h of a problem's results in the specified order, on the full grid."""
-    around = VARIANTS[problem.variant].roundings(problem.solves_for) if problem.variant else 0
+    around = sum(VARIANTS[problem.variant].stages(problem.solves_for)) if problem.variant else 0
     return order_of(problem).height + around + last_additions(problem)

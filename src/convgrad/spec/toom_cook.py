@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import SolvesFor, Tensor
@@ -143,6 +143,30 @@ class _Roundings:
         return x
 
 
+class _Granules:
+    """An arithmetic of exponents: a value is a multiple of 2 to it, and each term a whole multiple of its sum's."""
+
+    def add(self, x: int, y: int) -> int:
+        return min(x, y)
+
+    sub = add
+
+    def fma(self, factor: float, x: int, y: int) -> int:
+        return min(self.scale(factor, x), y)
+
+    def scale(self, factor: float, x: int) -> int:
+        numerator, denominator = factor.as_integer_ratio()
+        return x + (numerator & -numerator).bit_length() - denominator.bit_length()
+
+
+class Stages(NamedTuple):
+    """The most roundings a product goes through, by where they are; those of its sum are the order's."""
+
+    met: int  # transforming what tiles meet, along both axes
+    other: int  # transforming tiles of dst, or weights
+    back: int  # transforming sums back, and dividing
+
+
 @dataclass(frozen=True)
 class Way:
     """What is solved for: the transforms of one axis, and the constant of its bound."""
@@ -188,16 +212,30 @@ class Variant:
         """Whether to divide rounds nothing."""
         return self.divided & (self.divided - 1) == 0
 
-    def roundings(self, solves_for: SolvesFor) -> int:
-        """Return the most roundings a product goes through, those of its sum not counted.
-
-        >>> [VARIANTS[name].roundings(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]
-        [8, 10, 17, 17]
-        """
+    def lines(self, solves_for: SolvesFor) -> tuple[tuple[Transform, int], ...]:
+        """Return the transforms of one axis, met, other and back, each with how many values it is of."""
         way = self.way(solves_for)
-        lines = ((way.met, self.axis_points), (way.other, way.others), (way.back, self.axis_points))
-        deepest = sum(max(line(_Roundings(), [0] * count)) for line, count in lines)
-        return int(AXES * deepest + (not self.exactly))
+        return (way.met, self.axis_points), (way.other, way.others), (way.back, self.axis_points)
+
+    def stages(self, solves_for: SolvesFor) -> Stages:
+        """Return the most roundings a product goes through, those of its sum not counted, by where they are.
+
+        >>> VARIANTS["4x4"].stages("weights"), sum(VARIANTS["4x4"].stages("dst"))
+        (Stages(met=6, other=4, back=7), 17)
+        """
+        met, other, back = (AXES * max(line(_Roundings(), [0] * count)) for line, count in self.lines(solves_for))
+        return Stages(met, other, back + (not self.exactly))
+
+    def scale(self, solves_for: SolvesFor) -> int:
+        """Return how many granules an integer result has before it is divided, where its operands are integers.
+
+        All values on the ways to it are whole multiples of granules, none with more of them than W * scale.
+
+        >>> [VARIANTS[name].scale(of) for name in ("2x2", "4x4") for of in ("weights", "dst")]
+        [4, 4, 3600, 3600]
+        """
+        finest = sum(min(line(_Granules(), [0] * count)) for line, count in self.lines(solves_for))
+        return int(self.divided * 2 ** (-AXES * finest))
 
     def bands(self, conv: Conv) -> int:
         """Return into how many bands of rows of tiles an image is cut, all of as many rows."""

@@ -1,8 +1,9 @@
-"""The error bound of a result in a variant of Toom-Cook: by norms of what its products are made of."""
+"""The error bound of a result in a variant of Toom-Cook: by all ways of its terms, by norms of points, of operands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,33 +18,57 @@ from convgrad.spec.order import height_of, order_of
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.toom_cook import MET, VARIANTS, as_forward
 from convgrad.spec.toom_cook_ordered import tiles_of
+from convgrad.spec.toom_cook_sizes import by_norms, by_paths, ways
 
 F64Array = NDArray[np.float64]
-UNDERFLOW = 1 << 14  # by what a denormal's rounding is multiplied at most, on all ways to a weight: docs/numerics.md
-_UP = 1 + 2.0**-40  # what a bound may lose that is itself computed in float64
+PATHS, NORMS, KAPPA = BOUNDS = ("paths", "norms", "kappa")  # from the tightest to the one known beforehand
+UNDERFLOW = 1 << 14  # by what a denormal's rounding is multiplied at most, on all ways to a result: docs/numerics.md
+GROWTH = 1 << 32  # by what a value on these ways exceeds the largest operands, their product and the terms, at most
 
 
-def variant_bound(problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32) -> F64Array:
-    """Return the bound before the output's rounding: gamma_H kappa, times two norms, and what underflows.
+def variant_bound(
+    problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32, bound: str = PATHS
+) -> F64Array:
+    """Return the bound before the output's rounding, in one of three forms, and what underflows.
 
-    Of a weight they are those of its channels; of a position, that of what its tile meets and that of the weights of
-    its channel. Of operands that are not finite, what is: where one reaches a result, all are computed by the direct
-    sum, whose bound is less.
+    "paths" is gamma_H W at most, each rounding counted where it is, and 0 of integers that are exact; "norms" has norms
+    of a point's values in place of their products; "kappa" is gamma_H kappa times two norms: of the channels of a
+    weight, or of what a position's tile meets and the weights of its channel. Of results by tiles: where one of them
+    may not be finite, all are the direct sum's (``may_be_direct``), and so is their bound.
     """
     given = {
-        tensor: np.nan_to_num(np.abs(each.astype(np.float64)), nan=0.0, posinf=0.0)
+        tensor: np.nan_to_num(each.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         for tensor, each in zip(problem.operands, operands, strict=True)
     }
-    squares, sums = ((_of_weights if problem.solves_for == "weights" else _of_positions)(problem, each) for each in (
-        {tensor: values * values for tensor, values in given.items()}, given
-    ))  # fmt: skip
-    size = kappa(problem) * np.sqrt(squares[0] * squares[1])
-    if "bias" in given:
-        size = size + given["bias"][:, None, None]
-    lost = accumulator.tiny * UNDERFLOW * (sums[0] + sums[1] + order_of(problem).terms)
+    sizes = {tensor: np.abs(each) for tensor, each in given.items()}
+    of_operands = _of_weights if problem.solves_for == "weights" else _of_positions
     g = gamma(height_of(problem), accumulator.unit)
-    bound: F64Array = (g * size + lost * (1 + g)) * _UP
-    return np.broadcast_to(bound, canonical_shape(problem.geometry, problem.output)).copy()
+    lost = accumulator.tiny * UNDERFLOW * (sum(of_operands(problem, sizes)) + order_of(problem).terms)
+    last = sizes["bias"][:, None, None] if "bias" in given else np.zeros(())
+    with np.errstate(invalid="ignore"):  # of gamma that is infinite
+        if bound == KAPPA:
+            first, second = of_operands(problem, {tensor: each * each for tensor, each in given.items()})
+            relative = g * kappa(problem) * np.sqrt(first * second)
+        else:
+            relative = (by_paths if bound == PATHS else by_norms)(problem, given, accumulator.unit)
+        total = (relative + g * last + lost * (1 + g)) * (1 + 2.0**-40 + order_of(problem).terms * 2.0**-46)
+    total = np.where(np.isnan(total), np.inf, total)
+    if bound == PATHS and all(np.array_equal(each, np.rint(each)) for each in given.values()):
+        granules = (ways(problem, given) + last) * VARIANTS[problem.variant].scale(problem.solves_for)
+        total = np.where(granules <= 2.0**accumulator.significand_bits, 0.0, total)
+    return np.broadcast_to(total, canonical_shape(problem.geometry, problem.output)).copy()
+
+
+def may_be_direct(problem: Problem, operands: Sequence[NDArray[Any]], accumulator: Format = F32) -> bool:
+    """Return whether a value on the way to a result may not be finite, so that all results are the direct sum's."""
+    first, second, *_ = (float(np.abs(each.astype(np.float64)).max(initial=0)) for each in operands)
+    most = GROWTH * max(first, second, first * second * order_of(problem).terms)
+    return not (most < accumulator.largest and all(np.isfinite(each).all() for each in operands))
+
+
+def direct_height(problem: Problem) -> int:
+    """Return the height of the direct sum of a problem that has a variant."""
+    return height_of(replace(problem, variant=""))
 
 
 def _of_weights(problem: Problem, given: Mapping[Tensor, F64Array]) -> tuple[F64Array, F64Array]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from math import isqrt
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,11 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import MET, TAPS, VARIANTS, Transform, Variant, as_forward
+from convgrad.spec.toom_cook import MET, TAPS, VARIANTS, Arithmetic, Transform, Variant, as_forward
 
 F32Array = NDArray[np.float32]
 AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)
+Values: TypeAlias = list[list[NDArray[AnyFloat]]]  # [row][column]
 
 
 class InF32:
@@ -41,51 +43,63 @@ class InF32:
 
 def by_tiles(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array | None:
     """Return the sums of a problem that has a variant, with their specified bits; None where one is not finite."""
-    made = (_weights if problem.solves_for == "weights" else _positions)(problem, given)
+    variant, order = VARIANTS[problem.variant], order_of(problem)
+    way = variant.way(problem.solves_for)
+    met, other = tiled(problem, given)
+    sums = []
+    for here, there in zip(points(met, way.met, InF32()), points(other, way.other, InF32()), strict=True):
+        if problem.solves_for == "weights":
+            first, second = np.broadcast_arrays(by_channel(here)[None], by_channel(there)[:, None])
+        else:
+            first, second = np.broadcast_arrays(np.moveaxis(here, 1, -1)[:, None], there[:, None, None])
+        sums.append(sum_in_order(first, second, order))
+    rows = [[divided(each, variant) for each in row] for row in back(sums, way.back, InF32())]
+    made = placed(problem, rows)
     return made if np.isfinite(made).all() else None
 
 
-def _weights(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
-    conv, variant = problem.geometry, VARIANTS[problem.variant]
+def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[Values[AnyFloat], Values[AnyFloat]]:
+    """Return what tiles meet, and what that is multiplied by, of all tiles or weights: [row][column] of one.
+
+    What tiles meet, and tiles of dst, are arrays of images, channels and tiles; weights are of results and channels.
+    """
+    conv, variant, data = problem.geometry, VARIANTS[problem.variant], given[MET[problem.solves_for]]
     assert isinstance(conv, Conv)
-    way, grid = variant.of_weights, variant.grid(conv)
-    pads = tuple(axis.pad_begin for axis in conv.axes)
-    x = _points(tiles_of(given["src"], grid, pads, variant.tile, variant.axis_points), way.met)  # n, c, tiles
-    y = _points(tiles_of(given["dst"], grid, (0, 0), variant.tile, variant.tile), way.other)
-    sums = []
-    for here, there in zip(x, y, strict=True):
-        rows, lanes = (each.swapaxes(0, 1).reshape(each.shape[1], -1) for each in (here, there))
-        first, second = np.broadcast_arrays(rows[None], lanes[:, None])
-        sums.append(sum_in_order(first, second, order_of(problem)))
-    back = [[divided(each, variant) for each in row] for row in _back(sums, way.back, variant.axis_points)]
-    return np.array(back, np.float32).transpose(2, 3, 0, 1)
-
-
-def _positions(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
-    assert isinstance(problem.geometry, Conv)
-    conv, variant = as_forward(problem.geometry, problem.solves_for), VARIANTS[problem.variant]
-    way, grid, m = variant.of_positions, variant.covering(conv), variant.tile
-    data, weights = given[MET[problem.solves_for]], given["weights"]
+    m, size = variant.tile, variant.axis_points
+    if problem.solves_for == "weights":
+        grid, pads = variant.grid(conv), [axis.pad_begin for axis in conv.axes]
+        return tiles_of(data, grid, pads, m, size), tiles_of(given["dst"], grid, (0, 0), m, m)
+    conv = as_forward(conv, problem.solves_for)
+    weights = given["weights"]
     if problem.solves_for == "src":
         weights = weights.swapaxes(0, 1)[..., ::-1, ::-1]
-    pads = tuple(axis.pad_begin for axis in conv.axes)
-    x = _points(tiles_of(data, grid, pads, m, variant.axis_points), way.met)  # n, c, tiles
-    y = _points([[weights[..., i, j] for j in range(TAPS)] for i in range(TAPS)], way.other)  # result, c
-    sums = []
-    for here, there in zip(x, y, strict=True):
-        first, second = np.broadcast_arrays(np.moveaxis(here, 1, -1)[:, None], there[:, None, None])
-        sums.append(sum_in_order(first, second, order_of(problem)))
-    made = np.zeros((conv.batch, conv.dst_channels, *(count * m for count in grid)), np.float32)
-    for i, row in enumerate(_back(sums, way.back, variant.axis_points)):
+    met = tiles_of(data, variant.covering(conv), [axis.pad_begin for axis in conv.axes], m, size)
+    return met, [[weights[..., i, j] for j in range(TAPS)] for i in range(TAPS)]
+
+
+def by_channel(values: NDArray[AnyFloat]) -> NDArray[AnyFloat]:
+    """Return the values of all tiles of each channel: of images, channels and tiles."""
+    return values.swapaxes(0, 1).reshape(values.shape[1], -1)
+
+
+def placed(problem: Problem, rows: Sequence[Sequence[NDArray[AnyFloat]]]) -> NDArray[AnyFloat]:
+    """Return a canonical result of what is transformed back, [row][column] of taps, or of a tile's positions."""
+    if problem.solves_for == "weights":
+        return np.array(rows).transpose(2, 3, 0, 1)
+    assert isinstance(problem.geometry, Conv)
+    conv, variant = as_forward(problem.geometry, problem.solves_for), VARIANTS[problem.variant]
+    m, (images, results, down, across) = variant.tile, rows[0][0].shape
+    made = np.empty((images, results, down * m, across * m), rows[0][0].dtype)
+    for i, row in enumerate(rows):
         for j, values in enumerate(row):
-            made[:, :, i::m, j::m] = divided(values, variant)
-    rows, columns = (axis.dst for axis in conv.axes)
-    return made[:, :, :rows, :columns]
+            made[:, :, i::m, j::m] = values
+    height, width = (axis.dst for axis in conv.axes)
+    return made[:, :, :height, :width]
 
 
 def tiles_of(
     array: NDArray[AnyFloat], grid: tuple[int, int], pads: Sequence[int], step: int, size: int
-) -> list[list[NDArray[AnyFloat]]]:
+) -> Values[AnyFloat]:
     """Return the values of all tiles, [row][column] of a tile, each an array of images, channels and tiles."""
     array = array[:, :, max(0, -pads[0]) :, max(0, -pads[1]) :]
     around = [(0, 0), (0, 0)]
@@ -99,16 +113,19 @@ def tiles_of(
     ]
 
 
-def _points(values: list[list[F32Array]], transform: Transform) -> list[F32Array]:
+def points(
+    values: Sequence[Sequence[NDArray[AnyFloat]]], transform: Transform, arithmetic: Arithmetic[NDArray[AnyFloat]]
+) -> list[NDArray[AnyFloat]]:
     """Return all points, row-major: along the first axis, then along the last."""
-    arithmetic = InF32()
     columns = [transform(arithmetic, column) for column in zip(*values, strict=True)]
     return [point for row in zip(*columns, strict=True) for point in transform(arithmetic, row)]
 
 
-def _back(sums: Sequence[F32Array], transform: Transform, side: int) -> list[list[F32Array]]:
+def back(
+    sums: Sequence[NDArray[AnyFloat]], transform: Transform, arithmetic: Arithmetic[NDArray[AnyFloat]]
+) -> Values[AnyFloat]:
     """Return what is to be divided, [row][column], of the sums of all points: along the last axis, then the first."""
-    arithmetic = InF32()
+    side = isqrt(len(sums))
     rows = [transform(arithmetic, sums[i * side : (i + 1) * side]) for i in range(side)]
     columns = [transform(arithmetic, column) for column in zip(*rows, strict=True)]
     return [list(row) for row in zip(*columns, strict=True)]

@@ -1,0 +1,146 @@
+"""The sizes of what a variant of Toom-Cook adds up, in float64: of all ways to a result, or of norms of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.formats import F64
+from convgrad.spec.bound import gamma
+from convgrad.spec.operators import Tensor
+from convgrad.spec.order import last_additions, order_of
+from convgrad.spec.problem import Problem
+from convgrad.spec.toom_cook import VARIANTS, Transform
+from convgrad.spec.toom_cook_ordered import back, by_channel, placed, points, tiled
+
+F64Array = NDArray[np.float64]
+_OWN = gamma(16, F64.unit)  # what float64's own transforms err by, of the sizes of what is transformed
+
+
+class InF64:
+    """f64 arrays: products are rounded too."""
+
+    def add(self, x: F64Array, y: F64Array) -> F64Array:
+        """Return x + y."""
+        return x + y
+
+    def sub(self, x: F64Array, y: F64Array) -> F64Array:
+        """Return x - y."""
+        return x - y
+
+    def fma(self, factor: float, x: F64Array, y: F64Array) -> F64Array:
+        """Return factor * x + y."""
+        return factor * x + y
+
+    def scale(self, factor: float, x: F64Array) -> F64Array:
+        """Return factor * x."""
+        return factor * x
+
+
+class InMagnitudes:
+    """Sizes: no term is subtracted, and factors have no sign. Transforms are then those by absolute coefficients."""
+
+    def add(self, x: Any, y: Any) -> Any:
+        """Return x + y."""
+        return x + y
+
+    sub = add
+
+    def fma(self, factor: float, x: Any, y: Any) -> Any:
+        """Return |factor| * x + y."""
+        return abs(factor) * x + y
+
+    def scale(self, factor: float, x: Any) -> Any:
+        """Return |factor| * x."""
+        return abs(factor) * x
+
+
+def ways(problem: Problem, given: Mapping[Tensor, F64Array]) -> F64Array:
+    """Return W of each result: sum over points p of |A_ip| sum over terms of (|B||d|)_p (|G||g|)_p."""
+    way = VARIANTS[problem.variant].way(problem.solves_for)
+    met, other = tiled(problem, given)
+    pairs = zip(_sized(met, way.met), _sized(other, way.other), strict=True)
+    return _returned(problem, [_summed(problem, *pair) for pair in pairs])
+
+
+def by_paths(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) -> F64Array:
+    """Return sum over points p of |A_ip| sum over terms of gamma_a |U||V| + (1 + gamma_a) Q.
+
+    Q is gamma_b D|V| + gamma_g |U|E + gamma_b gamma_g D E. U = B d and V = G g are the values of point p, D = |B||d|
+    and E = |G||g| their sizes; gamma_b, gamma_g and gamma_a are of the roundings to U, to V, and from their product to
+    the result. It is gamma_H W at most, as |U| <= D and |V| <= E.
+    """
+    of_met, of_other, after = _gammas(problem, unit)
+    sizes = []
+    for u, d, v, e in _transformed(problem, given):
+        off_other = (1 + after) * of_other * e
+        off_met = (1 + after) * of_met * d
+        sizes.append(_summed(problem, u, after * v + off_other) + _summed(problem, off_met, v + of_other * e))
+    return _returned(problem, sizes)
+
+
+def by_norms(problem: Problem, given: Mapping[Tensor, F64Array], unit: float) -> F64Array:
+    """Return what ``by_paths`` is at most, by Cauchy and Schwarz over the terms of each point: no products are asked.
+
+    In place of each sum of products of two it has the product of their norms.
+    """
+    of_met, of_other, after = _gammas(problem, unit)
+    sizes = []
+    for point in _transformed(problem, given):
+        u, d, v, e = _norms(problem, *point)
+        off = of_met * d * v + of_other * (u + of_met * d) * e
+        sizes.append(after * u * v + (1 + after) * off)
+    return _returned(problem, sizes)
+
+
+def _gammas(problem: Problem, unit: float) -> tuple[float, float, float]:
+    """Return gamma of the roundings to what is met, to the other, and from a product of the two to the result."""
+    stages = VARIANTS[problem.variant].stages(problem.solves_for)
+    after = order_of(problem).height + stages.back + last_additions(problem)
+    of_met, of_other, of_rest = (gamma(height, unit) for height in (stages.met, stages.other, after))
+    return of_met, of_other, of_rest
+
+
+def _transformed(
+    problem: Problem, given: Mapping[Tensor, F64Array]
+) -> Iterator[tuple[F64Array, F64Array, F64Array, F64Array]]:
+    """Give |U|, |B||d|, |V| and |G||g| of each point; sizes of values are raised by what float64 may miss of them."""
+    way = VARIANTS[problem.variant].way(problem.solves_for)
+    met, other = tiled(problem, given)
+    for u, d, v, e in zip(
+        points(met, way.met, InF64()), _sized(met, way.met),
+        points(other, way.other, InF64()), _sized(other, way.other),
+        strict=True,
+    ):  # fmt: skip
+        yield np.abs(u) + _OWN * d, d, np.abs(v) + _OWN * e, e
+
+
+def _sized(values: list[list[F64Array]], transform: Transform) -> list[F64Array]:
+    return points([[np.abs(each) for each in row] for row in values], transform, InMagnitudes())
+
+
+def _summed(problem: Problem, here: F64Array, there: F64Array) -> F64Array:
+    """Return the sums of one point over all terms: results by channels, or images, results and tiles."""
+    if problem.solves_for == "weights":
+        return by_channel(there) @ by_channel(here).T
+    images, channels, *grid = here.shape
+    return (there @ here.reshape(images, channels, -1)).reshape(images, -1, *grid)
+
+
+def _norms(problem: Problem, *point: F64Array) -> tuple[F64Array, ...]:
+    """Return norms over all terms, to be broadcast: of two arrays of what tiles meet, of two of the other."""
+    if problem.solves_for == "weights":
+        u, d, v, e = (np.linalg.norm(by_channel(each), axis=1) for each in point)
+        return u, d, v[:, None], e[:, None]
+    u, d, v, e = (np.linalg.norm(each, axis=1) for each in point)
+    return u[:, None], d[:, None], v[:, None, None], e[:, None, None]
+
+
+def _returned(problem: Problem, sizes: list[F64Array]) -> F64Array:
+    """Return what the sizes of all points add up to in each result, by absolute coefficients."""
+    variant = VARIANTS[problem.variant]
+    rows = back(sizes, variant.way(problem.solves_for).back, InMagnitudes())
+    return placed(problem, rows) / variant.divided
