@@ -21,6 +21,7 @@ nothing_joined = (lambda *given: convgrad.join(given), "join")
 weighted = (lambda *given, **rest: convgrad.weighted_weights_sum(*given, W, **rest), WEIGHTS)
 norms = (lambda *given, **rest: convgrad.per_sample_weights_norm2(*given, W, **rest), WEIGHTS)
 clipped = (lambda *given, **rest: convgrad.clipped_weights_sum(*given, W, **rest), WEIGHTS)
+bounded = (lambda *given, **rest: convgrad.error_bound(WEIGHTS, *given, weights_shape=W, **rest), WEIGHTS)
 larger = (lambda *given, **rest: scale.run(BIAS, *given, **rest), BIAS)
 larger_forward = (lambda *given, **rest: scale.run(CONV, *given, **rest), CONV)
 SOME = np.zeros(1)
@@ -71,6 +72,7 @@ SHARED_PIECE = piece(0, 5)
 ROWS = [
     Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": 0.5}, ("max_error must be a number, 1 at least; got 0.5",)),
     Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": "8"}, ("got '8'",)),
+    Row("D10", bounded, [X, Y], {"bound": "path"}, ("one of paths, norms, kappa; got 'path'", "the tightest")),
     Row("D6", pieces, [Y], {"threads": 0}, ("threads must be a positive integer; got 0",)),
     Row("D6", pieces, [Y], {"threads": 100_000}, ("threads must be at most 4096; got 100000; leave it out for all",)),
     Row("D5", joined, [piece(0, 5)], {"accumulate": True}, ("must come with out",)),

@@ -68,6 +68,7 @@ _ROWS = (
     ("D7", InvalidShapeError, "operands of a compiled call have the shapes it was made for, a cotangent its result's"),
     ("D8", UnsupportedError, "an operand is an array: no gradients are recorded of it, and it stands for no other"),
     ("D9", InvalidAttributeError, "max_error is a number, 1 at least"),
+    ("D10", InvalidAttributeError, "bound is paths, norms or kappa"),
     # P: pieces of a batch
     ("P1", InvalidOpError, "pieces are of an operator that sums over the batch: a weight or bias gradient"),
     ("P2", UnsupportedError, "sums in pieces have an order: f32, bf16 or f16 operands on the generated engine"),

@@ -15,7 +15,8 @@ from convgrad.spec.bound import output_bound
 from convgrad.spec.oracle import Answer
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook_bound import variant_bound
+from convgrad.spec.rules import refuse
+from convgrad.spec.toom_cook_bound import BOUNDS, PATHS, direct_height, may_be_direct, variant_bound
 from convgrad.verify.compare import compare, sum_bound
 from convgrad.verify.declared import SUM, Declared, declared
 from convgrad.verify.reference import Reference, certify
@@ -34,6 +35,7 @@ def error_bound(
     height: int | Sequence[int] | None = None,
     algorithm: str = SUM,
     max_error: float | None = None,
+    bound: str = PATHS,
     **attributes: object,
 ) -> Any:
     """Return how far any correct result of a call of ``convgrad.run`` may lie from the exact sums, per element.
@@ -45,7 +47,9 @@ def error_bound(
     that a term goes through, or the blocks of an order; by default, and at most, it is n, and one for bias, which
     holds for every order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps at a time along each axis
     (then h is not asked, and the bound is one on norms), or "fft", of which nothing is promised. ``max_error`` is that
-    of the call: where it admits a variant, the bound is that of ours, gamma_H kappa ||x_c|| ||dy_k||.
+    of the call: where it admits tiles, the bound is that of ours in one of three forms, ``bound``: "paths", the
+    tightest, of all ways of an element's terms; "norms", of norms of the values at each point; "kappa", gamma_H kappa
+    times two norms of operands, which ``max_error`` promises beforehand. Elsewhere ``bound`` changes nothing.
 
     The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
     operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
@@ -62,24 +66,33 @@ def error_bound(
     >>> [round(each, 4) for each in bound.ravel().tolist()]
     [0.056, 0.056]
     """
+    if bound not in BOUNDS:  # D10
+        wanted = f"bound must be one of {', '.join(BOUNDS)}"
+        refuse("D10", operator, f"{wanted}; got {bound!r}; paths, the default, is the tightest")
     prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype).within(max_error)
     problem, operands = prepared.problem, prepared.operands
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
     reference = certify(problem, operands)
     with np.errstate(all="ignore"):
-        bound, value = bound_of(reference, problem, how, operands), reference.value
+        most, value = bound_of(reference, problem, how, operands, bound), reference.value
         rounding = np.abs(round_to(value, problem.output_format) - value)
-        total = np.where(bound == 0, rounding, output_bound(value, bound, problem.output_format))
+        total = np.where(most == 0, rounding, output_bound(value, most, problem.output_format))
     result = arrays.aligned(problem.output_shape, F64.dtype)
     prepared.canonical_output(result)[...] = np.where(np.isfinite(total), total, np.inf)
     return libraries.like(inputs[0])(result)
 
 
-def bound_of(answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array]) -> F64Array:
+def bound_of(
+    answer: Answer | Reference, problem: Problem, how: Declared, operands: Sequence[Array], bound: str = PATHS
+) -> F64Array:
     """Return the bound before the output's rounding; what the exact value itself misses is in it."""
     if problem.variant and how.algorithm == SUM:
         own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
-        return variant_bound(problem, operands, how.accumulation) + own
+        by_tiles: F64Array = variant_bound(problem, operands, how.accumulation, bound) + own
+        if not may_be_direct(problem, operands, how.accumulation):
+            return by_tiles
+        direct = np.minimum(answer.terms + last_additions(problem), direct_height(problem))
+        return np.maximum(by_tiles, sum_bound(answer, how.accumulation, direct))
     if how.algorithm == SUM:
         return sum_bound(answer, how.accumulation, heights(answer.terms, problem, how))
     if how.filtering is None:
