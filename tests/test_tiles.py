@@ -42,6 +42,7 @@ LINES = (
     "mb1ic48ih7iw8oc32oh9ow11kh3kw3ph2pw2", "mb130ic32ih4oc32oh4kh3ph1", "mb2ic32ih118oc32oh118kh3ph1",
     "mb1ic32ih2oc32oh5kh3ph2",
     "mb1ic130ih4oc70oh8kh3ph3",
+    "g2mb2ic64ih9oc80oh9kh3ph1", "g3mb1ic96ih30oc96oh30kh3ph1",
 )  # fmt: skip
 
 
@@ -254,7 +255,7 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
     for line, why in (
         ("BWD_W f32 NXC mb8ic128ih28oc128oh28kh5ph2", "kernels of 3x3 have tiles; this one is 5x5"),
         ("BWD_W f32 NXC mb8ic128ih28oc128oh14kh3sh2ph1", "stride 1 and dilation 1"),
-        ("BWD_W f32 NXC g2mb8ic128ih28oc128oh28kh3ph1", "one group"),
+        ("BWD_W f32 NXC g8mb8ic128ih28oc128oh28kh3ph1", "from 32 channels of src and dst a group"),
         ("BWD_W f32 NXC mb8ic16ih28oc128oh28kh3ph1", "from 32 channels"),
         ("BWD_W bf16 NXC mb8ic128ih28oc128oh28kh3ph1", "these are bf16"),
     ):  # fmt: skip

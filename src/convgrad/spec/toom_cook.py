@@ -18,7 +18,7 @@ whole number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -32,7 +32,7 @@ AXES = 2
 BLOCK = 98  # products a chain of tiles: shorter ones round less often; two of 14x14 tiles, of 7x7 two images
 CHANNELS_BLOCK = 64  # products a chain of channels
 BAND = 800  # tiles of a unit of the sum, in whole rows of an image: as many points as caches hold
-LEAST_CHANNELS = 32  # of src and of dst
+LEAST_CHANNELS = 32  # of src and of dst, of a group
 # What is counted, in multiply-adds: a value at a point to be made, written and read, and a sum of a point to be
 # transformed back. They are part of the specification: where they choose another variant, bits change.
 VALUE, SUM = 40.0, 40.0
@@ -273,7 +273,7 @@ class Variant:
         else:
             tiles = conv.batch * prod(self.covering(as_forward(conv, solves_for)))
         channels = conv.src_channels + conv.dst_channels
-        weights = conv.src_channels * conv.dst_channels
+        weights = conv.src_channels * conv.dst_channels // conv.groups
         return float(self.points * (tiles * weights + VALUE * tiles * channels + SUM * weights))
 
 
@@ -306,7 +306,14 @@ def as_forward(conv: Conv, solves_for: SolvesFor) -> Conv:
         Axis(axis.dst, axis.src, axis.kernel, pad_begin=TAPS - 1 - axis.pad_begin, pad_end=TAPS - 1 - axis.pad_end)
         for axis in conv.axes
     ]
-    return Conv(conv.batch, 1, conv.dst_channels, conv.src_channels, tuple(axes))
+    return Conv(conv.batch, conv.groups, conv.dst_channels, conv.src_channels, tuple(axes))
+
+
+def of_group(conv: Conv) -> Conv:
+    """Return the convolution of one group of channels: each is computed by itself."""
+    return replace(
+        conv, groups=1, src_channels=conv.src_channels // conv.groups, dst_channels=conv.dst_channels // conv.groups
+    )  # fmt: skip
 
 
 def why_not(conv: Conv) -> str:
@@ -315,8 +322,6 @@ def why_not(conv: Conv) -> str:
         return f"kernels of {TAPS}x{TAPS} have tiles; this one is {'x'.join(str(axis.kernel) for axis in conv.axes)}"
     if any((axis.stride, axis.dilation) != (1, 1) for axis in conv.axes):
         return "tiles are of stride 1 and dilation 1"
-    if conv.groups > 1:
-        return "tiles are of one group"
-    if min(conv.src_channels, conv.dst_channels) < LEAST_CHANNELS:
-        return f"tiles pay from {LEAST_CHANNELS} channels of src and dst"
+    if min(conv.src_channels, conv.dst_channels) < LEAST_CHANNELS * conv.groups:
+        return f"tiles pay from {LEAST_CHANNELS} channels of src and dst{' a group' if conv.groups > 1 else ''}"
     return ""

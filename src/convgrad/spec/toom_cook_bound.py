@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from convgrad.spec.operators import Tensor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.toom_cook import MET, VARIANTS, as_forward
-from convgrad.spec.toom_cook_ordered import tiles_of
+from convgrad.spec.toom_cook_ordered import by_groups, tiles_of
 from convgrad.spec.toom_cook_sizes import by_norms, by_paths, ways
 
 F64Array = NDArray[np.float64]
@@ -40,6 +41,10 @@ def variant_bound(
         tensor: np.nan_to_num(each.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         for tensor, each in zip(problem.operands, operands, strict=True)
     }
+    return by_groups(problem, given, partial(_of_group, accumulator=accumulator, bound=bound))
+
+
+def _of_group(problem: Problem, given: Mapping[Tensor, F64Array], accumulator: Format, bound: str) -> F64Array:
     sizes = {tensor: np.abs(each) for tensor, each in given.items()}
     of_operands = _of_weights if problem.solves_for == "weights" else _of_positions
     g = gamma(height_of(problem), accumulator.unit)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import isqrt
 from typing import TypeAlias, TypeVar
 
@@ -14,7 +15,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import MET, TAPS, VARIANTS, Arithmetic, Transform, Variant, as_forward
+from convgrad.spec.toom_cook import MET, TAPS, VARIANTS, Arithmetic, Transform, Variant, as_forward, of_group
 
 F32Array = NDArray[np.float32]
 AnyFloat = TypeVar("AnyFloat", np.float32, np.float64)
@@ -43,6 +44,27 @@ class InF32:
 
 def by_tiles(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array | None:
     """Return the sums of a problem that has a variant, with their specified bits; None where one is not finite."""
+    made = by_groups(problem, given, _of_group)
+    return made if np.isfinite(made).all() else None
+
+
+def by_groups(
+    problem: Problem,
+    given: Mapping[Tensor, NDArray[AnyFloat]],
+    compute: Callable[[Problem, Mapping[Tensor, NDArray[AnyFloat]]], NDArray[AnyFloat]],
+) -> NDArray[AnyFloat]:
+    """Return what is computed of each group of channels, as if it were all, in its place in the result."""
+    conv, results = problem.geometry, 0 if problem.solves_for == "weights" else 1
+    assert isinstance(conv, Conv)
+    if conv.groups == 1:
+        return compute(problem, given)
+    one, axes = replace(problem, geometry=of_group(conv)), {"weights": 0, "bias": 0}
+    parts = {name: np.split(values, conv.groups, axes.get(name, 1)) for name, values in given.items()}
+    made = [compute(one, {name: each[group] for name, each in parts.items()}) for group in range(conv.groups)]
+    return np.concatenate(made, results)
+
+
+def _of_group(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
     variant, order = VARIANTS[problem.variant], order_of(problem)
     way = variant.way(problem.solves_for)
     met, other = tiled(problem, given)
@@ -54,8 +76,7 @@ def by_tiles(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array | N
             first, second = np.broadcast_arrays(np.moveaxis(here, 1, -1)[:, None], there[:, None, None])
         sums.append(sum_in_order(first, second, order))
     rows = [[divided(each, variant) for each in row] for row in back(sums, way.back, InF32())]
-    made = placed(problem, rows)
-    return made if np.isfinite(made).all() else None
+    return placed(problem, rows)
 
 
 def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[Values[AnyFloat], Values[AnyFloat]]:

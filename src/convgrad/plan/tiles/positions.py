@@ -17,7 +17,7 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.problem import Problem, canonical_shape, posed
-from convgrad.spec.toom_cook import VARIANTS, Variant, as_forward
+from convgrad.spec.toom_cook import VARIANTS, Variant, as_forward, of_group
 from convgrad.words import counted
 
 
@@ -29,7 +29,7 @@ class PositionsPlan(TiledPlan):
     and the points of tiles are.
     """
 
-    forward: Conv  # what is computed: a data gradient is the forward of dst
+    forward: Conv  # what is computed of a group: a data gradient is the forward of dst
     by_rows: bool
     each: int  # rows of tiles, or results, of a chunk,
     every: int  # and of all
@@ -58,7 +58,7 @@ def plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
     """Return the plan of a problem that has a variant: a function of its geometry, however its operands lie."""
     variant = VARIANTS[problem.variant]
     assert isinstance(problem.geometry, Conv)
-    conv = as_forward(problem.geometry, problem.solves_for)
+    conv = as_forward(of_group(problem.geometry), problem.solves_for)
     down, across = variant.covering(conv)
     all_rows = conv.batch * down
     own = _rows(conv, variant, machine, threads)

@@ -18,7 +18,7 @@ from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import FAN_IN, height_of
 from convgrad.spec.problem import Problem, posed
-from convgrad.spec.toom_cook import BLOCK, LEAST_CHANNELS, VARIANTS, Variant
+from convgrad.spec.toom_cook import BLOCK, LEAST_CHANNELS, VARIANTS, Variant, of_group
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class WeightsPlan(TiledPlan):
 
 def plan(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
     """Return the plan of a problem that has a variant: a function of its geometry, however its operands lie."""
-    conv, variant = problem.geometry, VARIANTS[problem.variant]
-    assert isinstance(conv, Conv)
+    assert isinstance(problem.geometry, Conv)
+    conv, variant = of_group(problem.geometry), VARIANTS[problem.variant]
     units = _units(conv, variant)
     rows, of_row = conv.src_channels, variant.points * pitch(conv.dst_channels)
     if units == variant.units(conv):
@@ -49,7 +49,7 @@ def plan(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
     rate = machine.bytes_per_ns * 1e6 * threads
     times = {name: size / rate for name, size in sizes.items()}
     if not at_once(problem):
-        sizes["out"] = prod(conv.weights_shape) * F32_BYTES
+        sizes["out"] = prod(problem.geometry.weights_shape) * F32_BYTES
     places, shared_bytes = placed(sizes)
     chunks, parts = variant.units(conv) // units, conv.src_channels // rows
     return WeightsPlan(

@@ -16,7 +16,7 @@ from convgrad.plan.tiles.weights import WeightsPlan, plan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import TAPS, VARIANTS, Variant
+from convgrad.spec.toom_cook import TAPS, VARIANTS, Variant, of_group
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class TiledWeights(Tiled):
 
 def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> TiledWeights:
     """Return the prepared call of a weight gradient that has a variant, for canonical arrays that lie so."""
-    conv, variant = problem.geometry, VARIANTS[problem.variant]
-    assert isinstance(conv, Conv)
+    assert isinstance(problem.geometry, Conv)
+    conv, variant = of_group(problem.geometry), VARIANTS[problem.variant]
     chosen = plan(problem, machine, threads)
     sums, more = (
         tabled(chosen.sums, replace(chosen.of_sums, accumulate=added), chosen.view) for added in (False, True)

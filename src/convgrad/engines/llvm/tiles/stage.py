@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.plan.roles import dense
 from convgrad.plan.tiles.recipe import TiledPlan, at_once, of_point, pitch
-from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.toom_cook import Variant
 
 Array = NDArray[Any]
@@ -73,8 +74,11 @@ class Tiled:
         begin = address_of(kept)
         begin += -begin % LINE_BYTES
         where = {name: begin + offset for name, offset in self.plan.places.items()}
-        infinite = ctypes.c_int64(0)
-        self.by_tiles(operands, where.get("out", out), where, infinite, (self, keep, kept, infinite))
+        infinite, to = ctypes.c_int64(0), where.get("out", out)
+        *steps, out_step = self.group_steps
+        for group in range(self.groups):
+            given = [address + group * step for address, step in zip(operands, steps, strict=True)]
+            self.by_tiles(given, to + group * out_step, where, infinite, (self, keep, kept, infinite))
         if infinite.value:
             direct = executable(replace(self.problem, variant=""), self.lies, self.machine, self.plan.threads)
             direct.at(operands, out, keep)
@@ -82,10 +86,26 @@ class Tiled:
             self._rounded(where["out"], out)
         scratch.shared.give_back(kept)
 
+    @property
+    def groups(self) -> int:
+        """Groups of channels, each of which is computed by itself."""
+        assert isinstance(self.problem.geometry, Conv)
+        return self.problem.geometry.groups
+
+    @cached_property
+    def group_steps(self) -> tuple[int, ...]:
+        """Bytes from a group to the next of the operands, and last of what is written."""
+        tensors = (*self.problem.operands, self.problem.output)
+        shapes, lies = canonical_shapes(self.problem), (*self.lies[:-1], written(self.problem, self.lies))
+        axes = [int(tensor in ("src", "dst")) for tensor in tensors]
+        return tuple(
+            [shape[axis] // self.groups * each[axis] for axis, shape, each in zip(axes, shapes, lies, strict=True)]
+        )
+
     def by_tiles(
         self, operands: Sequence[int], out: int, where: Mapping[str, int], infinite: ctypes.c_int64, held: object
     ) -> None:
-        """Compute into ``out``, or dense what is rounded last; ``infinite`` is told if any result is."""
+        """Compute a group into ``out``, or dense what is rounded last; ``infinite`` is told if any result is."""
         raise NotImplementedError
 
     def _rounded(self, made: int, out: int) -> None:
