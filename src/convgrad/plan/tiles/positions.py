@@ -12,7 +12,7 @@ from convgrad.plan.data.view import FEWEST_AXES, Along, Gather, even
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import F32_BYTES, Chosen
 from convgrad.plan.tables import placed
-from convgrad.plan.tiles.recipe import TiledPlan, at_once, of_point, pitch
+from convgrad.plan.tiles.recipe import TiledPlan, at_once, of_line, of_point, of_weights, pitch
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import height_of, order_of
@@ -70,7 +70,7 @@ def plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
     last_view = replace(seen, axes=_axes(rest, conv.src_channels, results)) if rest else None
     sizes = {
         "met": variant.points * of_point(rows * across, conv.src_channels),
-        "weights": variant.points * of_point(conv.src_channels, results),
+        "weights": variant.points * of_weights(conv.src_channels, results),
         "sums": variant.points * of_point(rows * across, results),
     }
     first, second = ("weights", "met") if own else ("met", "weights")
@@ -129,6 +129,6 @@ def _sums(problem: Problem, conv: Conv, variant: Variant, tiles: int, results: i
     seen = Gather(
         "dst", variant.points, results, terms, _axes(tiles, terms, results),
         (of_point(tiles, terms), F32_BYTES), (of_point(tiles, results), F32_BYTES),
-        (of_point(terms, results), F32_BYTES, pitch(results)), 0, order_of(problem),
+        (of_weights(terms, results), F32_BYTES, of_line(results)), 0, order_of(problem),
     )  # fmt: skip
     return posed("dst", False, one, layouts, F32, F32), seen

@@ -57,6 +57,16 @@ def of_point(count: int, channels: int) -> int:
     return _odd(count * pitch(channels))
 
 
+def of_line(channels: int) -> int:
+    """Return the bytes of all channels of a term, whole lines: terms are read one after the other."""
+    return -(-channels * F32_BYTES // LINE_BYTES) * LINE_BYTES
+
+
+def of_weights(terms: int, results: int) -> int:
+    """Return the bytes of all weights of a point."""
+    return _odd(terms * of_line(results))
+
+
 def _odd(size: int) -> int:
     return (-(-size // LINE_BYTES) | 1) * LINE_BYTES
 

@@ -29,7 +29,7 @@ from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.plan.tables import placed
 from convgrad.plan.tiles.positions import PositionsPlan, plan
-from convgrad.plan.tiles.recipe import of_point, pitch
+from convgrad.plan.tiles.recipe import of_line, of_point, of_weights, pitch
 from convgrad.spec.problem import Problem
 from convgrad.spec.toom_cook import AXES, MET, TAPS, VARIANTS, Variant
 
@@ -136,7 +136,7 @@ def _weights(isa: Isa, chosen: PositionsPlan, strides: Sequence[int], reverse: b
     lies = ITEMS if result == F32_BYTES else TERMS if term == F32_BYTES else by_taps
     settled = {
         "count": -(-terms // isa.lanes), "results": chosen.results, "terms": terms, "result": result, "term": term,
-        "point": of_point(terms, chosen.results), "row": pitch(chosen.results), **by_axis("tap", taps),
+        "point": of_weights(terms, chosen.results), "row": of_line(chosen.results), **by_axis("tap", taps),
     }  # fmt: skip
     return Transform(lies, settled, TAPS**AXES * isa.lanes**2 * F32_BYTES if lies == TERMS else LINE_BYTES)
 
