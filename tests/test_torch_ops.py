@@ -331,7 +331,7 @@ def test_without_pytorch_the_extra_is_named() -> None:
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 def test_an_accuracy_of_the_context_admits_tiles() -> None:
     """Forward and backward take them, with the bits of our functions; calls outside are what they were."""
-    x, w = torch.randn(2, 40, 20, 20, requires_grad=True), torch.randn(50, 40, 3, 3, requires_grad=True)
+    x, w = torch.randn(2, 40, 32, 32, requires_grad=True), torch.randn(50, 40, 3, 3, requires_grad=True)
     same = {"pads_begin": 1, "pads_end": 1, "data_format": "NCX", "weights_format": "OIX"}
     before = ct.conv2d(x, w, padding=1)
     with convgrad.max_error(64):

@@ -33,9 +33,10 @@ BLOCK = 98  # products a chain of tiles: shorter ones round less often; two of 1
 CHANNELS_BLOCK = 64  # products a chain of channels
 BAND = 800  # tiles of a unit of the sum, in whole rows of an image: as many points as caches hold
 LEAST_CHANNELS = 32  # of src and of dst, of a group
-# What is counted, in multiply-adds: a value at a point to be made, written and read, and a sum of a point to be
-# transformed back. They are part of the specification: where they choose another variant, bits change.
-VALUE, SUM = 40.0, 40.0
+# What is counted, in multiply-adds: a value of a tile at a point, and a weight at a point, to be made or transformed
+# back, written and read. They are part of the specification: where they choose another variant, bits change.
+OF_WEIGHTS, OF_POSITIONS = (40.0, 40.0), (12.0, 24.0)
+CALL = 6e6  # and what a group's stages take to begin
 
 
 class Arithmetic(Protocol[Number]):
@@ -274,7 +275,9 @@ class Variant:
             tiles = conv.batch * prod(self.covering(as_forward(conv, solves_for)))
         channels = conv.src_channels + conv.dst_channels
         weights = conv.src_channels * conv.dst_channels // conv.groups
-        return float(self.points * (tiles * weights + VALUE * tiles * channels + SUM * weights))
+        value, weight = OF_WEIGHTS if solves_for == "weights" else OF_POSITIONS
+        each = self.points * (tiles * weights + value * tiles * channels + weight * weights)
+        return float(each + CALL * conv.groups)
 
 
 VARIANTS: Mapping[str, Variant] = {
