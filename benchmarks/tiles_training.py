@@ -25,6 +25,7 @@ from convgrad.engines.settings import count
 from convgrad.host import cpu_model
 
 Array = NDArray[Any]
+NETWORKS = ("digits", "resnet")
 ACCURACIES = (1, 8, 64)
 RATE, MOMENTUM = 0.02, 0.9
 SAME = {"auto_pad": "same_upper"}
@@ -256,13 +257,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tiles_training.py", description="Train by tiles beside the direct sum.")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
     parser.add_argument("--plot", metavar="FILE.png", help="draw the losses")
     options = asked(parser, arguments)
     from sklearn.datasets import load_digits  # noqa: PLC0415 - an extra
 
     digits, order = load_digits(), np.random.default_rng(0).permutation(1797)
     images, labels = (digits.images[order, :, :, None] / 16 - 0.3).astype(np.float32), digits.target[order]
-    rows = [row for name in ("digits", "resnet") for row in train(name, images, labels, options)]
+    rows = [row for name in options.networks for row in train(name, images, labels, options)]
     for last in [row for row in rows if row["step"] == options.steps]:
         same = [row for row in rows if (row["network"], row["max_error"]) == (last["network"], last["max_error"])]
         loss = np.mean([row["loss"] for row in same[-20:]])

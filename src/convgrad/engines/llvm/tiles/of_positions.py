@@ -94,19 +94,20 @@ def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Tiled
     last = sums if chosen.last is None else tabled(chosen.last, chosen.of_sums, chosen.last_view)
     settled, places, scratch_bytes = _common(chosen, (sums, last), (met, weights, back))
     settled |= places | {f"back.{name}": number for name, number in back.settled.items()}
+    times = chosen.points_ms, chosen.time_ms
     if chosen.by_rows:
         names: tuple[str, ...] = (*kernel.ADDRESSES, *kernel.NUMBERS)
         made = driver(isa, kernel.module, variant.name, weights.lies, reverse)
-        points = Stage(made, names, weights.settled, weights.planes_bytes, chosen.points_ms)
+        points = Stage(made, names, weights.settled, weights.planes_bytes, *times)
         own = driver(isa, chunks.rows_module, variant.name, met.lies, back.lies)
         names = (*chunks.ROWS_ADDRESSES, *chunks.ROWS_NUMBERS)
         settled |= {f"met.{name}": number for name, number in met.settled.items()}
     else:
-        points = points_stage(isa, variant, True, met, chosen.points_ms, first=0, count=chosen.all_rows)
+        points = points_stage(isa, variant, True, met, *times, first=0, count=chosen.all_rows)
         own = driver(isa, chunks.results_module, variant.name, weights.lies, reverse, back.lies)
         names = (*chunks.RESULTS_ADDRESSES, *chunks.RESULTS_NUMBERS)
         settled |= {f"kernel.{name}": number for name, number in weights.settled.items()} | {"rows": chosen.all_rows}
-    stage = Stage(own, names, settled, scratch_bytes, chosen.chunks_ms)
+    stage = Stage(own, names, settled, scratch_bytes, chosen.chunks_ms, chosen.time_ms)
     return TiledPositions(problem, lies, machine, chosen, sums, met.begin, points, stage, last)
 
 

@@ -79,7 +79,7 @@ def _points(
         [getattr(axis, tensor) for axis in conv.axes], [axis.pad_begin * met for axis in conv.axes],
         variant.grid(conv), chosen.tiles,
     )  # fmt: skip
-    return points_stage(isa, variant, met, transform, chosen.times_ms[tensor], count=rows)
+    return points_stage(isa, variant, met, transform, chosen.times_ms[tensor], chosen.time_ms, count=rows)
 
 
 def _weights(conv: Conv, variant: Variant, isa: Isa, chosen: WeightsPlan, strides: Sequence[int]) -> Stage:
@@ -93,4 +93,5 @@ def _weights(conv: Conv, variant: Variant, isa: Isa, chosen: WeightsPlan, stride
         "row": pitch(conv.dst_channels), "out_row": row, "out_lane": lane, **by_axis("tap", taps),
     }  # fmt: skip
     kernel = driver(isa, weights.module, variant.name, lies)
-    return Stage(kernel, (*weights.ADDRESSES, *weights.NUMBERS), settled, LINE_BYTES, chosen.times_ms["sums"])
+    names = (*weights.ADDRESSES, *weights.NUMBERS)
+    return Stage(kernel, names, settled, LINE_BYTES, chosen.times_ms["sums"], chosen.time_ms)

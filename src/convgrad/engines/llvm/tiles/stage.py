@@ -37,13 +37,15 @@ class Stage:
     names: tuple[str, ...]
     settled: Mapping[str, int]
     scratch_bytes: int
-    time_ms: float  # on all threads
+    time_ms: float  # on all threads,
+    call_ms: float  # and of the whole call: what is worth waking threads for, and waiting for them
 
     def run(self, threads: int, held: object, **given: int) -> None:
         """Run it on so many threads, or on one where others are not there."""
         arguments = driver_arguments(self.names, {**self.settled, **given})
-        used = threads if threads > 1 and pool.helped(threads, self.time_ms) else 1
-        pool.run(self.kernel, arguments, self.scratch_bytes, used, self.time_ms * threads / used, held)
+        time_ms = max(self.time_ms, min(self.call_ms, pool.LONG_MS / 2))
+        used = threads if threads > 1 and pool.helped(threads, time_ms) else 1
+        pool.run(self.kernel, arguments, self.scratch_bytes, used, time_ms * threads / used, held)
 
 
 @dataclass(frozen=True)
@@ -163,10 +165,12 @@ def points_of(
     return Transform(lies, settled, planes, sum(count * step for count, step in zip(away, steps, strict=True)))
 
 
-def points_stage(isa: Isa, variant: Variant, met: bool, one: Transform, time_ms: float, **settled: int) -> Stage:
+def points_stage(
+    isa: Isa, variant: Variant, met: bool, one: Transform, time_ms: float, call_ms: float, **settled: int
+) -> Stage:  # fmt: skip
     """Return what makes points as a stage of its own."""
     kernel, names = driver(isa, points.module, variant.name, met, one.lies), (*points.ADDRESSES, *points.NUMBERS)
-    return Stage(kernel, names, {**one.settled, **settled}, one.planes_bytes, time_ms)
+    return Stage(kernel, names, {**one.settled, **settled}, one.planes_bytes, time_ms, call_ms)
 
 
 def by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:
