@@ -97,6 +97,22 @@ def test_more_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
     run_data_child(seed, PROBLEMS // 2)
 
 
+def run_tiles_child(seed: int, count: int) -> None:
+    done = child(seed, count, "guarded_tiles.py")
+    assert done["placements"] == 2 * count
+    assert min(done[name] for name in ("strided", "weights", "dst", "src")) > 0
+
+
+def test_tiles_among_guard_pages() -> None:
+    run_tiles_child(0, FEW // 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", DATA_LONG)
+def test_more_tiles_among_guard_pages(seed: int) -> None:
+    run_tiles_child(seed, PROBLEMS // 2)
+
+
 def test_a_fault_is_told_with_its_problem() -> None:
     with pytest.raises(pytest.fail.Exception, match="SIGSEGV in an image too many"):
         child(0, 0)

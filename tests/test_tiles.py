@@ -265,6 +265,13 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
 
 
 @runs
+def test_a_campaign_finds_the_executed_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiles_campaign.main(["--executed", "--problems", "6"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["problems"], told["wrong"]) == (6, 0)
+
+
+@runs
 def test_a_campaign_finds_nothing_beyond_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert tiles_campaign.main(["--problems", "60"]) == 0
     told = json.loads(capsys.readouterr().out)

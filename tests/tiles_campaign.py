@@ -4,6 +4,9 @@
 mixed scales, and holds them to the bound in its three forms (docs/numerics.md), with sums in f64 as what is exact. What
 is beyond is printed; the exit code is then 1. The last line has, for each form, how many problems are beyond, and of
 their largest shares of the bound the median and the largest.
+
+``--executed`` holds the results of every instruction set that runs here to the executed order, bit by bit, instead: of
+images of at most 8x8 positions.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,29 +25,31 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.tiles.run import tiled
 from convgrad.engines.numpy import execute
 from convgrad.formats import F32, F64
-from convgrad.plan.machine import Machine
+from convgrad.plan.machine import ISAS, Machine
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import SolvesFor
+from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes, posed
 from convgrad.spec.toom_cook import VARIANTS
 from convgrad.spec.toom_cook_bound import BOUNDS, variant_bound
-from engine_helpers import Array, empty
+from engine_helpers import HOST, Array, empty
 
 CHANNELS = (32, 40, 64)
 WEIGHTS = {"NXC": "XIO", "NCX": "OIX"}
 ROLES: tuple[SolvesFor, ...] = ("weights", "dst", "src")
 
 
-def drawn(rng: np.random.Generator) -> Problem:
-    """Return a problem: extents of 1 to 19, pads of 0 to 2 at each end."""
+def drawn(rng: np.random.Generator, largest: int = 19) -> Problem:
+    """Return a problem: extents of 1 to 19, or less, pads of 0 to 2 at each end, one group or two."""
     axes = []
     for _ in range(2):
         begin, end = (int(each) for each in rng.integers(0, 3, 2))
-        size = int(rng.integers(max(1, 3 - begin - end), 20))
+        size = int(rng.integers(max(1, 3 - begin - end), largest + 1))
         axes.append(Axis(size, size + begin + end - 2, 3, pad_begin=begin, pad_end=end))
     layout = ("NXC", "NCX")[rng.integers(2)]
     src, dst = (int(each) for each in rng.choice(CHANNELS, 2))
-    conv = Conv(int(rng.integers(1, 6)), 1, src, dst, tuple(axes))
+    groups = int(rng.choice((1, 1, 1, 2)))
+    conv = Conv(int(rng.integers(1, 6)), groups, groups * src, groups * dst, tuple(axes))
     layouts = {"src": layout, "dst": layout, "weights": WEIGHTS[layout]}
     one = posed(ROLES[rng.integers(3)], False, conv, layouts, F32, F32)  # type: ignore[arg-type]
     return replace(one, variant=list(VARIANTS)[rng.integers(len(VARIANTS))])
@@ -65,13 +70,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Hold random problems by tiles to their bounds.")
     parser.add_argument("--problems", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="number of the first problem")
+    parser.add_argument("--executed", action="store_true", help="compare bits with the executed order")
     options = parser.parse_args(arguments)
+    return (bits if options.executed else bounds)(range(options.first, options.first + options.problems))
+
+
+def bits(numbers: Iterable[int]) -> int:
+    """Hold problems to the executed order, and say what came of them."""
+    begun, done, wrong = time.monotonic(), Counter[str](), 0
+    for number in numbers:
+        rng = np.random.default_rng([21, number])
+        one, threads = drawn(rng, 8), int(rng.integers(1, 4))
+        *shapes, _ = canonical_shapes(one)
+        operands = [values(shape, lies, False, rng) for shape, lies in zip(shapes, one.layouts, strict=False)]
+        expected = evaluate_in_order(one, operands)
+        for name in HOST:
+            out = empty(one)
+            tiled(one, (*[each.strides for each in operands], out.strides), Machine(ISAS[name]), threads).execute(
+                operands, out
+            )
+            if out.tobytes() != expected.tobytes():
+                wrong += 1
+                print(f"problem {number}: other bits on {name}: {one}", flush=True)
+        done.update([one.solves_for, one.variant, one.layouts[0]])
+    told = {"problems": done.total() // 3, "wrong": wrong, **done, "seconds": round(time.monotonic() - begun)}
+    print(json.dumps(told | {"instruction_sets": HOST}))
+    return int(wrong > 0)
+
+
+def bounds(numbers: Sequence[int]) -> int:
+    """Hold problems to their bounds, and say what came of them."""
     isa = isas.isa()
     assert isa is not None
     machine, begun = Machine(isa), time.monotonic()
     done, beyond = Counter[str](), Counter[str]()
     shares: dict[str, list[float]] = {bound: [] for bound in BOUNDS}
-    for number in range(options.first, options.first + options.problems):
+    for number in numbers:
         rng = np.random.default_rng([20, number])
         one, mixed = drawn(rng), bool(rng.integers(2))
         *shapes, result = canonical_shapes(one)
@@ -94,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for bound, each in shares.items()
     }
     seconds = round(time.monotonic() - begun)
-    print(json.dumps({"problems": options.problems, **done, **told, "seconds": seconds, "instruction_set": str(isa)}))
+    print(json.dumps({"problems": len(numbers), **done, **told, "seconds": seconds, "instruction_set": str(isa)}))
     return int(beyond.total() > 0)
 
 

@@ -10,8 +10,7 @@ from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
 from convgrad.plan.recipe import Chosen
-from convgrad.plan.roles import dense_view, tables
-from convgrad.plan.tiles.recipe import TiledPlan
+from convgrad.plan.roles import scratch_bytes
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import kappa
 from convgrad.spec.layouts import from_canonical, shape_words
@@ -137,9 +136,5 @@ def explain(
     problem = engines.within(problem, max_error)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
-    scratch_bytes = 0
-    if isinstance(plan, TiledPlan):
-        scratch_bytes = plan.shared_bytes
-    elif plan is not None:
-        scratch_bytes = tables(problem, dense_view(problem), plan).scratch_bytes * plan.threads
-    return Explanation(problem, engines.choose(problem), plan, engines.height(problem), scratch_bytes)
+    scratch = 0 if plan is None else scratch_bytes(problem, plan)
+    return Explanation(problem, engines.choose(problem), plan, engines.height(problem), scratch)

@@ -19,6 +19,7 @@ from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.tables import Schedule
 from convgrad.plan.tiles import positions, weights
+from convgrad.plan.tiles.recipe import TiledPlan
 from convgrad.plan.view import Strides, View, view
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import axis_order, from_canonical
@@ -140,6 +141,13 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
 def plans(problem: Problem, view: Any, machine: Machine, threads: int, most: int | None = None) -> list[Any]:
     """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
     return ROLES[problem.solves_for].plans(problem, view, machine, threads, most)
+
+
+def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
+    """Return what a plan takes in scratch on dense row-major arrays, of all threads."""
+    if isinstance(chosen, TiledPlan):
+        return chosen.scratch_bytes
+    return tables(problem, dense_view(problem), chosen).scratch_bytes * chosen.threads
 
 
 def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:

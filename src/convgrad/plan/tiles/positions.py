@@ -43,6 +43,11 @@ class PositionsPlan(TiledPlan):
     chunks_ms: float  # and of all chunks
 
     @property
+    def scratch_bytes(self) -> int:
+        """What points and sums take, of all threads."""
+        return self.shared_bytes + self.threads * (self.chunk_bytes + self.sums_bytes)
+
+    @property
     def tasks(self) -> int:
         """Chunks."""
         return -(-self.every // self.each)

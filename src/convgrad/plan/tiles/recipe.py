@@ -26,6 +26,11 @@ class TiledPlan(Chosen):
     shared_bytes: int
 
     @property
+    def scratch_bytes(self) -> int:
+        """What points and sums take, of all threads."""
+        return self.shared_bytes
+
+    @property
     def tasks(self) -> int:
         """Parts of the sums."""
         return self.sums.tasks
