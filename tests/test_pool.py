@@ -15,6 +15,7 @@ from children import Layer
 from convgrad.engines import pool
 from convgrad.engines.addresses import words
 from convgrad.engines.llvm.wait import LEAVE
+from convgrad.engines.team import Team
 from convgrad.host import usable_cores
 
 LAYER = Layer((20, 20), (3, 3), (40, 70), batch=4, pad=1)
@@ -182,6 +183,20 @@ def test_invitations_do_not_pile_up(fresh: pool._Pool, monkeypatch: pytest.Monke
     assert fresh.queue.get().keep is None
     go.set()
     busy.settle()
+
+
+def test_a_team_that_is_over_keeps_nobody_from_the_next(fresh: pool._Pool) -> None:
+    """A helper wakes for one that nobody has joined yet: the next call has it all the same."""
+    fresh.helpers.append(object())  # type: ignore[arg-type]  # one that has not come to the queue yet
+    over, still_going, following = (Team(lambda *_: None, words(3), 64, None) for _ in range(3))
+    for team in (over, still_going):
+        assert fresh.invite(team, 1, all_needed=False) == 1
+        over.closed = True
+    assert fresh.invite(following, 1, all_needed=False) == 0, "a thread has one call at a time"
+    still_going.closed = True
+    assert fresh.invite(following, 1, all_needed=False) == 1
+    assert fresh.queue.get_nowait() is following
+    assert fresh.queue.empty()
 
 
 def test_calls_go_alone_where_helpers_keep_them_waiting() -> None:

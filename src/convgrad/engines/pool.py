@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from ctypes import addressof
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -134,12 +135,24 @@ class _Pool:
                     self.idle += 1
             except RuntimeError:  # can't start new thread
                 wanted = min(wanted, len(self.helpers))
-            if not all_needed:  # teams wait in the queue that are over by now: no more than there are threads
+            self._forget()
+            if not all_needed:  # no more than there are threads
                 wanted = max(0, min(wanted, len(self.helpers) - self.queue.qsize()))
         team.expected = wanted
         for _ in range(wanted):
             self.queue.put(team)
         return wanted
+
+    def _forget(self) -> None:
+        """Take teams from the queue that were over before anybody came: who wakes for one of them may join another."""
+        there: list[Team] = []
+        count = self.queue.qsize()
+        with suppress(Empty):  # threads that wake take teams meanwhile
+            while len(there) < count:
+                there.append(self.queue.get_nowait())
+        for team in there:
+            if not team.closed:
+                self.queue.put(team)
 
     def _free(self) -> int:
         """Return how many threads will come to the queue: those that look may be kept busy by others' calls."""
