@@ -27,7 +27,7 @@ from convgrad.host import cpu_model
 Array = NDArray[Any]
 NETWORKS = ("digits", "resnet")
 ACCURACIES = (1, 8, 64)
-RATE, MOMENTUM = 0.02, 0.9
+RATE, MOMENTUM = 0.01, 0.9  # the rate of the first step; it falls to 0
 SAME = {"auto_pad": "same_upper"}
 SPLIT = 1437  # images to train with; the others are held out
 
@@ -49,9 +49,9 @@ class Weights:
         """Begin at rest."""
         self.moved, self.gradient = np.zeros_like(self.value), np.zeros_like(self.value)
 
-    def update(self) -> None:
+    def update(self, rate: float) -> None:
         """Take a step along the gradient, with momentum."""
-        self.moved = (MOMENTUM * self.moved - RATE * self.gradient).astype(np.float32)
+        self.moved = (MOMENTUM * self.moved - rate * self.gradient).astype(np.float32)
         self.value += self.moved
 
 
@@ -170,7 +170,7 @@ def network(name: str) -> Network:
     return Network(layers, learned)
 
 
-def step(one: Network, images: Array, labels: Array) -> float:
+def step(one: Network, images: Array, labels: Array, rate: float) -> float:
     """Learn from a batch; return its mean cross entropy before."""
     scores, backward = through(one.layers, images)
     scores -= scores.max(1, keepdims=True)
@@ -180,7 +180,7 @@ def step(one: Network, images: Array, labels: Array) -> float:
     shares[rows, labels] -= 1
     backward((shares / len(labels)).astype(np.float32))
     for each in one.learned:
-        each.update()
+        each.update(rate)
     return loss
 
 
@@ -217,7 +217,7 @@ def train(name: str, images: Array, labels: Array, options: argparse.Namespace) 
             for most, one in networks.items():
                 with convgrad.max_error(most):
                     begin = time.perf_counter()
-                    loss = step(one, images[batch], labels[batch])
+                    loss = step(one, images[batch], labels[batch], RATE * (1 - number / options.steps))
                     row = {"network": name, "max_error": most, "tiles": taken[most], "step": number, "loss": loss}
                     row["ms"] = 1e3 * (time.perf_counter() - begin)
                     row["held_out"] = right(one, images[SPLIT:], labels[SPLIT:]) if number == options.steps else ""
@@ -255,7 +255,7 @@ def draw(rows: Sequence[dict[str, Any]], path: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train, and print what came of it."""
     parser = argparse.ArgumentParser(prog="tiles_training.py", description="Train by tiles beside the direct sum.")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=320)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
     parser.add_argument("--plot", metavar="FILE.png", help="draw the losses")

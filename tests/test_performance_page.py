@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 ROOT = Path(__file__).parents[1]
 
@@ -81,12 +81,32 @@ def test_layers_in_pairs_are_those_of_the_committed_run() -> None:
 def test_tiles_are_those_of_the_committed_runs() -> None:
     page = (ROOT / "docs" / "tiles.md").read_text(encoding="utf-8")
     for most in (1, 8, 64):
-        for names in ([f"tiles_{most}_run{run}.csv" for run in (1, 2, 3)], [f"tiles_{most}_ncx.csv"]):
-            line = summary("--by-suite", *names).splitlines()[2]
-            assert f"| {most} {line}" in page
+        for prefix, runs in (("tiles", (1, 2)), ("tiles_weights", (1, 2, 3))):
+            for names in ([f"{prefix}_{most}_run{run}.csv" for run in runs], [f"{prefix}_{most}_ncx.csv"]):
+                lines = summary("--by-suite", *names).splitlines()[2:]
+                assert len(lines) == (3 if prefix == "tiles" else 1)
+                assert all(f"| {most} {line}" in page for line in lines)
+
+
+def test_the_errors_of_tiles_are_as_the_page_says() -> None:
     with (ROOT / "benchmarks" / "results" / "tiles_errors.csv").open(newline="") as file:
-        rows = {(row["layer"], row["way"]): float(row["largest"]) for row in csv.DictReader(file)}
-    layers = {layer for layer, _ in rows}
-    for way, other in (("2x2", "direct"), ("4x4", "torch nchw")):
-        shares = [rows[layer, way] / rows[layer, other] for layer in layers if (layer, way) in rows]
-        assert 0.5 < geometric_mean(shares) < 1.5
+        rows = {(row["role"], row["layer"], row["way"]): float(row["largest"]) for row in csv.DictReader(file)}
+    for role in ("weight gradient", "forward", "data gradient"):
+        layers = {layer for of, layer, _ in rows if of == role}
+        for way, other in (("2x2", "direct"), ("4x4", "torch nchw")):
+            there = [layer for layer in layers if (role, layer, way) in rows]
+            assert len(there) > 8
+            assert 0.3 < geometric_mean(rows[role, layer, way] / rows[role, layer, other] for layer in there) < 3
+
+
+def test_the_training_is_that_of_the_committed_run() -> None:
+    page = (ROOT / "docs" / "tiles.md").read_text(encoding="utf-8")
+    with (ROOT / "benchmarks" / "results" / "tiles_training.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for network in ("digits", "resnet"):
+        for most in ("1", "8", "64"):
+            same = [row for row in rows if (row["network"], row["max_error"]) == (network, most)]
+            loss, ms = sum(float(row["loss"]) for row in same[-20:]) / 20, median(float(row["ms"]) for row in same)
+            held_out = 100 * float(same[-1]["held_out"])
+            cells = f"| {network} | {most} | {same[-1]['tiles']} | {loss:.3f} | {held_out:.1f} % | {ms:.1f} |"
+            assert cells in page

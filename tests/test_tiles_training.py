@@ -44,12 +44,12 @@ def test_a_backward_is_the_derivative(name: str, monkeypatch: pytest.MonkeyPatch
     def loss(changed: int, by: float) -> float:
         one = tiles_training.network(name)
         one.learned[changed].value[...] += np.float32(by) * directions[changed]
-        return tiles_training.step(one, images, labels)
+        return tiles_training.step(one, images, labels, 0.0)
 
     network = tiles_training.network(name)
     assert_same_bits(network.learned[1].value, tiles_training.network(name).learned[1].value, "the first weights")
     directions = [rng.standard_normal(each.value.shape).astype(np.float32) for each in network.learned]
-    tiles_training.step(network, images, labels)
+    tiles_training.step(network, images, labels, 0.0)
     for number in (0, 1, len(directions) - 1):
         slope = (loss(number, 1e-3) - loss(number, -1e-3)) / 2e-3
         assert slope == pytest.approx(float((network.learned[number].gradient * directions[number]).sum()), rel=0.05)
