@@ -123,7 +123,7 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
         axes.set_xticks(range(len(layers)), layers, rotation=70, ha="right", fontsize=8)
         axes.set_title(name)
     all_axes[0].set_ylabel("largest error / (2$^{-24}$ times two norms)")
-    all_axes[0].legend(fontsize=8)
+    figure.legend(*all_axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(WAYS), fontsize=9)
     figure.savefig(path, dpi=120)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import subprocess
-import sys
+from argparse import Namespace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,40 +16,42 @@ from helpers import assert_same_bits
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program, which lies beside the package."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import tiles_training  # noqa: PLC0415
+
+    return tiles_training
+
+
 @pytest.mark.skipif(not HOST, reason="no generated kernels run here")
-def test_a_few_steps_have_all_rows(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    command = [sys.executable, BENCHMARKS / "tiles_training.py", "--steps", "4", "--networks", "digits"]
-    subprocess.run([*command, "-o", tmp_path / "out.csv"], check=True, capture_output=True)
-    with (tmp_path / "out.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["step"], row["max_error"]) for row in rows] == [
-        (str(n), m) for n in range(1, 5) for m in ["1", "8", "64"]
-    ]
-    losses = {most: [float(row["loss"]) for row in rows if row["max_error"] == most] for most in ("1", "8", "64")}
-    assert losses["64"] != losses["1"]
-    np.testing.assert_allclose(losses["64"], losses["1"], rtol=1e-2)
+def test_a_few_steps_have_all_rows(program: Any) -> None:
+    rng = np.random.default_rng(2)
+    images, labels = rng.standard_normal((program.SPLIT + 3, 8, 8, 1)).astype(np.float32), rng.integers(0, 10, 1440)
+    rows = list(program.train("digits", images, labels, Namespace(steps=3, batch=64)))
+    assert [(row["step"], row["max_error"]) for row in rows] == list(product((1, 2, 3), (1, 8, 64)))
+    losses = {most: [row["loss"] for row in rows if row["max_error"] == most] for most in (1, 8, 64)}
+    assert 0 < rows[-1]["apart"] < 1e-3
+    np.testing.assert_allclose(losses[64], losses[1], rtol=1e-2)
     assert rows[2]["tiles"] == "4x4 4x4 4x4"
 
 
 @pytest.mark.parametrize("name", ["digits", "resnet"])
-def test_a_backward_is_the_derivative(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the loss by each array that is learned, against differences."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import tiles_training  # noqa: PLC0415 - a program beside the package
-
+def test_a_backward_is_the_derivative(name: str, program: Any) -> None:
+    """Of the loss by arrays that are learned, against differences along the gradient itself."""
     rng = np.random.default_rng(3)
     images, labels = rng.standard_normal((4, 8, 8, 1)).astype(np.float32), np.array([1, 2, 3, 4])
 
     def loss(changed: int, by: float) -> float:
-        one = tiles_training.network(name)
+        one = program.network(name)
         one.learned[changed].value[...] += np.float32(by) * directions[changed]
-        return tiles_training.step(one, images, labels, 0.0)
+        return program.step(one, images, labels, 0.0)
 
-    network = tiles_training.network(name)
-    assert_same_bits(network.learned[1].value, tiles_training.network(name).learned[1].value, "the first weights")
-    directions = [rng.standard_normal(each.value.shape).astype(np.float32) for each in network.learned]
-    tiles_training.step(network, images, labels, 0.0)
-    for number in (0, 1, len(directions) - 1):
-        slope = (loss(number, 1e-3) - loss(number, -1e-3)) / 2e-3
-        assert slope == pytest.approx(float((network.learned[number].gradient * directions[number]).sum()), rel=0.05)
+    network = program.network(name)
+    assert_same_bits(network.learned[1].value, program.network(name).learned[1].value, "the first weights")
+    program.step(network, images, labels, 0.0)
+    lengths = [float(np.linalg.norm(each.gradient)) for each in network.learned]
+    directions = [each.gradient / np.float32(length) for each, length in zip(network.learned, lengths, strict=True)]
+    for number in (0, 1, len(lengths) - 1):
+        assert (loss(number, 1e-2) - loss(number, -1e-2)) / 2e-2 == pytest.approx(lengths[number], rel=0.05)
