@@ -208,6 +208,7 @@ ORDERS = {
         "draw",
     ),
     "plan": (
+        "reach",
         "rates",
         "machine",
         "pairs",

@@ -232,12 +232,14 @@ def test_progress_on_a_terminal_and_interruption() -> None:
 
 
 def test_import_adds_little_to_numpy(tmp_path: Path) -> None:
-    code = "import time, numpy; t = time.process_time(); import convgrad; print(time.process_time() - t)"
+    code = "from time import process_time as now; a = now(); import numpy; b = now(); import convgrad; c = now()"
     code += "; import sys; assert not {'convgrad.spec.readings', 'convgrad.functional.in_words'} & {*sys.modules}"
+    code += "; assert not any(name.startswith(('convgrad.plan.data', 'convgrad.engines.llvm')) for name in sys.modules)"
+    code += "; print((c - b) / (b - a))"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     env["PYTHONPYCACHEPREFIX"] = str(tmp_path)  # the first import compiles the modules, as pip does when it installs
-    times = [float(subprocess.check_output([sys.executable, "-c", code], env=env)) for _ in range(5)]
-    assert min(times) < 0.1  # of the processor, whatever else it does; 0.05 s here
+    of_numpy_s = [float(subprocess.check_output([sys.executable, "-c", code], env=env)) for _ in range(5)]
+    assert min(of_numpy_s) < 1  # what convgrad adds, in times of NumPy's own import on this processor; 0.5 is usual
 
 
 def test_options_may_stand_anywhere(layer: Path) -> None:

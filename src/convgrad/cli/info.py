@@ -19,7 +19,7 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
 from convgrad.host import cpu_fields, cpu_model, usable_cores
-from convgrad.plan.roles import ROLES
+from convgrad.plan.reach import NO_KERNEL
 
 _VARIABLES = ("CONVGRAD_NUM_THREADS", "CONVGRAD_MAX_ISA", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -70,7 +70,7 @@ def _engine() -> str:
         return str(error)
     if isa is None:
         return f"numpy only (keeps the error bound): {isas.why_no_isa()}"
-    left = ("f64", *(role.solves_for for role in ROLES.values() if role.why_not))
+    left = ("f64", *NO_KERNEL)
     return f"generated ({isa}: same bits everywhere); numpy for {', '.join(left)} (keeps the error bound)"
 
 

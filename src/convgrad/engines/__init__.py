@@ -19,9 +19,7 @@ from convgrad.engines.pool import helped
 from convgrad.engines.settings import accuracy, cap, count
 from convgrad.engines.starting import apart, forked_with
 from convgrad.formats import Format, of_dtype
-from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.recipe import Chosen
-from convgrad.plan.roles import dense_view, plan, why_no_kernel
+from convgrad.plan.reach import why_no_kernel
 from convgrad.spec.chosen import DIRECT, in_variant
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shapes
@@ -31,6 +29,8 @@ from convgrad.spec.samples import in_parts, is_product
 if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Executable, Lies
     from convgrad.engines.llvm.tiles.stage import Tiled
+    from convgrad.plan.machine import Isa, Machine
+    from convgrad.plan.recipe import Chosen
 
 Array = NDArray[Any]
 REMEMBERED = 256  # calls that are known at once
@@ -122,7 +122,16 @@ def machine_of(problem: Problem) -> Machine | None:
 
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Chosen:
     """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
+    from convgrad.plan.roles import dense_view, plan  # noqa: PLC0415  (came with the kernels)
+
     return plan(problem, dense_view(problem), machine, count(threads))
+
+
+def scratch_of(problem: Problem, chosen: Chosen) -> int:
+    """Return what a plan of ``plan_of`` takes in scratch, of all threads."""
+    from convgrad.plan.roles import scratch_bytes  # noqa: PLC0415
+
+    return scratch_bytes(problem, chosen)
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from convgrad import engines, formats
 from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
-from convgrad.plan.recipe import Chosen
-from convgrad.plan.roles import scratch_bytes
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import kappa
 from convgrad.spec.layouts import from_canonical, shape_words
@@ -19,6 +17,9 @@ from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.rules import refuse
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
 from convgrad.words import counted
+
+if TYPE_CHECKING:
+    from convgrad.plan.recipe import Chosen
 
 WIDTH = 10
 
@@ -136,5 +137,5 @@ def explain(
     problem = engines.within(problem, max_error)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
-    scratch = 0 if plan is None else scratch_bytes(problem, plan)
+    scratch = 0 if plan is None else engines.scratch_of(problem, plan)
     return Explanation(problem, engines.choose(problem), plan, engines.height(problem), scratch)

@@ -14,7 +14,7 @@ from convgrad import arrays, engines, libraries
 from convgrad.formats import F32, F64
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.sums import Computed, Sum, add, added, grown
-from convgrad.plan.roles import why_no_kernel
+from convgrad.plan.reach import why_no_kernel
 from convgrad.spec.check import as_integer
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import from_canonical, shape_words

@@ -1,14 +1,12 @@
-"""What the generated engine solves for, a row each: who sees, plans and schedules it; what there is no kernel for."""
+"""What the generated engine solves for, a row each: who sees, plans and schedules it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
-from convgrad.formats import F64
 from convgrad.plan import choose, schedule
 from convgrad.plan.data import choose as data_choose
 from convgrad.plan.data.tables import fields as data_fields
@@ -16,24 +14,23 @@ from convgrad.plan.data.tables import schedule as data_schedule
 from convgrad.plan.data.view import Gather, gather
 from convgrad.plan.fields import FIELDS
 from convgrad.plan.machine import Machine
+from convgrad.plan.reach import conv_of
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.tables import Schedule
 from convgrad.plan.tiles import positions, weights
 from convgrad.plan.tiles.recipe import TiledPlan
 from convgrad.plan.view import Strides, View, view
-from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem, canonical_shape
 
 ONES = "ones"  # in the place of an operand: a one everywhere
-REMEMBERED = 1024  # problems whose reasons are kept
 
 
 @dataclass(frozen=True)
 class Role:
-    """What is solved for, which of a problem's operands are the convolution's tensors, and who plans; or why nobody.
+    """What is solved for, which of a problem's operands are the convolution's tensors, and who plans.
 
     Of one problem, all of these go together: the view is the planner's, the plan that of its schedule.
     """
@@ -45,7 +42,6 @@ class Role:
     plans: Callable[..., list[Any]]
     schedule: Callable[[Any, Any, bool], Schedule]
     fields: Callable[[Any], tuple[str, ...]]  # of a kernel's arguments
-    why_not: str = ""
 
 
 def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> View:
@@ -80,34 +76,12 @@ ROLES = {
         Role("bias", {"src": ONES, "dst": "dst"}, *_SUMS),
         Role("dst", {"src": "src", "weights": "weights"}, *_GATHERS),
         Role("src", {"dst": "dst", "weights": "weights"}, *_GATHERS),
-        Role("bias_add", {}, *_SUMS, "there is no kernel that solves for bias_add"),
     )
 }
 
 TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of what has a variant
     "weights": weights.plan, "dst": positions.plan, "src": positions.plan,
 }  # fmt: skip
-
-
-@lru_cache(maxsize=REMEMBERED)
-def why_no_kernel(problem: Problem) -> str:
-    """Return why there is no kernel for a problem; nothing where there is."""
-    if reason := ROLES[problem.solves_for].why_not:
-        return reason
-    if problem.operand_format is F64:
-        return "kernels keep their sums in f32; got f64"
-    conv = conv_of(problem)
-    terms = conv.batch * conv.positions * prod(axis.src for axis in conv.axes)
-    return "" if terms * conv.src_channels * conv.dst_channels else "there is nothing to sum"
-
-
-def conv_of(problem: Problem) -> Conv:
-    """Return the convolution behind a problem."""
-    geometry = problem.geometry
-    if isinstance(geometry, Channels):
-        axes = tuple(Axis(n, n, 1) for n in geometry.extents or (1,))
-        return Conv(geometry.batch, 1, 1, geometry.channels, axes)
-    return geometry
 
 
 def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:

@@ -1,0 +1,34 @@
+"""What there is a kernel for, and why there is none: known before a planner is loaded."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+from convgrad.formats import F64
+from convgrad.spec.geometry import Axis, Channels, Conv
+from convgrad.spec.problem import Problem
+
+REMEMBERED = 1024  # problems whose reasons are kept
+NO_KERNEL = ("bias_add",)  # what is solved for by no kernel
+
+
+@lru_cache(maxsize=REMEMBERED)
+def why_no_kernel(problem: Problem) -> str:
+    """Return why there is no kernel for a problem; nothing where there is."""
+    if problem.solves_for in NO_KERNEL:
+        return f"there is no kernel that solves for {problem.solves_for}"
+    if problem.operand_format is F64:
+        return "kernels keep their sums in f32; got f64"
+    conv = conv_of(problem)
+    terms = conv.batch * conv.positions * prod(axis.src for axis in conv.axes)
+    return "" if terms * conv.src_channels * conv.dst_channels else "there is nothing to sum"
+
+
+def conv_of(problem: Problem) -> Conv:
+    """Return the convolution behind a problem."""
+    geometry = problem.geometry
+    if isinstance(geometry, Channels):
+        axes = tuple(Axis(n, n, 1) for n in geometry.extents or (1,))
+        return Conv(geometry.batch, 1, 1, geometry.channels, axes)
+    return geometry
