@@ -35,6 +35,10 @@ class Named:
         """Return the values of a side, or of an axis."""
         return Named(self._get, f"{self._prefix}{side}.")
 
+    def but(self, **own: Value) -> Named:
+        """Return the same values, but for some."""
+        return Named(lambda name: own[name] if name in own else self.named(name))
+
     @property
     def rows(self) -> Named:
         """The values of the rows' side."""

@@ -145,6 +145,11 @@ class Function:
         """Return the larger of two signed integers."""
         return self.intrinsic("i64", "llvm.smax.i64", a, self.value(b))
 
+    def divided(self, a: Value, b: Value | int) -> tuple[Value, Value]:
+        """Return the quotient and the rest of two integers that are not negative."""
+        by = b.name if isinstance(b, Value) else b
+        return self.op(a.type, f"udiv {a}, {by}"), self.op(a.type, f"urem {a}, {by}")
+
     def hidden(self, value: Value) -> Value:
         """Return an integer of which LLVM is not told where it comes from."""
         return self.op("i64", f'call i64 asm "", "=r,0"({value})')

@@ -45,7 +45,7 @@ def rows_module(isa: Isa, variant: str, data: str, out: str) -> str:
         first = number * a.each
         count = f.least(a.named("all") - first, a.each)
         met, sums, planes = (f.at(f.scratch, at) for at in (a.points_at, a.sums_at, a.planes_at))
-        of_met, back = _with(a.of("met"), first=first, out=met), _with(a.of("back"), first=first, sums=sums)
+        of_met, back = a.of("met").but(first=first, out=met), a.of("back").but(first=first, sums=sums)
         with f.loop(count) as row:
             points.row(f, isa, VARIANTS[variant], True, data, of_met, planes, row.index)
         _summed(f, a, f.compare("slt", count, a.each), data=met, weights=a.weights, out=sums)
@@ -63,12 +63,12 @@ def results_module(isa: Isa, variant: str, weights: str, reverse: bool, out: str
         first = number * a.each
         count = f.least(a.named("all") - first, a.each)
         made_of, sums, planes = (f.at(f.scratch, at) for at in (a.points_at, a.sums_at, a.planes_at))
-        of_kernel = _with(
-            a.of("kernel"), data=f.at(a.of("kernel").data, first * a.of("kernel").result), out=made_of, results=count
+        of_kernel = a.of("kernel").but(
+            data=f.at(a.of("kernel").data, first * a.of("kernel").result), out=made_of, results=count
         )
         back = a.of("back")
-        back = _with(
-            back, first=f.value(0), sums=sums, channels=count, out=f.at(back.out, first * back.channel),
+        back = back.but(
+            first=f.value(0), sums=sums, channels=count, out=f.at(back.out, first * back.channel),
             bias=f.at(back.bias, first * F32_BYTES),
         )  # fmt: skip
         with f.loop(of_kernel.count) as some:
@@ -77,11 +77,6 @@ def results_module(isa: Isa, variant: str, weights: str, reverse: bool, out: str
         with f.loop(a.named("rows")) as row:
             positions.row(f, isa, VARIANTS[variant], out, back, planes, row.index)
     return str(made)
-
-
-def _with(a: Named, **own: Value) -> Named:
-    """Return arguments some of which are values of this chunk."""
-    return Named(lambda name: own[name] if name in own else a.named(name))
 
 
 def _summed(f: Function, a: Named, shorter: Value, **given: Value) -> None:

@@ -51,7 +51,7 @@ class _Positions:
         """All tiles of a row, and all channels of each."""
         f, a, m = self.f, self.a, self.variant.tile
         grid, step = a.of("grid"), a.of("step")
-        image, y = (f.op("i64", f"{op} {number + a.first}, {grid.y.name}") for op in ("udiv", "urem"))
+        image, y = f.divided(number + a.first, grid.y)
         down = a.of("size").y - y * m
         sums = f.at(a.sums, number * (grid.x * a.tile))
         out = f.at(f.at(a.out, image * a.image), y * m * step.y)
