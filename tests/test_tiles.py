@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import convgrad
 import tiles_campaign
@@ -19,12 +21,13 @@ from convgrad.engines.llvm.tiles.run import tiled
 from convgrad.formats import BF16, F16, F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee, in_variant, kappa, why_not_of
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.oracle import evaluate
-from convgrad.spec.order import height_of
+from convgrad.spec.order import height_of, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.spec.toom_cook import VARIANTS, Transform, Variant
@@ -153,8 +156,34 @@ def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, i
 
 @runs
 @tiers("name, isa", NAMES, HOST, every=4)
-def test_large_images_are_summed_in_bands(name: str, isa: str) -> None:
+def test_many_tiles_are_summed_in_units(name: str, isa: str) -> None:
+    """Of rows that are cut, too."""
     has_specified_bits("BWD_W", "mb2ic32ih118oc32oh118kh3ph1", name, isa)
+    has_specified_bits("BWD_W", "mb1ic33ih18iw270oc32oh18ow270kh3kw3ph1pw1", name, isa)
+
+
+@runs
+@pytest.mark.parametrize("isa", HOST)
+def test_units_are_added_in_a_tree(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than 256 blocks, there are more units than a node of the tree has."""
+    monkeypatch.setattr(tiles, "MOST_BLOCKS", 1)
+    line = "mb1ic32ih38iw118oc34oh38ow118kh3kw3ph1pw1"
+    assert order_of(posed(line, "2x2")).units == 19
+    has_specified_bits("BWD_W", line, "2x2", isa)
+
+
+@given(images=st.integers(1, 300), rows=st.integers(1, 70), columns=st.integers(1, 300))
+def test_every_tile_has_its_turn(images: int, rows: int, columns: int) -> None:
+    """Blocks are no longer than chains are, units no larger than a node; few tiles are beyond an edge."""
+    one = tiles.turns(images, rows, columns)
+    assert one.stretches == images * rows * one.parts
+    assert columns <= one.parts * one.length < columns + one.parts
+    assert 1 <= one.each * one.length <= tiles.BLOCK
+    assert one.each == 1 or (one.each + 1) * one.length > tiles.BLOCK
+    blocks = -(-one.stretches // one.each)
+    assert (one.units - 1) * one.blocks < blocks <= one.units * one.blocks
+    assert one.blocks <= tiles.MOST_BLOCKS
+    assert one.units <= tiles.UNITS or blocks > tiles.UNITS * tiles.MOST_BLOCKS
 
 
 def has_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
@@ -256,8 +285,7 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
     """The variant is a function of the problem and the accuracy, however operands lie."""
     for layout, direction in product(("NXC", "NCX"), DIRECTIONS):
         one = problem_of(f"{direction} f32 {layout} mb8ic128ih28oc128oh28kh3ph1")
-        least = ["", "", "2x2", "2x2", "4x4"] if direction == "BWD_W" else ["", "2x2", "2x2", "2x2", "4x4"]
-        assert [in_variant(one, most).variant for most in (1, 4, 8, 27, 64)] == least
+        assert [in_variant(one, most).variant for most in (1, 4, 8, 27, 64)] == ["", "2x2", "2x2", "2x2", "4x4"]
         for name in NAMES:
             held = replace(one, variant=name)
             factor = kappa(held) * gamma(height_of(held), F32.unit) / gamma(height_of(one), F32.unit)

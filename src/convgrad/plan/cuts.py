@@ -51,8 +51,6 @@ def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, thr
     several = (panels[0], *(min(n, MOST_PARTS) for n in panels[1:4]), panels[4])
     for used in sorted({1, threads}):
         for parts in _parts(several, used):
-            if view.groups_apart is not None and parts[0] < panels[0]:  # nothing of two is read together
-                continue
             kept = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
             groups, rows, lanes, taps, units = map(ceil, (n / p for n, p in zip(panels, parts, strict=True)))
             largest = (groups, rows, lanes, taps, units)
@@ -68,7 +66,7 @@ def panels_of(view: View, spec: KernelSpec, operands: Operands) -> Parts:
         ceil(channels[rows] / spec.tile.rows),
         ceil(channels[lanes] / spec.lane_items),
         ceil(prod(axis.kernel for axis in outer) / spec.tile.outer_taps) * ceil(inner.kernel / spec.tile.inner_taps),
-        ceil(conv.batch / blocks_of(view)[1]),
+        ceil(conv.batch / blocks_of(conv)[1]),
     )
 
 
@@ -134,7 +132,7 @@ def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, p
     What is read to be packed, ``size`` bytes a value, is to fit L2 too.
     """
     conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
-    blocks, images_a_block = blocks_of(view)
+    blocks, images_a_block = blocks_of(conv)
     batch = min(conv.batch, units * images_a_block)
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // images_a_block)))
     tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2
@@ -156,5 +154,5 @@ def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, p
     taken = max(1, min(int(room / block), blocks))
     least = ceil(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN)
     if least > taken:  # whole rows, where those are longer than a block
-        taken = ceil(least / blocks_a_row(view)) * blocks_a_row(view)
+        taken = ceil(least / blocks_a_row(conv)) * blocks_a_row(conv)
     return Chunk(taken, 1, int(one.packed * taken * block) + sums)

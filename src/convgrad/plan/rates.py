@@ -177,9 +177,9 @@ FAR = Count(8, "positions", BY_HAND, "of a row for each that is met: beyond, onl
 
 # -- tiles ------------------------------------------------------------------------------------------------------------
 
-SUMS_BYTES = Count(
-    12 << 20, "bytes", BY_HAND, "of sums of points, at a time: a shared cache has them till they are weights"
-)
+SRC_TOGETHER = Count(32, "src channels", BY_HAND, "that a task has, or a multiple")
+VALUE_AT_POINT = Rate(16.0, "multiply-adds", BY_HAND, "in the time that a value at a point takes to be made")
+TASK_SHARE = Rate(3.0, "times the second cache", BY_HAND, "for points and sums of a task of a weight gradient")
 TILES_SHARE = Rate(0.7, "of the second cache", BY_HAND, "for points and sums of the tiles that a thread has at a time")
 TILES_A_WEIGHT = Count(4, "channels", BY_HAND, "a tile, or fewer: else weights' points move more than those of tiles,")
 LEAST_TILES_AT_ONCE = Count(96, "tiles", BY_HAND, "and then as many are had at a time")

@@ -17,12 +17,12 @@ from convgrad.plan.lines import lines
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS
 from convgrad.plan.recipe import STRIP, TERMS, KernelSpec, Plan
-from convgrad.plan.sides import Side, group_step, sides_of
+from convgrad.plan.sides import Side, sides_of
 from convgrad.plan.slices import Slices, slices
 from convgrad.plan.tables import Schedule, Table
 from convgrad.plan.taps import margins, of_tiles, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
-from convgrad.plan.view import Ints, Pieces, View, pieces, shortened
+from convgrad.plan.view import Ints, Pieces, View, per_group, pieces, shortened
 
 
 def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
@@ -67,7 +67,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if cutting.blocks == 1 else 0,
         "index_step": cut.line_index[0].nbytes if cutting.blocks > 1 else 0,
         "task_count": len(made.table),
-        "groups": conv.groups, "out_group": group_step(view, "weights"),
+        "groups": conv.groups, "out_group": per_group(view)["dst"] * view.weights_strides[0],
         "tap_step": src.step * conv.axes[-1].dilation,
         "left": left * spec.term_bytes(src.read), "right": right * spec.term_bytes(src.read),
         "swapped": int((rows.tensor == "src") != spec.rows.moves),

@@ -42,16 +42,7 @@ def _side(view: View, spec: KernelSpec, read: Read, tensor: str) -> Side:
     step = term if read.in_place else spec.term_bytes(read)
     stride = view.conv.axes[-1].stride if tensor == "src" else 1
     out = dict(zip(("dst", "src"), view.weights_strides, strict=False))[tensor]
-    return Side(tensor, read, items, item, term, group_step(view, tensor), image, step, stride, out)
-
-
-def group_step(view: View, tensor: str) -> int:
-    """Return the step from a group of src, dst or, to where its dst channels go, weights to the next."""
-    if view.groups_apart is not None:
-        return view.groups_apart[("src", "dst", "weights").index(tensor)]
-    if tensor == "weights":
-        return per_group(view)["dst"] * view.weights_strides[0]
-    return per_group(view)[tensor] * view.strides(tensor)[1]
+    return Side(tensor, read, items, item, term, items * item, image, step, stride, out)
 
 
 def inner_step(view: View, tensor: str) -> int:

@@ -34,7 +34,7 @@ def slices(
     cut = _Slicing(view, cutting, spec, {side.tensor: side for side in sides}, met)
     step = slice_blocks or cutting.blocks
     begins = [0]
-    row = 1 if view.pointwise else blocks_a_row(view)
+    row = 1 if view.pointwise else blocks_a_row(view.conv)
     if row > 1 and (step < row or step % row):  # an end of a row and a beginning together span whole rows
         begins = [int(block) for block in cutting.block[cutting.first == 0]]
     stretches = pairwise([*begins, cutting.blocks])

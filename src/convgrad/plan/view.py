@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad.plan.rates import FAR, FOLDED_CHANNELS
 from convgrad.spec.geometry import Axis, Conv
-from convgrad.spec.order import BLOCK, images_a_block, over_positions
+from convgrad.spec.order import images_a_block, over_positions
 
 Ints = NDArray[np.int64]
 Strides = tuple[int, ...]
@@ -25,8 +25,6 @@ class View:
     dst_strides: Strides
     weights_strides: Strides
     src_offset: int = 0
-    block: int = BLOCK  # of the order of sums
-    groups_apart: tuple[int, int, int] | None = None  # bytes from a group of src, dst, weights to the next, if told
 
     @property
     def pointwise(self) -> bool:
@@ -84,7 +82,7 @@ def _spread(view: View) -> View:
     """
     conv, axis = view.conv, view.conv.axes[-1]
     span = min(axis.src, axis.span)
-    if axis.kernel == 1 or blocks_of(view)[0] > 1 or FAR * axis.dst * axis.kernel > span:
+    if axis.kernel == 1 or blocks_of(conv)[0] > 1 or FAR * axis.dst * axis.kernel > span:
         return view
     return replace(
         view,
@@ -151,15 +149,15 @@ class Pieces:
     images_a_block: int  # more than 1 where small images are packed
 
 
-def blocks_of(view: View) -> tuple[int, int]:
+def blocks_of(conv: Conv) -> tuple[int, int]:
     """Return how many blocks an image has, and how many images a block: one of the two is 1."""
-    extents = [axis.dst for axis in view.conv.axes]
-    return over_positions(1, extents, view.block).blocks, images_a_block(extents, view.block)
+    extents = [axis.dst for axis in conv.axes]
+    return over_positions(1, extents).blocks, images_a_block(extents)
 
 
-def blocks_a_row(view: View) -> int:
+def blocks_a_row(conv: Conv) -> int:
     """Return how many blocks a destination row is cut into; 1 where a block holds whole rows."""
-    return over_positions(1, [axis.dst for axis in view.conv.axes], view.block).blocks_a_line
+    return over_positions(1, [axis.dst for axis in conv.axes]).blocks_a_line
 
 
 def pieces(view: View) -> Pieces:
@@ -167,12 +165,12 @@ def pieces(view: View) -> Pieces:
     conv = view.conv
     extents = [axis.dst for axis in conv.axes]
     row = conv.positions if view.pointwise else extents[-1]
-    begins = over_positions(1, extents, view.block).begins()
+    begins = over_positions(1, extents).begins()
     starts, _ = distinct(np.r_[0 : conv.positions : row, begins])
     number = starts // row
     first, end = starts - number * row, np.r_[starts[1:], conv.positions] - number * row
     block = np.searchsorted(begins, starts, side="right") - 1
-    return Pieces(number, first, end, block, len(begins), images_a_block(extents, view.block))
+    return Pieces(number, first, end, block, len(begins), images_a_block(extents))
 
 
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:

@@ -18,6 +18,8 @@ and at least 16 channels are summed, so that few results may be computed tap by 
 take the channels of a tap in pairs, the second of each pair first, an odd last one alone, as instructions that multiply
 and add pairs do.
 
+Of tiles (``spec/tiles.py``) a block is a chain over at most 64 products of a point, over tiles or over channels.
+
 Terms whose tap does not exist are skipped. +0 is added to every finished sum; then bias, then ``accumulate``, each with
 one addition; then the result is rounded once to the output type.
 """
@@ -34,8 +36,8 @@ from numpy.typing import NDArray
 from convgrad.formats import BF16
 from convgrad.spec.geometry import Channels
 from convgrad.spec.problem import Problem
-from convgrad.spec.toom_cook import BLOCK as TILES_BLOCK
-from convgrad.spec.toom_cook import CHANNELS_BLOCK, VARIANTS
+from convgrad.spec.tiles import BLOCK as TILES_BLOCK
+from convgrad.spec.toom_cook import VARIANTS
 
 BLOCK = 256
 FAN_IN = 16
@@ -120,25 +122,25 @@ def tree_height(leaves: int) -> int:
     return height
 
 
-def over_positions(batch: int, extents: Sequence[int], block: int = BLOCK) -> Order:
+def over_positions(batch: int, extents: Sequence[int]) -> Order:
     """Return the order of a sum over images and positions: a weight gradient's, a bias gradient's.
 
     >>> over_positions(100, (7, 7)).lines_a_block, over_positions(8, (56, 56)).blocks
     (5, 14)
     """
     positions = prod(extents)
-    if positions <= block:
-        return Order(1, batch, positions, block=block)
-    return Order(batch, positions // extents[-1], extents[-1], block=block)
+    if positions <= BLOCK:
+        return Order(1, batch, positions)
+    return Order(batch, positions // extents[-1], extents[-1])
 
 
-def images_a_block(extents: Sequence[int], block: int = BLOCK) -> int:
+def images_a_block(extents: Sequence[int]) -> int:
     """Return how many images share a block of a sum over images and positions; 1 where an image is a unit.
 
     >>> images_a_block((7, 7)), images_a_block((56, 56))
     (5, 1)
     """
-    one = over_positions(1, extents, block)
+    one = over_positions(1, extents)
     return one.lines_a_block if one.lines == 1 else 1
 
 
@@ -165,14 +167,14 @@ def order_of(problem: Problem) -> Order:
         return over_positions(geometry.batch, geometry.extents) if problem.solves_for == "bias" else Order(1, 1, 1)
     if problem.solves_for == "weights":
         if problem.variant:
-            variant = VARIANTS[problem.variant]
-            return over_positions(variant.units(geometry), [variant.tiles(geometry)], TILES_BLOCK)
+            turns = VARIANTS[problem.variant].turns(geometry)
+            return Order(turns.units, turns.lines, turns.length, block=TILES_BLOCK)
         return over_positions(geometry.batch, [a.dst for a in geometry.axes])
     summed, results = geometry.src_channels, geometry.dst_channels
     if problem.solves_for == "src":
         summed, results = results, summed
     if problem.variant:
-        return Order(1, 1, summed, block=CHANNELS_BLOCK)
+        return Order(1, 1, summed, block=TILES_BLOCK)
     apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
     return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
 

@@ -4,7 +4,7 @@ A tile of m x m positions and the (m + 2) x (m + 2) positions that they meet are
 points. One axis of it, for m = 4, is evaluation at 0, 1, -1, 2, -1/2 and infinity; for m = 2, at 0, 1, -1 and infinity.
 
 Of a weight gradient, tiles are of dst, and what they meet is of src. The products of a point are summed over all tiles
-and images, in the order of a 1x1 weight gradient on the grid of tiles; the sums of all points are transformed back to
+and images, in the order of ``spec/tiles.py``; the sums of all points are transformed back to
 3 x 3 weights. Of a forward, tiles are of dst, and what they meet is of src; the 3 x 3 weights are transformed to points
 too, products are summed over channels, in the order of a 1x1 forward, and the sums of all points are transformed back
 to the tile. A data gradient is a forward of dst under weights whose taps are in reverse.
@@ -24,18 +24,16 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.operators import SolvesFor, Tensor
+from convgrad.spec.tiles import Turns, turns
 
 Number = TypeVar("Number")
 TAPS = 3  # of an axis
 MET: Mapping[SolvesFor, Tensor] = {"dst": "src", "src": "dst", "weights": "src"}  # what tiles meet
 AXES = 2
-BLOCK = 98  # products a chain of tiles: shorter ones round less often; two of 14x14 tiles, of 7x7 two images
-CHANNELS_BLOCK = 64  # products a chain of channels
-BAND = 800  # tiles of a unit of the sum, in whole rows of an image: as many points as caches hold
 LEAST_CHANNELS = 32  # of src and of dst, of a group
 # What is counted, in multiply-adds: a value of a tile at a point, and a weight at a point, to be made or transformed
 # back, written and read. They are part of the specification: where they choose another variant, bits change.
-OF_WEIGHTS, OF_POSITIONS = (40.0, 40.0), (12.0, 24.0)
+OF_WEIGHTS, OF_POSITIONS = (20.0, 20.0), (12.0, 24.0)
 CALL = 6e6  # and what a group's stages take to begin
 
 
@@ -238,29 +236,9 @@ class Variant:
         finest = sum(min(line(_Granules(), [0] * count)) for line, count in self.lines(solves_for))
         return int(self.divided * 2 ** (-AXES * finest))
 
-    def bands(self, conv: Conv) -> int:
-        """Return into how many bands of rows of tiles an image is cut, all of as many rows."""
-        return -(-prod(self.covering(conv)) // BAND)
-
-    def grid(self, conv: Conv) -> tuple[int, int]:
-        """Return how many rows and columns of tiles cover an image: rows of whole bands, the last beyond the edge.
-
-        >>> from convgrad.spec.geometry import Axis
-        >>> large = Conv(1, 1, 64, 64, (Axis(300, 300, 3, pad_begin=1, pad_end=1),) * 2)
-        >>> VARIANTS["4x4"].bands(large), VARIANTS["4x4"].grid(large), VARIANTS["4x4"].tiles(large)
-        (8, (80, 75), 750)
-        """
-        rows, columns = self.covering(conv)
-        bands = self.bands(conv)
-        return bands * -(-rows // bands), columns
-
-    def tiles(self, conv: Conv) -> int:
-        """Return how many tiles a band has."""
-        return prod(self.grid(conv)) // self.bands(conv)
-
-    def units(self, conv: Conv) -> int:
-        """Return how many bands all images have."""
-        return conv.batch * self.bands(conv)
+    def turns(self, conv: Conv) -> Turns:
+        """Return in which order a weight gradient's tiles are summed."""
+        return turns(conv.batch, *self.covering(conv))
 
     def covering(self, conv: Conv) -> tuple[int, int]:
         """Return how many rows and columns of tiles cover a dst image."""
@@ -269,10 +247,8 @@ class Variant:
 
     def cost(self, conv: Conv, solves_for: SolvesFor) -> float:
         """Return what is counted, in multiply-adds."""
-        if solves_for == "weights":
-            tiles = self.units(conv) * self.tiles(conv)
-        else:
-            tiles = conv.batch * prod(self.covering(as_forward(conv, solves_for)))
+        made = conv if solves_for == "weights" else as_forward(conv, solves_for)
+        tiles = conv.batch * prod(self.covering(made))
         channels = conv.src_channels + conv.dst_channels
         weights = conv.src_channels * conv.dst_channels // conv.groups
         value, weight = OF_WEIGHTS if solves_for == "weights" else OF_POSITIONS

@@ -71,7 +71,8 @@ def _of_group(problem: Problem, given: Mapping[Tensor, F32Array]) -> F32Array:
     sums = []
     for here, there in zip(points(met, way.met, InF32()), points(other, way.other, InF32()), strict=True):
         if problem.solves_for == "weights":
-            first, second = np.broadcast_arrays(by_channel(here)[None], by_channel(there)[:, None])
+            first, second = (filled(by_channel(each), order.terms) for each in (here, there))
+            first, second = np.broadcast_arrays(first[None], second[:, None])
         else:
             first, second = np.broadcast_arrays(np.moveaxis(here, 1, -1)[:, None], there[:, None, None])
         sums.append(sum_in_order(first, second, order))
@@ -88,7 +89,8 @@ def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[
     assert isinstance(conv, Conv)
     m, size = variant.tile, variant.axis_points
     if problem.solves_for == "weights":
-        grid, pads = variant.grid(conv), [axis.pad_begin for axis in conv.axes]
+        turns, pads = variant.turns(conv), [axis.pad_begin for axis in conv.axes]
+        grid = (turns.rows, turns.parts * turns.length)
         return tiles_of(data, grid, pads, m, size), tiles_of(given["dst"], grid, (0, 0), m, m)
     conv = as_forward(conv, problem.solves_for)
     weights = given["weights"]
@@ -101,6 +103,11 @@ def tiled(problem: Problem, given: Mapping[Tensor, NDArray[AnyFloat]]) -> tuple[
 def by_channel(values: NDArray[AnyFloat]) -> NDArray[AnyFloat]:
     """Return the values of all tiles of each channel: of images, channels and tiles."""
     return values.swapaxes(0, 1).reshape(values.shape[1], -1)
+
+
+def filled(values: F32Array, terms: int) -> F32Array:
+    """Return what each channel has, with zeros up to so many terms."""
+    return np.pad(values, ((0, 0), (0, terms - values.shape[1])))
 
 
 def placed(problem: Problem, rows: Sequence[Sequence[NDArray[AnyFloat]]]) -> NDArray[AnyFloat]:

@@ -29,6 +29,9 @@ class PositionsPlan(TiledPlan):
     and the points of tiles are.
     """
 
+    sums: Chosen
+    of_sums: Problem
+    view: Gather  # of the points
     forward: Conv  # what is computed of a group: a data gradient is the forward of dst
     by_rows: bool
     each: int  # rows of tiles, or results, of a chunk,
@@ -43,14 +46,14 @@ class PositionsPlan(TiledPlan):
     chunks_ms: float  # and of all chunks
 
     @property
-    def scratch_bytes(self) -> int:
-        """What points and sums take, of all threads."""
-        return self.shared_bytes + self.threads * (self.chunk_bytes + self.sums_bytes)
-
-    @property
     def tasks(self) -> int:
         """Chunks."""
         return -(-self.every // self.each)
+
+    @property
+    def words(self) -> str:
+        """Strategy, variant and kernels in one line."""
+        return f"{super().words}; sums: {self.sums.words}"
 
     @property
     def cut(self) -> str:
@@ -94,6 +97,7 @@ def plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
         sums=sums, of_sums=of_sums, view=seen, tiles=rows * across, places=places, shared_bytes=shared_bytes,
         forward=conv, by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
         last=None if last_view is None else choose.plan(of_sums, last_view, machine, 1), last_view=last_view,
+        own_bytes=sizes[second] + sizes["sums"],
         chunk_bytes=sizes[second], sums_bytes=sizes["sums"], points_ms=points_ms, chunks_ms=chunks_ms,
     )  # fmt: skip
 

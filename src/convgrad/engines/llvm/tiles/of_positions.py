@@ -38,6 +38,7 @@ from convgrad.spec.toom_cook import AXES, MET, TAPS, VARIANTS, Variant
 class TiledPositions(Tiled):
     """A forward or a data gradient in a variant."""
 
+    sums: Executable
     begin: int  # bytes of what tiles meet to the first position that counts
     points: Stage  # of all weights, or of all tiles
     chunks: Stage

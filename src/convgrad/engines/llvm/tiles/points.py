@@ -18,16 +18,17 @@ from convgrad.spec.toom_cook import VARIANTS, Variant
 
 ADDRESSES = ("data", "out")
 NUMBERS = (
-    "first", "count", "grid.y", "grid.x",  # row of tiles; of rows, of rows of an image, of tiles of a row
+    "first", "count",  # stretches of rows of tiles
+    "grid.y", "parts", "grid.x",  # rows of an image, stretches of a row, tiles of a stretch
     "size.y", "size.x", "pad.y", "pad.x", "channels",
-    "columns",  # of a plane in scratch: the positions of a row, those before and behind, and what fills squares
+    "columns",  # of a plane in scratch: the positions of a stretch, those before and behind, and what fills squares
     "image", "step.y", "step.x", "channel",  # bytes of data to the next
     "point", "tile",  # bytes of what is made to the next
 )  # fmt: skip
 
 
 def module(isa: Isa, variant: str, source: bool, lies: str) -> str:
-    """Return the IR of ``driver(arguments, scratch)``: rows of tiles of src or dst, by what lies together in it.
+    """Return the IR of ``driver(arguments, scratch)``: stretches of rows of tiles, by what lies together in the data.
 
     out[point][image, tile][channel]; a tile's first position is ``pad`` before its first of the destination. Items are
     channels; of terms, positions of a row, planes of some channels are transposed into scratch first.
@@ -43,13 +44,13 @@ def module(isa: Isa, variant: str, source: bool, lies: str) -> str:
 def row(
     f: Function, isa: Isa, variant: Variant, source: bool, lies: str, a: Named, planes: Value, number: Value
 ) -> None:  # fmt: skip
-    """Emit a row of tiles, the ``number``-th behind the first; ``planes`` is scratch."""
+    """Emit a stretch of a row of tiles, the ``number``-th behind the first; ``planes`` is scratch."""
     one = _Points(f, isa, variant, source, lies, a, planes)
     (one.row_by_planes if lies == TERMS else one.row)(number)
 
 
 class _Points:
-    """The points of a row of tiles being emitted."""
+    """The points of a stretch of a row of tiles being emitted."""
 
     def __init__(
         self, f: Function, isa: Isa, variant: Variant, source: bool, lies: str, a: Named, planes: Value
@@ -59,15 +60,19 @@ class _Points:
         way = variant.of_weights
         self.step, self.transform = variant.tile, way.met if source else way.other
 
-    def row(self, number: Value) -> None:
-        """All tiles of a row, and all channels of each."""
-        f, a, lanes, size = self.f, self.a, self.isa.lanes, self.size
-        grid = a.of("grid")
-        image, y = (f.op("i64", f"{op} {number + a.first}, {grid.y.name}") for op in ("udiv", "urem"))
-        top = y * self.step - a.of("pad").y
+    def _begins(self, number: Value) -> tuple[Value, Value, Value, Value]:
+        """Return the first position that a stretch meets, down and across, where its image's row is, and its points."""
+        f, a, grid = self.f, self.a, self.a.of("grid")
+        line, part = f.divided(number + a.first, a.parts)
+        image, y = f.divided(line, grid.y)
+        top, left = y * self.step - a.of("pad").y, part * (grid.x * self.step) - a.of("pad").x
         data = f.at(f.at(a.data, image * a.image), top * a.of("step").y)
-        out = f.at(a.out, number * (grid.x * a.tile))
-        left = f.value(0) - a.of("pad").x
+        return top, left, data, f.at(a.out, number * (grid.x * a.tile))
+
+    def row(self, number: Value) -> None:
+        """All tiles of a stretch, and all channels of each."""
+        f, a, lanes, size, grid = self.f, self.a, self.isa.lanes, self.size, self.a.of("grid")
+        top, left, data, out = self._begins(number)
         begin = {"data": f.at(data, left * a.of("step").x), "out": out, "left": left}
         with f.loop(grid.x, **begin) as tile:
             inside = self._inside(top, a.of("size").y) & self._inside(tile.left, a.of("size").x)
@@ -100,18 +105,19 @@ class _Points:
         return self.f.compare("sge", position, 0) & self.f.compare("slt", position, extent)
 
     def row_by_planes(self, number: Value) -> None:
-        """All channels of a row of tiles, some at a time, and all tiles of each."""
-        f, a, lanes, size = self.f, self.a, self.isa.lanes, self.size
-        grid, vector = a.of("grid"), self.isa.lanes * F32_BYTES
-        image, y = (f.op("i64", f"{op} {number + a.first}, {grid.y.name}") for op in ("udiv", "urem"))
-        top = y * self.step - a.of("pad").y
+        """All channels of a stretch, some at a time, and all tiles of each."""
+        f, a, lanes, size, grid = self.f, self.a, self.isa.lanes, self.size, self.a.of("grid")
+        vector = lanes * F32_BYTES
+        top, left, data, out = self._begins(number)
+        before, start = f.most(f.value(0) - left, 0), f.most(left, 0)
+        there = f.least(f.most(a.of("size").x - start, 0), (grid.x - 1) * self.step + size - before)
         pitch = a.columns * vector  # from a row of a plane to the next
-        data = f.at(f.at(a.data, image * a.image), top * a.of("step").y)
         vectors = a.channels + (lanes - 1) >> lanes.bit_length() - 1
-        begin = {"data": data, "out": f.at(a.out, number * (grid.x * a.tile)), "channels": a.channels}
+        begin = {"data": f.at(data, start * F32_BYTES), "out": out, "channels": a.channels}
         with f.loop(vectors, **begin) as some:
             with f.loop(size, data=some.data, to=self.planes) as row:
-                self._plane_row(row.data, row.to, self._there(top + row.index, a.of("size").y), some.channels)
+                extent = f.select(self._there(top + row.index, a.of("size").y), there, f.value(0))
+                self._plane_row(row.data, row.to, before, extent, some.channels)
                 row.next(data=f.at(row.data, a.of("step").y), to=f.at(row.to, pitch))
             with f.loop(grid.x, plane=self.planes, out=some.out) as tile:
                 rows = [f.at(tile.plane, pitch * i) if i else tile.plane for i in range(size)]
@@ -122,11 +128,10 @@ class _Points:
                 data=f.at(some.data, a.channel * lanes), out=f.at(some.out, vector), channels=some.channels - lanes
             )  # fmt: skip
 
-    def _plane_row(self, data: Value, to: Value, there: Value, channels: Value) -> None:
-        """Transpose a row of some channels, with zeros before and behind, or zeros where there is no row."""
+    def _plane_row(self, data: Value, to: Value, before: Value, extent: Value, channels: Value) -> None:
+        """Transpose so much of a row of some channels, with zeros before and behind."""
         f, a, lanes = self.f, self.a, self.isa.lanes
         kind, vector = f"<{lanes} x float>", lanes * F32_BYTES
-        before, extent = a.of("pad").x, f.select(there, a.of("size").x, f.value(0))
         with f.loop(before, to=to) as zeros:
             f.store(f.zeros(kind), zeros.to)
             zeros.next(to=f.at(zeros.to, vector))

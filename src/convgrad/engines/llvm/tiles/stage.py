@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from convgrad.engines import pool, scratch
 from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.execute import Executable, Lies, executable
+from convgrad.engines.llvm.execute import Lies, executable
 from convgrad.engines.llvm.samples import driver_arguments
 from convgrad.engines.llvm.tiles import points
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
@@ -56,12 +56,11 @@ class Tiled:
     lies: Lies
     machine: Machine
     plan: TiledPlan
-    sums: Executable
 
     @property
     def memory_bytes(self) -> int:
-        """What running it takes: what threads share, and what the sums take."""
-        return self.plan.shared_bytes + self.sums.memory_bytes
+        """What running it takes: what threads share, scratch of each, and tables."""
+        raise NotImplementedError
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute into ``out``, canonical, from canonical operands."""
@@ -146,18 +145,22 @@ class Transform:
 
 def points_of(
     isa: Isa, variant: Variant, met: bool, strides: Sequence[int], channels: int, extents: Sequence[int],
-    pads: Sequence[int], grid: tuple[int, int], tiles: int,
+    pads: Sequence[int], grid: tuple[int, int], tiles: int, parts: int = 1,
 ) -> Transform:  # fmt: skip
-    """Return what makes points of an operand's tiles; pads below 0 take positions away."""
+    """Return what makes points of an operand's tiles, in a grid of rows and of the tiles of a stretch of one.
+
+    Pads below 0 take positions away.
+    """
     image, channel, *steps = strides
     away = [max(0, -pad) for pad in pads]
     sizes = [max(0, extent - count) for extent, count in zip(extents, away, strict=True)]
     lies, lanes = together(channel, steps[-1]), isa.lanes
     before = [max(0, pad) for pad in pads]
     size = variant.axis_points if met else variant.tile
-    columns = max(before[-1] + -(-sizes[-1] // lanes) * lanes, (grid[1] - 1) * variant.tile + size)
+    met_by = (grid[1] - 1) * variant.tile + size
+    columns = max(before[-1] + -(-min(sizes[-1], met_by) // lanes) * lanes, met_by)
     settled = {
-        "columns": columns, "channels": channels, "image": image, "channel": channel,
+        "columns": columns, "parts": parts, "channels": channels, "image": image, "channel": channel,
         "point": of_point(tiles, channels), "tile": pitch(channels),
         **by_axis("grid", grid), **by_axis("size", sizes), **by_axis("pad", before), **by_axis("step", steps),
     }  # fmt: skip

@@ -11,33 +11,67 @@ from convgrad.engines.llvm.tiles.lanes import InLanes, divided, scattered, told
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.spec.order import FAN_IN
 from convgrad.spec.toom_cook import TAPS, VARIANTS, Variant
 
 ADDRESSES = ("sums", "out", "infinite")  # where 1 goes if a weight is not finite
+UNITS = ("units", "levels", "unit")  # of the sums; of their tree; bytes to the next
 NUMBERS = (
     "count",  # of src channels, or of vectors of dst channels
     "down", "across", "point", "row",  # src channels, dst channels; bytes of the sums to the next
     "tap.y", "tap.x", "out_row", "out_lane",  # bytes of the output to the next
+    *UNITS,
 )  # fmt: skip
 
 
 def module(isa: Isa, variant: str, lies: str) -> str:
     """Return the IR of ``driver(arguments, scratch)``: weights of src channels, by what lies together in the output.
 
-    Items are dst channels, terms are taps.
+    Items are dst channels, terms are taps. The sums of all units are added first, into those of the first one.
 
-    out[tap][src channel, dst channel] of sums[point][src channel][dst channel].
+    out[tap][src channel, dst channel] of sums[unit][point][src channel][dst channel].
     """
     made = Module()
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
-        _weights(f, isa, VARIANTS[variant], lies, a, number)
+        _joined(f, isa, VARIANTS[variant], lies, a, number)
+        some(f, isa, VARIANTS[variant], lies, a, number)
     return str(made)
 
 
-def _weights(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number: Value) -> None:
-    """The weights of a src channel, vector by vector; or, where taps lie together, of a vector, row by row."""
+def _joined(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number: Value) -> None:
+    """Add what ``some`` reads of all units."""
+    vector = isa.lanes * F32_BYTES
+    if lies == TERMS:
+        begin, rows, vectors = f.at(a.sums, number * vector), a.down, f.value(1)
+    else:
+        begin, rows = f.at(a.sums, number * a.row), f.value(1)
+        vectors = a.across + (isa.lanes - 1) >> isa.lanes.bit_length() - 1
+    with f.loop(variant.points, there=begin) as point:
+        with f.loop(rows, there=point.there) as row:
+            with f.loop(vectors, there=row.there) as each:
+                _tree(f, f"<{isa.lanes} x float>", a, each.there)
+                each.next(there=f.at(each.there, vector))
+            row.next(there=f.at(row.there, a.row))
+        point.next(there=f.at(point.there, a.point))
+
+
+def _tree(f: Function, kind: str, a: Named, there: Value) -> None:
+    """Add a vector of each unit: neighbours in order, into the first of them, level by level."""
+    with f.loop(a.levels, left=a.units, step=a.unit) as level:
+        nodes = level.left + (FAN_IN - 1) >> FAN_IN.bit_length() - 1
+        with f.loop(nodes, first=there, left=level.left) as node:
+            begin = {"child": f.at(node.first, level.step), "sum": f.load(kind, node.first)}
+            with f.loop(f.least(node.left, FAN_IN) - 1, **begin) as other:
+                other.next(child=f.at(other.child, level.step), sum=f.add(other.sum, f.load(kind, other.child)))
+            f.store(other.sum, node.first)
+            node.next(first=f.at(node.first, level.step * FAN_IN), left=node.left - FAN_IN)
+        level.next(left=nodes, step=level.step * FAN_IN)
+
+
+def some(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number: Value) -> None:
+    """Emit the weights of a src channel, vector by vector; or, where taps lie together, of a vector, row by row."""
     vector = isa.lanes * F32_BYTES
     if lies == TERMS:
         first = number * isa.lanes
