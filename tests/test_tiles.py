@@ -198,6 +198,13 @@ def has_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
 
 
 @runs
+@tiers("line, name, isa", ["mb1ic1100ih4oc35oh4kh3ph1", "mb9ic2112ih5oc48oh5kh3ph1"], NAMES, HOST, every=3)
+def test_many_channels_are_summed_in_a_tree(line: str, name: str, isa: str) -> None:
+    """Of more than 1024, there is more than a node of 16 chains."""
+    has_specified_bits("FWD_D", line, name, isa)
+
+
+@runs
 @pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
 def test_few_tiles_are_computed_by_blocks_of_results(direction: str) -> None:
     """Each makes points of its own weights."""

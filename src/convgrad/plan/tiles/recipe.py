@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.recipe import F32_BYTES, Chosen
 from convgrad.spec.problem import Problem
 from convgrad.spec.toom_cook import VARIANTS
 from convgrad.words import counted
+
+PANEL = 2  # vectors of what is multiplied with rows, which a loop over terms reads together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +51,14 @@ def of_point(count: int, channels: int) -> int:
     return _odd(count * pitch(channels))
 
 
-def of_line(channels: int) -> int:
-    """Return the bytes of all channels of a term, whole lines: terms are read one after the other."""
-    return -(-channels * F32_BYTES // LINE_BYTES) * LINE_BYTES
+def of_panel(terms: int, isa: Isa) -> int:
+    """Return the bytes of a panel of weights: of all terms, some vectors of results each."""
+    return terms * PANEL * isa.lanes * F32_BYTES
 
 
-def of_weights(terms: int, results: int) -> int:
+def of_weights(terms: int, results: int, isa: Isa) -> int:
     """Return the bytes of all weights of a point."""
-    return _odd(terms * of_line(results))
+    return _odd(-(-results // (PANEL * isa.lanes)) * of_panel(terms, isa))
 
 
 def _odd(size: int) -> int:

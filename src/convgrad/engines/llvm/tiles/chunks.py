@@ -1,38 +1,34 @@
 """Chunks in IR: what a thread transforms, sums and transforms back, rows of tiles or blocks of results.
 
 Of many tiles the points of all weights are there, and a chunk is some rows of tiles; of few, the points of all tiles
-are there, and a chunk is a block of results. The sums are another kernel's driver, called with arguments of the
-thread's own.
+are there, and a chunk is a block of results.
 """
 
 from __future__ import annotations
 
-from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.claims import WORD, claimed, loaded
-from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.tiles import kernel, points, positions
-from convgrad.plan.data.fields import CALL
-from convgrad.plan.fields import FLAGS
+from convgrad.engines.llvm.claims import claimed, loaded
+from convgrad.engines.llvm.emit import Module, Value
+from convgrad.engines.llvm.tiles import kernel, points, positions, sums
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.toom_cook import VARIANTS
 
-SUMS = ("sums", "last")  # of a chunk, and of the last one, which may be shorter
-_DRIVERS = tuple(f"{name}.{word}" for name in SUMS for word in ("driver", "words"))
-_COUNTS = tuple(f"{name}.count" for name in SUMS)  # of words
-_PLACES = ("points_at", "sums_at", "words_at", "inner_at", "planes_at")  # in scratch
+_PLACES = ("points_at", "sums_at", "room_at", "planes_at")  # in scratch
+_SUMS = ("terms", *(f"sums.{name}" for name in sums.NUMBERS if name not in ("down", "vectors")))
 _BACK = ("back.out", "back.bias", "back.infinite")
 _BACK_NUMBERS = tuple(f"back.{name}" for name in positions.NUMBERS if name not in ("first", "count"))
 
-ROWS_ADDRESSES = ("met.data", "weights", *_BACK, *_DRIVERS)
+ROWS_ADDRESSES = ("met.data", "weights", *_BACK)
 ROWS_NUMBERS = (
     "count", "each", "all",  # chunks; rows of tiles of one, and of all
-    *_COUNTS, *_PLACES, *(f"met.{name}" for name in points.NUMBERS if name not in ("first", "count")), *_BACK_NUMBERS,
+    "tiles", "results",  # of a row; of all
+    *_SUMS, *_PLACES, *(f"met.{name}" for name in points.NUMBERS if name not in ("first", "count")), *_BACK_NUMBERS,
 )  # fmt: skip
-RESULTS_ADDRESSES = ("met", "kernel.data", *_BACK, *_DRIVERS)
+RESULTS_ADDRESSES = ("met", "kernel.data", *_BACK)
 RESULTS_NUMBERS = (
     "count", "each", "all",  # chunks; results of one, and of all
-    "rows", *_COUNTS, *_PLACES, *(f"kernel.{name}" for name in kernel.NUMBERS), *_BACK_NUMBERS,  # of tiles
+    "rows", "tiles",  # of tiles; of all
+    *_SUMS, *_PLACES, *(f"kernel.{name}" for name in kernel.NUMBERS), *_BACK_NUMBERS,
 )  # fmt: skip
 
 
@@ -44,11 +40,12 @@ def rows_module(isa: Isa, variant: str, data: str, out: str) -> str:
     with claimed(f, isa, a, a.count) as number:
         first = number * a.each
         count = f.least(a.named("all") - first, a.each)
-        met, sums, planes = (f.at(f.scratch, at) for at in (a.points_at, a.sums_at, a.planes_at))
-        of_met, back = a.of("met").but(first=first, out=met), a.of("back").but(first=first, sums=sums)
+        met, made_of, room, planes = (f.at(f.scratch, a.named(place)) for place in _PLACES)
+        of_met, back = a.of("met").but(first=first, out=met), a.of("back").but(first=first, sums=made_of)
         with f.loop(count) as row:
             points.row(f, isa, VARIANTS[variant], True, data, of_met, planes, row.index)
-        _summed(f, a, f.compare("slt", count, a.each), data=met, weights=a.weights, out=sums)
+        of_sums = a.of("sums").but(down=count * a.tiles, vectors=_vectors(isa, a.results))
+        sums.trees(f, isa, of_sums, met, a.weights, made_of, a.terms, room)
         with f.loop(count) as row:
             positions.row(f, isa, VARIANTS[variant], out, back, planes, row.index)
     return str(made)
@@ -62,37 +59,23 @@ def results_module(isa: Isa, variant: str, weights: str, reverse: bool, out: str
     with claimed(f, isa, a, a.count) as number:
         first = number * a.each
         count = f.least(a.named("all") - first, a.each)
-        made_of, sums, planes = (f.at(f.scratch, at) for at in (a.points_at, a.sums_at, a.planes_at))
+        weights_of, made_of, room, planes = (f.at(f.scratch, a.named(place)) for place in _PLACES)
         of_kernel = a.of("kernel").but(
-            data=f.at(a.of("kernel").data, first * a.of("kernel").result), out=made_of, results=count
+            data=f.at(a.of("kernel").data, first * a.of("kernel").result), out=weights_of, results=count
         )
         back = a.of("back")
         back = back.but(
-            first=f.value(0), sums=sums, channels=count, out=f.at(back.out, first * back.channel),
+            first=f.value(0), sums=made_of, channels=count, out=f.at(back.out, first * back.channel),
             bias=f.at(back.bias, first * F32_BYTES),
         )  # fmt: skip
         with f.loop(of_kernel.count) as some:
             kernel.terms(f, isa, VARIANTS[variant], weights, reverse, of_kernel, planes, some.index)
-        _summed(f, a, Value(f, "i1", "false"), data=a.met, weights=made_of, out=sums)
+        of_sums = a.of("sums").but(down=a.tiles, vectors=_vectors(isa, count))
+        sums.trees(f, isa, of_sums, a.met, weights_of, made_of, a.terms, room)
         with f.loop(a.named("rows")) as row:
             positions.row(f, isa, VARIANTS[variant], out, back, planes, row.index)
     return str(made)
 
 
-def _summed(f: Function, a: Named, shorter: Value, **given: Value) -> None:
-    """Call the driver of the sums, with a copy of its arguments whose flags are this thread's."""
-    driver, words, count = (
-        f.select(shorter, *(a.named(f"{name}.{word}") for name in reversed(SUMS)))
-        for word in ("driver", "words", "count")
-    )
-    to = f.at(f.scratch, a.words_at)
-    with f.loop(count, here=words, there=to) as each:
-        f.store(f.load("i64", each.here), each.there)
-        each.next(here=f.at(each.here, WORD), there=f.at(each.there, WORD))
-    flags = f.at(to, (count - len(FLAGS)) * WORD)
-    for at in range(len(FLAGS)):
-        f.store(f.value(0), flags, at * WORD)
-        f.store(f.at(flags, at * WORD), to, at * WORD)
-    for name, value in given.items():
-        f.store(value, to, CALL.index(name) * WORD)
-    f.say(f"call void {driver.name}({to}, {f.at(f.scratch, a.inner_at)})")
+def _vectors(isa: Isa, lanes: Value) -> Value:
+    return lanes + (isa.lanes - 1) >> isa.lanes.bit_length() - 1

@@ -12,21 +12,23 @@ from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.data.recipe import TAPS as BY_TAPS
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
+from convgrad.plan.tiles.recipe import PANEL
 from convgrad.spec.toom_cook import AXES, TAPS, VARIANTS, Variant
 
 ADDRESSES = ("data", "out")
 NUMBERS = (
     "count",  # of terms, some lanes at a time
     "results", "terms", "result", "term", "tap.y", "tap.x",  # bytes of data to the next
-    "point", "row",  # bytes of what is made to the next, and to the next term
+    "point", "panel",  # bytes of what is made to the next
 )  # fmt: skip
 
 
 def module(isa: Isa, variant: str, lies: str, reverse: bool) -> str:
-    """Return the IR of ``driver(arguments, scratch)``: out[point][term][result], by what lies together in the weights.
+    """Return the IR of ``driver(arguments, scratch)``: out[point][panel][term][result], panels of two vectors.
 
-    Results are lanes. Where terms lie together, squares of both are transposed, tap by tap, into scratch; where taps
-    do, squares of results and taps. ``reverse`` takes the taps of both axes from the last to the first.
+    By what lies together in the weights: results are lanes. Where terms lie together, squares of both are transposed,
+    tap by tap, into scratch; where taps do, squares of results and taps. ``reverse`` takes the taps of both axes from
+    the last to the first.
     """
     made = Module()
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
@@ -57,23 +59,27 @@ class _Points:
         """As many terms as there are lanes, and all results of each."""
         f, a, lanes = self.f, self.a, self.lanes
         first = number * lanes
-        data, out = f.at(a.data, first * a.term), f.at(a.out, first * a.row)
+        data, out = f.at(a.data, first * a.term), f.at(a.out, first * (PANEL * self.vector))
         terms = f.least(a.terms - first, lanes)
         if self.lies in (ITEMS, NEITHER):  # rows of results, as they are read and written
             with f.loop(terms, data=data, out=out) as term:
-                with f.loop(self._vectors(), data=term.data, out=term.out, left=a.results) as some:
-                    self._term(self._taps(some.data, some.left), some.out)
+                with f.loop(self._vectors(), data=term.data, left=a.results) as some:
+                    self._term(self._taps(some.data, some.left), self._of_vector(term.out, some.index))
                     self._next(some)
-                term.next(data=f.at(term.data, a.term), out=f.at(term.out, a.row))
+                term.next(data=f.at(term.data, a.term), out=f.at(term.out, PANEL * self.vector))
             return
-        with f.loop(self._vectors(), data=data, out=out, left=a.results) as some:
+        with f.loop(self._vectors(), data=data, left=a.results) as some:
             if self.lies == TERMS:
                 self._turned(some.data, some.left, terms)
-            step = f.value(self.vector) if self.lies == TERMS else a.term
-            with f.loop(terms, data=self.planes if self.lies == TERMS else some.data, out=some.out) as term:
+            begin, step = self._of_vector(out, some.index), f.value(self.vector) if self.lies == TERMS else a.term
+            with f.loop(terms, data=self.planes if self.lies == TERMS else some.data, out=begin) as term:
                 self._term(self._taps(term.data, some.left), term.out)
-                term.next(data=f.at(term.data, step), out=f.at(term.out, a.row))
+                term.next(data=f.at(term.data, step), out=f.at(term.out, PANEL * self.vector))
             self._next(some)
+
+    def _of_vector(self, out: Value, number: Value) -> Value:
+        panel, place = self.f.divided(number, PANEL)
+        return self.f.at(self.f.at(out, panel * self.a.panel), place * self.vector)
 
     def _vectors(self) -> Value:
         return self.a.results + (self.lanes - 1) >> self.lanes.bit_length() - 1
@@ -81,7 +87,7 @@ class _Points:
     def _next(self, some: Loop) -> None:
         f, a = self.f, self.a
         some.next(
-            data=f.at(some.data, a.result * self.lanes), out=f.at(some.out, self.vector), left=some.left - self.lanes
+            data=f.at(some.data, a.result * self.lanes), left=some.left - self.lanes
         )  # fmt: skip
 
     def _turned(self, data: Value, left: Value, terms: Value) -> None:

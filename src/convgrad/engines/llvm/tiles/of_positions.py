@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.execute import Executable, Lies, tabled
+from convgrad.engines.llvm.execute import Lies
 from convgrad.engines.llvm.tiles import chunks, kernel
 from convgrad.engines.llvm.tiles.stage import (
     Array,
@@ -29,7 +28,7 @@ from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.plan.tables import placed
 from convgrad.plan.tiles.positions import PositionsPlan, plan
-from convgrad.plan.tiles.recipe import of_line, of_point, of_weights, pitch
+from convgrad.plan.tiles.recipe import PANEL, of_panel, of_point, of_weights, pitch
 from convgrad.spec.problem import Problem
 from convgrad.spec.toom_cook import AXES, MET, TAPS, VARIANTS, Variant
 
@@ -38,11 +37,9 @@ from convgrad.spec.toom_cook import AXES, MET, TAPS, VARIANTS, Variant
 class TiledPositions(Tiled):
     """A forward or a data gradient in a variant."""
 
-    sums: Executable
     begin: int  # bytes of what tiles meet to the first position that counts
     points: Stage  # of all weights, or of all tiles
     chunks: Stage
-    last: Executable  # whose tables the chunks' arguments point into, as into those of all sums
 
     def by_tiles(
         self, operands: Sequence[int], out: int, where: Mapping[str, int], infinite: ctypes.c_int64, held: object
@@ -67,9 +64,8 @@ class TiledPositions(Tiled):
 
     @property
     def memory_bytes(self) -> int:
-        """What running it takes: points that threads share, scratch of each, and tables."""
-        tables = self.sums.schedule.table_bytes + self.last.schedule.table_bytes
-        return self.plan.shared_bytes + self.plan.threads * self.chunks.scratch_bytes + tables
+        """What running it takes: points that threads share, and scratch of each."""
+        return self.plan.shared_bytes + self.plan.threads * self.chunks.scratch_bytes
 
     def _biases(self, bias: int | None) -> Array:
         """Return dense biases of all results: 0 where there are none."""
@@ -91,9 +87,7 @@ def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Tiled
     )  # fmt: skip
     weights = _weights(isa, chosen, strides["weights"], reverse)
     back = _positions(variant, isa, chosen, written(problem, lies))
-    sums = tabled(chosen.sums, chosen.of_sums, chosen.view)
-    last = sums if chosen.last is None else tabled(chosen.last, chosen.of_sums, chosen.last_view)
-    settled, places, scratch_bytes = _common(chosen, (sums, last), (met, weights, back))
+    settled, places, scratch_bytes = _common(isa, variant, chosen, (met, weights, back))
     settled |= places | {f"back.{name}": number for name, number in back.settled.items()}
     times = chosen.points_ms, chosen.time_ms
     if chosen.by_rows:
@@ -109,22 +103,27 @@ def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Tiled
         names = (*chunks.RESULTS_ADDRESSES, *chunks.RESULTS_NUMBERS)
         settled |= {f"kernel.{name}": number for name, number in weights.settled.items()} | {"rows": chosen.all_rows}
     stage = Stage(own, names, settled, scratch_bytes, chosen.chunks_ms, chosen.time_ms)
-    return TiledPositions(problem, lies, machine, chosen, sums, met.begin, points, stage, last)
+    return TiledPositions(problem, lies, machine, chosen, met.begin, points, stage)
 
 
 def _common(
-    chosen: PositionsPlan, sums: Sequence[Executable], transforms: Sequence[Transform]
+    isa: Isa, variant: Variant, chosen: PositionsPlan, transforms: Sequence[Transform]
 ) -> tuple[dict[str, int], dict[str, int], int]:  # fmt: skip
     """Return what chunks are told of their sums and of how many there are; where what is theirs lies in scratch."""
-    settled = {"count": chosen.tasks, "each": chosen.each, "all": chosen.every}
-    for name, one in zip(chunks.SUMS, sums, strict=True):
-        assert one.sides == (0, 1), "rows are of what tiles meet"
-        settled[f"{name}.driver"] = jit.address_of(one.kernel)
-        settled[f"{name}.words"], settled[f"{name}.count"] = ctypes.addressof(one.arguments), len(one.arguments)
+    conv, met, across = chosen.forward, transforms[0].settled, variant.covering(chosen.forward)[1]
+    lie = {
+        "points": variant.points, "point": of_point(chosen.tiles, chosen.results), "row": pitch(chosen.results),
+        "rows.point": met["point"], "rows.step": met["tile"], "rows.term": F32_BYTES,
+        "lanes.point": of_weights(conv.src_channels, chosen.results, isa),
+        "lanes.panel": of_panel(conv.src_channels, isa), "lanes.term": PANEL * isa.lanes * F32_BYTES,
+    }  # fmt: skip
+    settled = {
+        "count": chosen.tasks, "each": chosen.each, "all": chosen.every, "terms": conv.src_channels,
+        "tiles": across if chosen.by_rows else chosen.all_rows * across, "results": conv.dst_channels,
+    } | {f"sums.{name}": number for name, number in lie.items()}  # fmt: skip
     places, scratch_bytes = placed({
         "points_at": chosen.chunk_bytes, "sums_at": chosen.sums_bytes,
-        "words_at": max(ctypes.sizeof(one.arguments) for one in sums),
-        "inner_at": max(one.schedule.scratch_bytes for one in sums),
+        "room_at": chosen.tiles * PANEL * isa.lanes * F32_BYTES,
         "planes_at": max(each.planes_bytes for each in transforms),
     })  # fmt: skip
     return settled, places, scratch_bytes
@@ -138,7 +137,7 @@ def _weights(isa: Isa, chosen: PositionsPlan, strides: Sequence[int], reverse: b
     lies = ITEMS if result == F32_BYTES else TERMS if term == F32_BYTES else by_taps
     settled = {
         "count": -(-terms // isa.lanes), "results": chosen.results, "terms": terms, "result": result, "term": term,
-        "point": of_weights(terms, chosen.results), "row": of_line(chosen.results), **by_axis("tap", taps),
+        "point": of_weights(terms, chosen.results, isa), "panel": of_panel(terms, isa), **by_axis("tap", taps),
     }  # fmt: skip
     return Transform(lies, settled, TAPS**AXES * isa.lanes**2 * F32_BYTES if lies == TERMS else LINE_BYTES)
 

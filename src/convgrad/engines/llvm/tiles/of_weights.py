@@ -13,7 +13,7 @@ from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.plan.tables import placed
-from convgrad.plan.tiles.recipe import of_point, pitch
+from convgrad.plan.tiles.recipe import PANEL, of_point, pitch
 from convgrad.plan.tiles.weights import WeightsPlan, plan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import Tensor
@@ -63,7 +63,7 @@ def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Tiled
         "src_at": chosen.src_bytes, "dst_at": chosen.dst_bytes, "sums_at": 0 if several else chosen.sums_bytes,
         "planes_at": max(one.planes_bytes for one in points.values()),
     })  # fmt: skip
-    settled = _tasks(conv, chosen) | _sums(variant, chosen, back, points) | of_points | places
+    settled = _tasks(conv, chosen) | _sums(isa, variant, chosen, back, points) | of_points | places
     settled |= {f"back.{name}": number for name, number in back.items()}
     lying = [points[tensor].lies for tensor in problem.operands]
     first = Stage(
@@ -95,12 +95,15 @@ def _tasks(conv: Conv, chosen: WeightsPlan) -> dict[str, int]:
 
 
 def _sums(
-    variant: Variant, chosen: WeightsPlan, back: Mapping[str, int], points: Mapping[Tensor, Transform]
+    isa: Isa, variant: Variant, chosen: WeightsPlan, back: Mapping[str, int], points: Mapping[Tensor, Transform]
 ) -> dict[str, int]:  # fmt: skip
     """Return how points and their sums lie."""
-    lie = {"points": variant.points, "point": back["point"], "row": back["row"]}
-    for tensor, one in points.items():
-        lie |= {f"{tensor}_point": one.settled["point"], f"{tensor}_tile": one.settled["tile"]}
+    src, dst = (points[tensor].settled for tensor in ("src", "dst"))
+    lie = {
+        "points": variant.points, "point": back["point"], "row": back["row"],
+        "rows.point": src["point"], "rows.step": F32_BYTES, "rows.term": src["tile"],
+        "lanes.point": dst["point"], "lanes.panel": PANEL * isa.lanes * F32_BYTES, "lanes.term": dst["tile"],
+    }  # fmt: skip
     return {"unit": chosen.sums_bytes, **{f"sums.{name}": number for name, number in lie.items()}}
 
 

@@ -54,7 +54,7 @@ def module(isa: Isa, variant: str, src: str, dst: str, out: str | None) -> str:
             with f.loop(stretches) as stretch:
                 points.row(f, isa, of, False, dst, of_dst, planes, stretch.index)
             more = f.compare("ne", block.index, 0)
-            sums.block(f, isa, of_sums, here, there, own, stretches * a.length, more)
+            sums.chains(f, isa, of_sums, here, there, own, stretches * a.length, more)
             block.next(first=block.first + stretches)
         if out is not None:
             back = a.of("back")
