@@ -1,6 +1,6 @@
 define internal void @tile2_1(ptr %arguments, ptr %sums, ptr %runs, ptr %blocks, i64 %count, ptr %data, ptr %weights, ptr %out, ptr %bias, i64 %row_step, i64 %out_step, ptr %next, i64 %rate, i64 %left, i64 %skip, i64 %bias_step, i1 %begins, i1 %ends) #0 {
 entry:
-  %v1 = getelementptr i8, ptr %arguments, i64 224
+  %v1 = getelementptr i8, ptr %arguments, i64 216
   %v2 = load i64, ptr %v1, align 1
   %v3 = mul i64 %v2, 32
   %v4 = getelementptr i8, ptr %sums, i64 %v3
@@ -122,7 +122,7 @@ loop8.end:
   br i1 %ends, label %when63, label %when63.end
 when63:
   %v64 = getelementptr i8, ptr %loop8.block, i64 -24
-  %v65 = getelementptr i8, ptr %arguments, i64 352
+  %v65 = getelementptr i8, ptr %arguments, i64 344
   %v66 = load i64, ptr %v65, align 1
   %v67 = icmp eq i64 %v66, 0
   %v68 = icmp sge i64 %left, 4
@@ -155,7 +155,7 @@ when73.else:
 when73.end:
   br label %when72.end
 when72.else:
-  %v85 = getelementptr i8, ptr %arguments, i64 224
+  %v85 = getelementptr i8, ptr %arguments, i64 216
   %v86 = load i64, ptr %v85, align 1
   %v87 = icmp eq i64 %v86, 1
   %v88 = and i1 %v69, %v87
@@ -213,7 +213,7 @@ when123:
   call void @climb(ptr %arguments, ptr %sums, i64 32, i64 %v120, ptr %v4)
   br label %when123.end
 when123.end:
-  %v124 = getelementptr i8, ptr %arguments, i64 224
+  %v124 = getelementptr i8, ptr %arguments, i64 216
   %v125 = load i64, ptr %v124, align 1
   %v126 = sub i64 %v125, 1
   %v127 = mul i64 %v126, 32

@@ -16,6 +16,7 @@ from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.stretches import Part
+from convgrad.spec.order import BLOCK
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,7 @@ def cuts(view: Gather, machine: Machine, spec: DataSpec, threads: int, runs_alon
 
 def _in_passes(view: Gather, machine: Machine, spec: DataSpec, threads: int) -> Iterator[Cut]:
     """Yield ways in which all tiles of a box meet some blocks of a panel before others: these stay in the cache."""
-    blocks = max(
-        1, int(machine.l2_bytes * rates.PASS_SHARE) // (view.order.block // spec.step * spec.width * F32_BYTES)
-    )
+    blocks = max(1, int(machine.l2_bytes * rates.PASS_SHARE) // (BLOCK // spec.step * spec.width * F32_BYTES))
     panels = panels_of(view, spec)
     for wanted in (1, threads, 2 * threads):
         slab = _whole_slab(view, wanted)

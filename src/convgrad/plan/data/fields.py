@@ -13,7 +13,7 @@ NUMBERS = (
     "results", "terms", "channels", "taps",  # of a group; of the data's position, as packed; of the kernel
     "data_group", "data_item", "out_group", "out_item",  # bytes from one to the next
     "weights_group", "weights_item", "weights_term", "bias_item",
-    "line_blocks", "block_terms",  # that the terms of a tap are cut into; of one, at most
+    "line_blocks",  # that the terms of a tap are cut into
     "number_step", "number_share",  # a block's number is (tap * step + its number in the tap) / share
     "levels",  # of the tree of blocks
     "pass_blocks", "tile_sums",  # blocks under which all tiles go at a time; bytes of a tile's sums that wait for more

@@ -190,7 +190,7 @@ def _numbering(view: Gather) -> dict[str, int]:
     else:
         step, share = order.blocks_a_line, order.lines_a_block
     return {
-        "line_blocks": order.blocks_a_line, "block_terms": order.block, "number_step": step, "number_share": share,
+        "line_blocks": order.blocks_a_line, "number_step": step, "number_share": share,
         "levels": levels(view),
     }  # fmt: skip
 

@@ -13,6 +13,7 @@ from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, argumen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.data.fields import BLOCK, PART, RUN
 from convgrad.plan.data.recipe import DataSpec
+from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 BEYOND = -1  # the number behind the last block's: it differs in every bit that counts
 STATE = (
@@ -83,7 +84,7 @@ def _tap(
     tap, met = at
     with f.loop(a.line_blocks, left=a.terms, met=met, packed=tap * tap_bytes, **state) as part:
         s = {name: part.carried[name] for name in STATE}
-        count = f.least(part.left, a.block_terms)
+        count = f.least(part.left, BLOCK_TERMS)
         number = f.op("i64", f"udiv {tap * a.number_step + part.index}, {a.number_share.name}")
         new_block = f.compare("ne", number, s["number"])
         follows = f.compare("eq", s["data"], part.met) & f.compare("eq", s["weights"], part.packed)
