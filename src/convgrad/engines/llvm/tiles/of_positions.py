@@ -23,6 +23,7 @@ from convgrad.engines.llvm.tiles.stage import (
     together,
     written,
 )
+from convgrad.engines.llvm.tiles.sums import HEIGHTS
 from convgrad.plan.data.recipe import TAPS as BY_TAPS
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
@@ -123,7 +124,7 @@ def _common(
     } | {f"sums.{name}": number for name, number in lie.items()}  # fmt: skip
     places, scratch_bytes = placed({
         "points_at": chosen.chunk_bytes, "sums_at": chosen.sums_bytes,
-        "room_at": chosen.tiles * PANEL * isa.lanes * F32_BYTES,
+        "room_at": HEIGHTS[isa.registers][0] * PANEL * isa.lanes * F32_BYTES,
         "planes_at": max(each.planes_bytes for each in transforms),
     })  # fmt: skip
     return settled, places, scratch_bytes

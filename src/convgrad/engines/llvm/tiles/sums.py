@@ -8,11 +8,12 @@ lanes are results, and terms are channels.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.machine import Isa
+from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tiles.recipe import PANEL
 from convgrad.spec.order import FAN_IN
@@ -29,31 +30,35 @@ NUMBERS = (
 
 def chains(f: Function, isa: Isa, a: Named, rows: Value, lanes: Value, sums: Value, terms: Value, more: Value) -> None:
     """Emit the sums of one chain each; ``more`` tells whether they are added to what is there."""
-    _panels(f, isa, a, (rows, lanes, sums), lambda panel: panel.chains(panel.sums, a.row, terms, more))
+
+    def held(tile: _Tile) -> None:
+        tile.put(tile.chain(tile.rows, tile.lanes, terms), tile.sums, a.row, more)
+
+    _panels(f, isa, a, (rows, lanes, sums), held)
 
 
 def trees(f: Function, isa: Isa, a: Named, rows: Value, lanes: Value, sums: Value, terms: Value, room: Value) -> None:
     """Emit the sums of all terms: chains are added in nodes of 16, and these to one another.
 
-    ``room`` has a panel's sums of a node but the first.
+    ``room`` has what registers hold of a node's sums, but for the first node's.
     """
+    of_rows, of_lanes, of_room = a.of("rows"), a.of("lanes"), f.value(PANEL * isa.lanes * F32_BYTES)
 
-    def held(panel: _Panel) -> None:
-        of_room = f.value(PANEL * isa.lanes * F32_BYTES)
-        begin = {"rows": panel.rows, "lanes": panel.lanes, "left": terms}
+    def held(tile: _Tile) -> None:
+        begin = {"rows": tile.rows, "lanes": tile.lanes, "left": terms}
         with f.loop(_parts(f, terms, BLOCK * FAN_IN), **begin) as node:
             others = f.compare("ne", node.index, 0)
-            place, step = f.select(others, room, panel.sums), f.select(others, of_room, a.row)
+            place, step = f.select(others, room, tile.sums), f.select(others, of_room, a.row)
             here = f.least(node.left, BLOCK * FAN_IN)
             with f.loop(_parts(f, here, BLOCK), rows=node.rows, lanes=node.lanes, left=here) as block:
-                one = replace(panel, rows=block.rows, lanes=block.lanes)
-                one.chains(place, step, f.least(block.left, BLOCK), f.compare("ne", block.index, 0))
+                done = tile.chain(block.rows, block.lanes, f.least(block.left, BLOCK))
+                tile.put(done, place, step, f.compare("ne", block.index, 0))
                 block.next(
-                    rows=f.at(block.rows, a.of("rows").term * BLOCK),
-                    lanes=f.at(block.lanes, a.of("lanes").term * BLOCK), left=block.left - BLOCK,
+                    rows=f.at(block.rows, of_rows.term * BLOCK), lanes=f.at(block.lanes, of_lanes.term * BLOCK),
+                    left=block.left - BLOCK,
                 )  # fmt: skip
             with f.when(others):
-                panel.add(room, of_room)
+                tile.put(tile.there(room, of_room), tile.sums, a.row, others)
             node.next(rows=block.rows, lanes=block.lanes, left=node.left - BLOCK * FAN_IN)
 
     _panels(f, isa, a, (rows, lanes, sums), held)
@@ -64,14 +69,16 @@ def _parts(f: Function, count: Value, each: int) -> Value:
 
 
 def _panels(
-    f: Function, isa: Isa, a: Named, where: tuple[Value, Value, Value], held: Callable[[_Panel], None]
+    f: Function, isa: Isa, a: Named, where: tuple[Value, Value, Value], held: Callable[[_Tile], None]
 ) -> None:  # fmt: skip
-    """Do all points, and all panels of each."""
+    """Do all points, and all panels of each: two vectors, or one where no more is left."""
     rows, lanes, sums = where
     with f.loop(a.points, rows=rows, lanes=lanes, sums=sums) as point:
         with f.loop(_parts(f, a.vectors, PANEL), lanes=point.lanes, sums=point.sums) as some:
             whole = f.compare("sge", a.vectors - some.index * PANEL, PANEL)
-            held(_Panel(f, isa, a, whole, point.rows, some.lanes, some.sums))
+            for width in (PANEL, 1):
+                with f.when(whole) if width == PANEL else f.otherwise():
+                    _rows(f, isa, a, (point.rows, some.lanes, some.sums), width, held)
             some.next(lanes=f.at(some.lanes, a.of("lanes").panel), sums=f.at(some.sums, PANEL * isa.lanes * F32_BYTES))
         point.next(
             rows=f.at(point.rows, a.of("rows").point), lanes=f.at(point.lanes, a.of("lanes").point),
@@ -79,46 +86,17 @@ def _panels(
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Panel:
-    """A panel of a point being emitted: two vectors, if it is whole, or one."""
-
-    f: Function
-    isa: Isa
-    a: Named
-    whole: Value
-    rows: Value
-    lanes: Value
-    sums: Value
-
-    def chains(self, place: Value, step: Value, terms: Value, more: Value) -> None:
-        """Emit one chain for each row, put where its sums are ``step`` bytes apart."""
-        f = self.f
-        for width in (PANEL, 1):
-            with f.when(self.whole) if width == PANEL else f.otherwise():
-                here, to, rest = self.rows, place, self.a.down
-                for height in HEIGHTS[self.isa.registers]:
-                    several, rest = f.divided(rest, height)
-                    with f.loop(several, rows=here, to=to) as some:
-                        tile = _Tile(f, self.isa, self.a, height, width)
-                        tile.put(tile.chain(some.rows, self.lanes, terms), some.to, step, more)
-                        some.next(
-                            rows=f.at(some.rows, self.a.of("rows").step * height), to=f.at(some.to, step * height)
-                        )
-                    here, to = some.rows, some.to
-
-    def add(self, room: Value, of_room: Value) -> None:
-        """Add what is in the room to the sums."""
-        f, vector = self.f, self.isa.lanes * F32_BYTES
-        with f.loop(self.a.down, room=room, sums=self.sums) as row:
-            self._add(row.sums, row.room)
-            with f.when(self.whole):
-                self._add(f.at(row.sums, vector), f.at(row.room, vector))
-            row.next(room=f.at(row.room, of_room), sums=f.at(row.sums, self.a.row))
-
-    def _add(self, sums: Value, more: Value) -> None:
-        f, kind = self.f, f"<{self.isa.lanes} x float>"
-        f.store(f.add(f.load(kind, sums), f.load(kind, more)), sums)
+def _rows(
+    f: Function, isa: Isa, a: Named, where: tuple[Value, Value, Value], width: int, held: Callable[[_Tile], None]
+) -> None:  # fmt: skip
+    """Do all rows of a panel, the most that registers hold, then fewer."""
+    (here, lanes, to), rest = where, a.down
+    for height in HEIGHTS[isa.registers]:
+        several, rest = f.divided(rest, height)
+        with f.loop(several, rows=here, sums=to) as some:
+            held(_Tile(f, isa, a, height, width, some.rows, lanes, some.sums))
+            some.next(rows=f.at(some.rows, a.of("rows").step * height), sums=f.at(some.sums, a.row * height))
+        here, to = some.rows, some.sums
 
 
 @dataclass(frozen=True)
@@ -130,6 +108,9 @@ class _Tile:
     a: Named
     height: int
     width: int
+    rows: Value
+    lanes: Value
+    sums: Value
 
     @property
     def _vector(self) -> int:
@@ -145,8 +126,11 @@ class _Tile:
         steps = _steps(f, of_rows.step, self.height)
         names = [f"sum{r}_{v}" for r in range(self.height) for v in range(self.width)]
         bases = {f"rows{r}": f.at(rows, of_rows.step * r) for r in range(0, self.height, BASE_ROWS)}
+        ahead = f.hidden(self.a.of("lanes").term * LANES_AHEAD)
         with f.loop(terms, lanes=lanes, **bases, **{name: f.zeros(self._kind) for name in names}) as term:
             there = [f.load(self._kind, term.lanes, v * self._vector) for v in range(self.width)]
+            for v in range(self.width):
+                f.prefetch(f.at(f.at(term.lanes, ahead), v * self._vector))
             made = []
             for r in range(self.height):
                 base = term.carried[f"rows{r - r % BASE_ROWS}"]
@@ -155,6 +139,11 @@ class _Tile:
             moved = {name: f.at(term.carried[name], of_rows.term) for name in bases}
             term.next(lanes=f.at(term.lanes, self.a.of("lanes").term), **moved, **dict(zip(names, made, strict=True)))
         return [term.carried[name] for name in names]
+
+    def there(self, place: Value, step: Value) -> list[Value]:
+        """Return sums that were put there."""
+        rows = [self.f.at(place, step * r) for r in range(self.height)]
+        return [self.f.load(self._kind, row, v * self._vector) for row in rows for v in range(self.width)]
 
     def put(self, values: list[Value], place: Value, step: Value, added: Value) -> None:
         """Write sums, or add them to what is there."""
