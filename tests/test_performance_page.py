@@ -81,11 +81,10 @@ def test_layers_in_pairs_are_those_of_the_committed_run() -> None:
 def test_tiles_are_those_of_the_committed_runs() -> None:
     page = (ROOT / "docs" / "tiles.md").read_text(encoding="utf-8")
     for most in (1, 8, 64):
-        for prefix, runs in (("tiles", (1, 2)), ("tiles_weights", (1, 2, 3))):
-            for names in ([f"{prefix}_{most}_run{run}.csv" for run in runs], [f"{prefix}_{most}_ncx.csv"]):
-                lines = summary("--by-suite", *names).splitlines()[2:]
-                assert len(lines) == (3 if prefix == "tiles" else 1)
-                assert all(f"| {most} {line}" in page for line in lines)
+        for names in ([f"tiles_{most}_run{run}.csv" for run in (1, 2)], [f"tiles_{most}_ncx.csv"]):
+            lines = summary("--by-suite", *names).splitlines()[2:]
+            assert len(lines) == 3
+            assert all(f"| {most} {line}" in page for line in lines)
 
 
 def test_the_errors_of_tiles_are_as_the_page_says() -> None:
