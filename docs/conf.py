@@ -14,8 +14,9 @@ import convgrad
 
 # What convgrad.torch, .jax and .dask import stands in for itself: signatures and docstrings need none of it.
 STAND_INS = (
-    "torch torch.autograd torch.nn torch.nn.modules torch.nn.modules.conv torch.nn.modules.lazy torch.nn.parameter"
-    " torch.nn.utils torch.nn.utils.parametrize convgrad.torch.operators"
+    "torch torch.autograd torch.nn torch.nn.modules torch.nn.modules.conv torch.nn.modules.lazy torch.nn.modules.linear"
+    " torch.nn.parameter torch.nn.utils torch.nn.utils.parametrize torch.utils torch.utils._pytree"
+    " convgrad.torch.operators convgrad.torch.flops"
     " jax jax.extend jax.extend.core jax.interpreters jax.typing"
     " dask dask._task_spec dask.array dask.array.core dask.base dask.blockwise dask.highlevelgraph"
 )

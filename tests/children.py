@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import convgrad
+from convgrad.engines import openmp, settings
+from convgrad.engines.llvm import execute, jit
 from convgrad.formats import FORMATS
 from convgrad.spec.geometry import effective_kernel, forward_extent
 
 Array = NDArray[Any]
 TESTS = str(Path(__file__).parent)
+TORCH = importlib.util.find_spec("torch") is not None and sys.platform == "linux"
+_NONE = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
+POOLS = [pytest.param(settings.OWN), pytest.param(settings.OPENMP, marks=[_NONE, pytest.mark.long])]
 KINDS = ("dense", "depthwise", "grouped", "thin")
 
 
@@ -73,10 +82,11 @@ class Layer:
     ) -> Array:
         solve, shape = SOLVERS[self.role]
         wanted = () if shape is None else (getattr(self, shape),)
-        return solve(
-            *(operands or self.operands()), *wanted, strides=self.stride, pads_begin=self.pad, pads_end=self.pad,
-            dilations=self.dilation, groups=self.groups, data_format=self.data_format, dtype=self.dtype, out=out,
-            threads=threads, **({} if self.role == "weights" else {"weights_format": "XIO"}),
+        return settings.on(
+            _pool[-1], solve, *(operands or self.operands()), *wanted, strides=self.stride, pads_begin=self.pad,
+            pads_end=self.pad, dilations=self.dilation, groups=self.groups, data_format=self.data_format,
+            dtype=self.dtype, out=out, threads=threads,
+            **({} if self.role == "weights" else {"weights_format": "XIO"}),
         )  # fmt: skip
 
 
@@ -115,9 +125,35 @@ def new_layers(seed: int, widths: Sequence[int] = range(8, 80)) -> Iterator[Laye
             yield layer
 
 
-def in_child(module: str, function: str, *arguments: Any, timeout: float, python: tuple[str, ...] = ()) -> Any:
+def compile_anew() -> None:
+    """Let this process compile what it is asked for again and again: nothing is kept, in memory or in files."""
+    jit.CAPACITY = execute.CAPACITY = 1
+    jit.FUNCTIONS = 0
+    os.environ["CONVGRAD_CACHE_DIR"] = "off"
+
+
+_pool = [settings.OWN]  # whose threads layers are computed on
+
+
+def use(pool: str) -> None:
+    """Have layers computed on the threads of a pool from now on, as PyTorch's tensors are."""
+    _pool.append(pool)
+    if pool == settings.OPENMP:
+        importlib.import_module("torch")
+        assert not openmp.why_not()
+
+
+def in_child(
+    module: str,
+    function: str,
+    *arguments: Any,
+    timeout: float,
+    python: tuple[str, ...] = (),
+    pool: str = settings.OWN,
+) -> Any:
     """Call a function of a test module in a new interpreter; return what it printed last, as JSON."""
-    code = f"import sys; sys.path.insert(0, {TESTS!r}); import {module}; {module}.{function}(*{arguments!r})"
+    code = f"import sys; sys.path.insert(0, {TESTS!r}); import children, {module}; children.use({pool!r}); "
+    code += f"{module}.{function}(*{arguments!r})"
     command = [sys.executable, "-X", "faulthandler", *python, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"

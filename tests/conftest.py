@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import tempfile
 
 import pytest
 
@@ -20,6 +22,20 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+KERNELS = tempfile.TemporaryDirectory(prefix="convgrad-kernels-") if "PYTEST_XDIST_WORKER" not in os.environ else None
+
+
+def pytest_configure() -> None:
+    """Keep kernels in a directory of this session, not in the user's: workers and children inherit its name."""
+    if KERNELS:
+        os.environ["CONVGRAD_CACHE_DIR"] = KERNELS.name
+
+
+def pytest_unconfigure() -> None:
+    if KERNELS:
+        KERNELS.cleanup()
 
 
 @pytest.fixture

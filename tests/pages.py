@@ -33,8 +33,12 @@ OPERATORS_HEAD = """\
 What graphs, `explain` and `vjp` know by name, and `run` and `compile` strictly by its document. For the current names
 there are [functions](api/functions.md) with defaults. Letters in shapes are those of
 [Shapes and padding](shapes.md#the-letters); [Coverage](coverage.md) counts what is tested. A forward follows the
-document that states its gradients. This page is made from the operator table (`src/convgrad/spec/operators.py`). In
+document that states its gradients. A `-1` at the end of a name may be left out, or added, where no other operator has
+that name. This page is made from the operator table (`src/convgrad/spec/operators.py`). In
 brackets stand the generations that have a name:"""
+ODD_PADS = """\
+- auto_pad: if the total is odd, same_upper pads one more position at the end, same_lower at the beginning. The text of
+  the document says this; its formula says the reverse ([auto_pad](shapes.md#auto-pad))."""
 RULES_HEAD = """\
 Where a call breaks a rule, the message ends with the rule's id, in brackets.
 [Errors of the first hour](first_errors.md) has many of the messages;
@@ -48,7 +52,8 @@ def operators_page() -> str:
         inputs = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
         lines += ["", f"## {op.name} ({', '.join(op.generations)})", ""]
         lines += [f"- operands: {inputs}; result: {op.output.name}", f"- shape: {op.shape_rule}"]
-        lines += [f"- follows: {op.document}", "", "| attribute | type | required | default | values |"]
+        lines += [f"- follows: {op.document}", *[ODD_PADS] * op.document.startswith("ConvolutionBackpropData-1")]
+        lines += ["", "| attribute | type | required | default | values |"]
         lines += ["|---|---|---|---|---|", *map(_attribute_row, op.attributes)]
     return "\n".join(lines) + "\n"
 

@@ -295,7 +295,7 @@ DEFECTS: dict[str, tuple[str, Callable[[Plant], Planted]]] = {
     "result written channels last": ("wrong layout", result_transposed),
     "OIX read as IOX": ("wrong layout", weights_square),
     "strided view read as contiguous": ("strided view read as contiguous", strided),
-    "accumulated into ones": ("accumulated into old contents", lambda p: p.sums() + 1.0),
+    "accumulated into ones": ("offset added", lambda p: p.sums() + 1.0),
     "run twice into one buffer": ("accumulated twice", lambda p: 2 * p.sums()),
     "not accumulated": ("old contents not added", no_old),
     "old contents twice": ("old contents added twice", twice_old),

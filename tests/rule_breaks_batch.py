@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import convgrad
 from convgrad import scale
+from convgrad.engines import openmp
 from convgrad.notation import problem
 from convgrad.scale.checkpoint import checkpoint_of
 from convgrad.scale.progress import told
@@ -22,6 +24,8 @@ weighted = (lambda *given, **rest: convgrad.weighted_weights_sum(*given, W, **re
 norms = (lambda *given, **rest: convgrad.per_sample_weights_norm2(*given, W, **rest), WEIGHTS)
 clipped = (lambda *given, **rest: convgrad.clipped_weights_sum(*given, W, **rest), WEIGHTS)
 bounded = (lambda *given, **rest: convgrad.error_bound(WEIGHTS, *given, weights_shape=W, **rest), WEIGHTS)
+threads = (lambda **given: convgrad.threads(**given).__enter__(), "threads")
+forked = (patch.object(openmp, "_process", 0)(threads[0]), "threads")
 larger = (lambda *given, **rest: scale.run(BIAS, *given, **rest), BIAS)
 larger_forward = (lambda *given, **rest: scale.run(CONV, *given, **rest), CONV)
 SOME = np.zeros(1)
@@ -73,6 +77,9 @@ ROWS = [
     Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": 0.5}, ("max_error must be a number, 1 at least; got 0.5",)),
     Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": "8"}, ("got '8'",)),
     Row("D10", bounded, [X, Y], {"bound": "path"}, ("one of paths, norms, kappa; got 'path'", "the tightest")),
+    Row("D11", threads, [], {"pool": "theirs"}, ("pool must be one of own, openmp; got 'theirs'",)),
+    Row("D12", forked, [], {"pool": "openmp"}, ("pool must be own here; got openmp: ",)),
+    Row("D6", threads, [], {}, ("threads must be a positive integer; got None",)),
     Row("D6", pieces, [Y], {"threads": 0}, ("threads must be a positive integer; got 0",)),
     Row("D6", pieces, [Y], {"threads": 100_000}, ("threads must be at most 4096; got 100000; leave it out for all",)),
     Row("D5", joined, [piece(0, 5)], {"accumulate": True}, ("must come with out",)),

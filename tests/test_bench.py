@@ -373,6 +373,14 @@ def test_a_process_that_was_timed_still_records_gradients() -> None:
     assert torch.is_grad_enabled()
 
 
+def test_a_process_that_was_timed_keeps_its_types() -> None:
+    jax = pytest.importorskip("jax")
+    (case,) = suites.cases("", ["BWD_W f32 NXC mb1ic4ih5oc4oh5kh3ph1"], [], [])
+    for contender in contenders(PEERS["jax"], make_work(case), 1):
+        contender.call()
+    assert jax.numpy.ones(3).dtype == np.float32
+
+
 def test_missing_and_unknown_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_peers(["torch", "torch"] if importlib.util.find_spec("torch") else []) in ((PEERS["torch"],), ())
     with pytest.raises(UnsupportedError, match="peers must be of torch, jax; got mkl"):

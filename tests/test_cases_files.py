@@ -156,6 +156,25 @@ def test_bits_are_bf16_only_where_the_case_is(tmp_path: Path) -> None:
         assert scheme.result(tmp_path, case).dtype == dtype
 
 
+@pytest.mark.parametrize("order", "CF")
+def test_records_are_bf16_where_the_case_is(tmp_path: Path, order: Any) -> None:
+    """What NumPy writes of a bf16 array says nothing of its type."""
+    case = one(LINES[0])
+    operands, result = made(case)
+    for name, array in zip(scheme.sidecar.tensors_of(case), (*operands, result), strict=True):
+        np.save(tmp_path / f"{case.name}.{name}.npy", np.asarray(array, order=order))
+    assert np.load(tmp_path / f"{case.name}.src.npy").dtype == "V2"
+    found = scheme.operands(tmp_path, case)
+    assert found is not None
+    assert all(map(same, (*found, scheme.result(tmp_path, case)), (*operands, result)))
+    other = one(LINES[2])
+    np.savez(tmp_path / f"{other.name}.npz", dst=result)
+    with pytest.raises(
+        FileError, match=r"npz:dst: holds raw 2-byte records, .*; its type must be f16; say that it is bf"
+    ):
+        scheme.result(tmp_path, other)
+
+
 def test_what_lacks_or_is_there_twice_is_named(tmp_path: Path) -> None:
     case = one(LINES[0])
     operands, result = made(case)

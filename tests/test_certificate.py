@@ -44,6 +44,22 @@ def called(case: Any, kind: Any = "normal") -> tuple[Prepared, np.ndarray, Decla
     return prepared, got, declared(case.operator, case.operand_format)
 
 
+def test_products_of_zero_are_not_rounded() -> None:
+    """A certificate counts the roundings as the bound does."""
+    src = np.array([1 / 3, 0, 1 / 5, 0, -1 / 7], np.float32).reshape(1, 5, 1)
+    call = prepare(
+        "ConvolutionBackwardWeights",
+        (src, np.ones_like(src)),
+        {"strides": [1], "dilations": [1], "weights_shape": [1, 1, 1]},
+    )
+    how = declared("ConvolutionBackwardWeights", call.problem.operand_format)
+    one = certificate(call, (0, 0, 0), np.array([[[0.39]]], np.float32), how)
+    bound = Fraction(one["conclusions"]["bound"])
+    assert bound == Fraction(3, 2**24 - 3) * Fraction(one["conclusions"]["magnitude"]) + 5 * Fraction(1, 2**150) * (
+        1 + Fraction(3, 2**24 - 3)
+    )
+
+
 def some(shape: tuple[int, ...], count: int = 4) -> list[tuple[int, ...]]:
     rng = np.random.default_rng(0)
     return [tuple(int(rng.integers(extent)) for extent in shape) for _ in range(count)]

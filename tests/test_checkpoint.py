@@ -17,7 +17,7 @@ from convgrad import FileError, join
 from convgrad.functional.partials import as_partials, partials_of
 from convgrad.functional.rows import rows_of, slab_of_rows
 from convgrad.notation import problem
-from convgrad.scale import checkpoint
+from convgrad.scale import checkpoint, finished
 from convgrad.scale.checkpoint import Checkpoint, State
 from convgrad.scale.cut import remaining
 from convgrad.scale.identity import identity_of
@@ -171,6 +171,47 @@ def test_an_out_that_was_made_anew_is_refused(tmp_path: Path) -> None:
     assert kept.load() == State(2, 3)
 
 
+@pytest.mark.parametrize(
+    "line", ["BWD_D f32 NXC mb5ic3ih9iw4oc4oh9ow4kh3ph1kw1", "FWD_D bf16 NCX mb5ic2ih9iw4oc3oh9ow4kh1kw1"]
+)
+@pytest.mark.parametrize("step_bytes", [finished.STEP_BYTES, 100])
+def test_every_number_that_is_finished_is_looked_at(
+    line: str, step_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any part of what was saved in several, some within images."""
+    monkeypatch.setattr(finished, "STEP_BYTES", step_bytes)
+    one = problem(line)
+    out = np.arange(1, np.prod(one.output_shape) + 1).reshape(one.output_shape).astype(one.output_format.dtype)
+    kept = Checkpoint(tmp_path / "place", one, {}, out)
+    for state in (State(0, 2), State(0, 5), State(1, 1), State(1, 1), State(3), State(3, 7)):
+        kept.save(state)
+    assert [part.end for part in kept.parts] == [(0, 2), (0, 5), (1, 1), (3, 0), (3, 7)]
+    again = Checkpoint(tmp_path / "place", one, {}, out)
+    assert again.load() == State(3, 7)
+    assert again.parts == kept.parts
+    rows = np.moveaxis(out, 1, -1) if one.layouts[-1] == "NCX" else out
+    for place in np.ndindex(rows.shape):
+        before = rows[place]
+        rows[place] = 0
+        if place[:2] < (3, 7):
+            with pytest.raises(FileError, match=r"3 images and 7 rows .* holds something else in images \d to \d;"):
+                again.load()
+        else:
+            assert again.load() == State(3, 7)
+        rows[place] = before
+
+
+def test_what_is_finished_again_is_another_part(tmp_path: Path) -> None:
+    """A state that is saved after a later one drops what that had."""
+    out = np.ones((5, 9, 4, 3), np.float32)
+    kept = Checkpoint(tmp_path / "place", WRITTEN, {}, out)
+    for state in (State(2), State(4), State(2, 3)):
+        kept.save(state)
+    assert [part.end for part in kept.parts] == [(2, 0), (2, 3)]
+    out[3:] = 0
+    assert Checkpoint(tmp_path / "place", WRITTEN, {}, out).load() == State(2, 3)
+
+
 def test_a_place_where_no_file_can_be_is_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no such directory"):
         Checkpoint(tmp_path / "none" / "sums", SUM, {}).load()
@@ -245,13 +286,13 @@ def test_what_remains_of_any_cut_is_what_is_not_finished() -> None:
         "boxes": [slab_of(WRITTEN, n, box) for n in images for box in inner],
     }
     for name, slabs in cuts.items():
-        for finished in range(6):
-            for rows in range(height if finished < 5 else 1):
+        for images_done in range(6):
+            for rows in range(height if images_done < 5 else 1):
                 count = np.zeros((5, height, width), int)
-                for slab in remaining(WRITTEN, slabs, finished, rows):
+                for slab in remaining(WRITTEN, slabs, images_done, rows):
                     assert slab == slab_of(WRITTEN, slab.images, slab.box)
                     ranges = (slab.images, *slab.box)
                     count[tuple(slice(each.start, each.stop) for each in ranges)] += 1
-                done = np.arange(5 * height).reshape(5, height, 1) < finished * height + rows
-                assert np.array_equal(count, np.broadcast_to(~done, count.shape)), (name, finished, rows)
+                done = np.arange(5 * height).reshape(5, height, 1) < images_done * height + rows
+                assert np.array_equal(count, np.broadcast_to(~done, count.shape)), (name, images_done, rows)
     assert reduce(add, [len(s.images) for s in remaining(WRITTEN, cuts["images"], 0, 0)]) == 5

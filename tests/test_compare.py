@@ -280,6 +280,15 @@ REFUSED = {
         )
         for height in (-1, 2.5, True, "8")
     },
+    **{
+        f"blocks {blocks}": (
+            np.ones((3, 4, 4), np.float32),
+            {"height": blocks},
+            convgrad.InvalidAttributeError,
+            f"the blocks of an order must be positive integers, {2**53} at most; got {blocks}",
+        )
+        for blocks in ([8, 0], [2**53 + 1, 1], [2**63 - 1, 1], [10**30])
+    },
 }
 
 

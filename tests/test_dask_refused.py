@@ -37,6 +37,18 @@ class Future:
     __module__ = "distributed.client"
 
 
+@pytest.mark.parametrize("chunks", [None, 4])
+def test_an_object_of_xarray_is_named(chunks: int | None) -> None:
+    xarray = pytest.importorskip("xarray")
+    src = xarray.DataArray(np.zeros((8, 9, 9, 4), F32)).chunk(chunks or {})
+    src = src if chunks else src.compute()
+    words = r"src must be a dask array; got xarray's {}; the .data of a DataArray would do \[T1\]"
+    for value in (src, src.variable, src.to_dataset(name="src")):
+        with pytest.raises(convgrad.InvalidDataTypeError, match=words.format(type(value).__name__)):
+            scattered.convolution(value, da.from_array(W))
+    assert scattered.convolution(src.data, da.from_array(W)).shape == (8, 7, 7, 6)
+
+
 def with_meta(meta: Any) -> Any:
     array = da.zeros((8, 9, 9, 4), dtype=F32)
     array._meta = meta

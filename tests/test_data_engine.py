@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem as problem_of
+from convgrad.plan import rates
 from convgrad.plan.data.planes import PLANES
 from convgrad.plan.data.products import PRODUCTS
-from convgrad.plan.data.recipe import POSITIONS
+from convgrad.plan.data.recipe import POSITIONS, DataPlan
 from convgrad.plan.machine import ISAS
+from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from data_problems import (
     CASES,
@@ -24,6 +26,7 @@ from data_problems import (
     ROLES,
     AnyPlan,
     Small,
+    along,
     dealt,
     plans_of,
     posed,
@@ -32,7 +35,7 @@ from data_problems import (
 )
 from engine_helpers import HOST, empty, run_plan
 from guarded import run_guarded
-from hash_problems import shape_of
+from hash_problems import lying, shape_of, values
 from helpers import assert_same_bits
 from tiers import tiers
 
@@ -81,6 +84,38 @@ def test_threads_change_nothing(name: str, role: str, threads: int) -> None:
     for cut in (plan, *list(recut(plan, one.view(), threads))[1::3]):
         got = run_plan(cut, one.problem, one.operands, one.fresh())
         assert_same_bits(got, np.ascontiguousarray(one.expected), (one.words, str(cut)))
+
+
+@pytest.mark.parametrize(
+    ("number", "role", "lies", "results", "kernel"),
+    [
+        (0, "dst", "NXC XIO", 1, 3),
+        (1, "dst", "NCX OIX", 1, 1),
+        (2, "dst", "NXC XIO", 25, 2),
+        (3, "src", "NXC OIX", 5, 1),
+    ],
+)
+def test_few_results_are_read_in_place(
+    number: int, role: str, lies: str, results: int, kernel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loads of fewer results than lanes are masked: nothing beside the weights is read."""
+    monkeypatch.setattr(rates, "PADDED_BYTES", 0)
+    channels = (300, results) if role == "dst" else (results, 300)
+    for types, accumulate in product((("f32", "f32"), ("bf16", "f32"), ("f16", "f16")), (False, True)):
+        problem = posed(Conv(2, 1, *channels, (along(3, kernel),)), role, False, types, lies, accumulate, bias=True)
+        bits = np.random.PCG64(number)
+        operands = [
+            lying(values(shape_of(problem, tensor), problem.operand_format, bits), layout)
+            for tensor, layout in zip(problem.operands, problem.layouts, strict=False)
+        ]
+        old = values(shape_of(problem, problem.output), problem.output_format, bits)
+        expected = evaluate_in_order(problem, operands, old)
+        one = Small(f"{results} results", lies, np.asarray, problem, operands, old, expected)
+        for isa in HOST:
+            met = [plan for plan in one.plans(ISAS[isa]) if isinstance(plan, DataPlan) and plan.spec.masked]
+            assert met, isa
+            for at_end in (True, False):
+                assert_plan(one, met[number % len(met)], at_end)
 
 
 def test_the_table_is_wide() -> None:

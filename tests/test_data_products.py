@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.data.cuts import slabs, within
 from convgrad.plan.data.products import ProductsPlan, reached
 from convgrad.plan.data.view import Along
 from convgrad.plan.machine import ISAS, Machine
@@ -73,8 +72,10 @@ def test_lines_are_read_once_and_are_there() -> None:
 def assert_reached(seen: Along, size: int) -> None:
     """Assert what is kept for each slab of an axis."""
     kept = reached(seen, size)
-    for positions, lines in zip(slabs(seen, size), kept, strict=True):
-        for part in within(seen, positions):
+    cut = seen.parts.in_slabs(size)
+    parts, begins = list(cut.parts), cut.begins.tolist()
+    for first, end, lines in zip(begins, [*begins[1:], len(parts)], kept, strict=True):
+        for part in parts[first:end]:
             met = [
                 part.met + p * part.by_position + t * part.by_tap
                 for p in range(len(part.positions))

@@ -13,7 +13,7 @@ import pytest
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.data.tile import tile as tile_of_positions
 from convgrad.engines.llvm.driver import module_of
-from convgrad.engines.llvm.emit import Module
+from convgrad.engines.llvm.emit import Module, separate
 from convgrad.engines.llvm.strip import strip
 from convgrad.engines.llvm.tile import tile
 from convgrad.plan.data.planes import PlanesSpec
@@ -273,6 +273,23 @@ def test_an_undefined_symbol_is_seen() -> None:
     f.done()
     whole = jit.llvm().parse_assembly(f'target triple = "{ISAS["neon"].triple}"\n{module}')
     assert undefined_symbols(jit.target_machine(ISAS["neon"]).emit_object(whole)) == {"elsewhere"}
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_functions_are_compiled_one_by_one(isa: str) -> None:
+    """Each wants nothing but the others, and looks the same in any module; those that two kernels share are many."""
+    machine, texts = jit.target_machine(ISAS[isa]), []
+    for rows in (3, 4):
+        whole = module_of(spec_of(isa, rows, 1, "bf16", NEITHER))
+        modules = [
+            jit.llvm().parse_assembly(f'target triple = "{ISAS[isa].triple}"\n{text}') for text in separate(whole)
+        ]
+        defined = [next(f.name for f in module.functions if not f.is_declaration) for module in modules]
+        assert [f"@{name}(" for name in defined] == re.findall(r"^define .*?(@\w+\()", whole, re.MULTILINE)
+        for module in modules:
+            assert undefined_symbols(machine.emit_object(module)) <= {*defined, "_GLOBAL_OFFSET_TABLE_"}
+        texts.append(set(separate(whole)))
+    assert len(texts[0] & texts[1]) >= len(texts[0]) / 3
 
 
 def test_a_kernel_is_compiled_once() -> None:

@@ -15,7 +15,7 @@ from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.rates import TERMS_AHEAD_BYTES
 from convgrad.plan.recipe import Plan
 from convgrad.plan.schedule import schedule
-from convgrad.plan.view import View, blocks_of, pieces, view
+from convgrad.plan.view import View, pieces, view
 from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of, over_positions
@@ -128,11 +128,12 @@ def test_pieces_are_cut_as_the_order_says(extents: tuple[int, ...], kernel: int)
     )
     conv = problem(f"BWD_W f32 NXC mb3ic2oc2{axes}").geometry
     assert isinstance(conv, Conv)
-    cut = pieces(view(conv, (0,) * (2 + len(extents)), (0,) * (2 + len(extents)), (0,) * (2 + len(extents))))
+    seen = view(conv, (0,) * (2 + len(extents)), (0,) * (2 + len(extents)), (0,) * (2 + len(extents)))
+    cut = pieces(seen)
     sizes = np.bincount(cut.block, weights=cut.end - cut.first).astype(int).tolist()
     order = over_positions(3, extents)
-    whole = blocks_of(conv)[1]
-    assert (len(sizes), cut.images_a_block) == blocks_of(conv)
+    _, whole = seen.blocks
+    assert (len(sizes), cut.images_a_block) == seen.blocks
     if order.units == 3:
         assert np.cumsum([0, *sizes[:-1]]).tolist() == order.begins().tolist()
     else:

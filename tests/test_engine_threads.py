@@ -54,6 +54,8 @@ def call_of(line: str) -> tuple[object, list[Array]]:
         ({"OMP_NUM_THREADS": "5,2"}, None, 5),
         ({"OMP_NUM_THREADS": "none", "CONVGRAD_NUM_THREADS": "2"}, None, 2),
         ({"CONVGRAD_NUM_THREADS": "3"}, 7, 7),
+        ({"CONVGRAD_NUM_THREADS": "4096"}, None, 4096),
+        ({"OMP_NUM_THREADS": "9" * 30}, None, len(os.sched_getaffinity(0))),
         ({}, None, len(os.sched_getaffinity(0))),
     ],
 )
@@ -67,12 +69,12 @@ def test_the_number_of_threads(
     assert setting.count(threads) == expected
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "4097", "99999", "9" * 30])
 @pytest.mark.parametrize("name", ["CONVGRAD_NUM_THREADS"])
 def test_settings_that_are_not_understood(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONVGRAD_NUM_THREADS", raising=False)
     monkeypatch.setenv(name, value)
-    with pytest.raises(ConvgradError, match=f"{name} must be a positive integer; got '{value}'"):
+    with pytest.raises(ConvgradError, match=f"{name} must be a positive integer, 4096 at most; got '{value}'"):
         setting.count(None)
 
 

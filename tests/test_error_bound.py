@@ -82,6 +82,13 @@ def test_each_element_counts_its_own_terms() -> None:
     assert found[0] < found[1] < found[2]
 
 
+def test_products_of_zero_are_not_counted() -> None:
+    """Half of the terms are 0, as after ReLU: the bound is that of the other half alone."""
+    x, y = [1 / 3, 0.0, 1 / 5, 0.0, -1 / 7], [1.0, 1 / 9, 1.0, 1 / 11, 1.0]
+    assert bound_of_one(x, y) == pytest.approx(bound_of_one(x[::2], y[::2]), rel=1e-15)
+    assert bound_of_one(x, y, height=100) == bound_of_one(x, y)
+
+
 def test_a_height_or_blocks_in_place_of_any_order() -> None:
     src, diff_dst = operands()
     any_order, four, blocks = (

@@ -110,7 +110,11 @@ READ: list[tuple] = [
     ((*SUM, "truncated.npy"), 3, "announces 24 bytes of data; the file has 23"),
     ((*SUM, "huge.npy"), 3, "announces 4000000000000000000 bytes"),
     ((*SUM, "objects.npy"), 3, "never unpickled"),
-    ((*SUM, "raw.npy"), 3, "bf16 arrays belong in .safetensors"),
+    (
+        (*SUM, "raw.npy"),
+        3,
+        "which NumPy makes of bf16 arrays; say that it is bf16 (--dtype bf16, or a case of bf16), or",
+    ),
     ((*SUM, "a.npy:key"), 3, "a .npy file has one array and no keys; got key 'key'"),
     ((*SUM, "a.npy", "--limit", "memory_bytes=10"), 3, "the array must fit 10 bytes (memory_bytes); announced are 152"),
     ((*SUM, "flat.npy"), 2, "BiasAddBackward"),

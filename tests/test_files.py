@@ -74,7 +74,7 @@ HOSTILE = {
     "empty.npy": (b"", "cannot be read as .npy"),
     "text.npy": (b"hello, this is no array at all", "cannot be read as .npy"),
     "objects.npy": (npy(np.array([{}], object)), "never unpickled"),
-    "bf16.npy": (npy(ARRAYS[4]), "bf16 arrays belong in .safetensors"),
+    "bf16.npy": (npy(ARRAYS[4]), "which NumPy makes of bf16 arrays; say that it is bf16"),
     "text.npz": (b"hello, this is no archive", "cannot be read as .npz"),
     "truncated.npz": (bytes(zipped([("a.npy", npy(ARRAYS[0]))])[:-30]), "cannot be read as .npz"),
     "short.npz": (bytes(zipped([("a.npy", npy(ARRAYS[0])[:-4])])), "announces 24 bytes of data; the file has 20"),

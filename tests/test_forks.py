@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from children import Array, Layer, in_child
+from children import POOLS, Array, Layer, compile_anew, in_child
 from convgrad.engines import starting
-from convgrad.engines.llvm import execute, jit
+from convgrad.engines.llvm import jit
 
 LIMIT_S = 3.0  # for a child, whose calls take a fifth of a second
 FEW = 3  # forks of the quick tier, which has fewer layers too
@@ -72,7 +72,7 @@ def fork(layers: list[Layer], expected: list[Array]) -> int:
 def fork_many(count: int, meanwhile: str, same: bool) -> None:
     """Fork while two threads compile or compute; a child asks for what they compile, or for something else."""
     if meanwhile == "compiling":
-        jit.CAPACITY = execute.CAPACITY = 1  # what is asked for is compiled anew
+        compile_anew()
     layers = LAYERS if count > FEW else LAYERS[::3]
     expected, busy = [layer() for layer in layers], BUSY()
     current: dict[int, int] = {}
@@ -156,12 +156,16 @@ def processes(method: str, count: int) -> None:
 
 @NEEDS_FORK
 @pytest.mark.parametrize("count", [FEW, pytest.param(100, marks=LONG)])
-@pytest.mark.parametrize("meanwhile", ["compiling", "executing"])
-def test_a_fork_while_others_are_at_it(meanwhile: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("meanwhile", "whose"),
+    [("compiling", "own"), *(pytest.param("executing", *one.values, marks=one.marks) for one in POOLS)],
+)
+def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -> None:
+    """A child of a process whose OpenMP threads were at work has none of them."""
     begin = time.perf_counter()
-    got = in_child("test_forks", "fork_many", count, meanwhile, False, timeout=count * LIMIT_S)
+    got = in_child("test_forks", "fork_many", count, meanwhile, False, timeout=60 + count * LIMIT_S, pool=whose)
     _lines.append(
-        f"{count} forks while 2 threads are {meanwhile}: {got['codes'].count(RIGHT)} children right, "
+        f"{count} forks while 2 threads are {meanwhile} ({whose}): {got['codes'].count(RIGHT)} children right, "
         f"{got['codes'].count(1)} hung, {got['kernels']} kernels compiled and {got['calls']} calls made meanwhile, "
         f"{time.perf_counter() - begin:.1f} s"
     )

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 import convgrad
 from convgrad import ConvgradError, InvalidAttributeError, engines, infer_shapes, run
 from convgrad.spec.operators import OPERATORS, Operator
+from convgrad.spec.operators import rows as rows_named
 from convgrad.spec.rules import RULES
 from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
 from table_rows import attributes_of, functions, legal, options_of, replaced, row, rows, searching
@@ -22,11 +23,22 @@ from table_rows import attributes_of, functions, legal, options_of, replaced, ro
 
 def test_every_current_operator_and_every_public_function_is_tied_to_the_table() -> None:
     assert {op.name for op in OPERATORS if not op.name.endswith("-1")} <= set(FUNCTIONS)
-    others = {"compile", "error_bound", "explain", "infer_shapes", "max_error", "run", "threads", "vjp"}
+    others = {"compile", "error_bound", "explain", "infer_shapes", "kernel_cache", "max_error", "run", "threads", "vjp"}
     others |= {"conv_transpose_backward", "convolution_backward"}  # of several operators each
     public = {name for name in convgrad.__all__ if inspect.isfunction(getattr(convgrad, name))}
     samples = {name for name in public if name.startswith(("clip", "per_sample", "weighted"))}
     assert {f.__name__ for f in FUNCTIONS.values()} == public - others - samples - {"join", "partials"}
+
+
+def test_names_with_and_without_version() -> None:
+    """A name is known with "-1" added or left out where no other operator has it; where one has, that one is meant."""
+    names = {op.name for op in OPERATORS}
+    for op in OPERATORS:
+        other = op.name.removesuffix("-1") if op.name.endswith("-1") else f"{op.name}-1"
+        assert {row.name for row in rows_named(other)} == {other if other in names else op.name}
+    assert infer_shapes("ConvolutionBackpropWeights", (2, 6, 1), (2, 3, 1), (2, 1, 1), strides=[2], dilations=[1])
+    with pytest.raises(ConvgradError, match=r"ConvolutionBackprop-1: .* did you mean ConvolutionBackpropData-1, "):
+        run("ConvolutionBackprop-1")
 
 
 @functions

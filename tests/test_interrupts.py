@@ -18,10 +18,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from children import Layer, in_child
+from children import POOLS, Layer, compile_anew, in_child
 from convgrad.engines import pool, team
 from convgrad.engines.addresses import words
-from convgrad.engines.llvm import execute, jit
 
 MOST_MS = 200.0  # from Ctrl-C to KeyboardInterrupt
 POLL_S = 0.02  # how long out is watched for late writes
@@ -83,7 +82,7 @@ def interrupt_many(name: str, threads: int, count: int, longest_s: float) -> Non
 
 def interrupt_compiling(count: int) -> None:
     """Interrupt calls that compile what two other threads compile too; print how often all was well afterwards."""
-    jit.CAPACITY = execute.CAPACITY = 1
+    compile_anew()
     rng, expected, wrong, interrupted = random.Random(count), [layer() for layer in SOME], [], 0
     left = threading.Event()
 
@@ -135,7 +134,7 @@ def call_from_a_handler(threads: int) -> None:
 
 def leave(kind: str, at: str, how: str) -> None:
     """Begin threads that execute or compile, and come to the end while they do; print what was right before."""
-    jit.CAPACITY = execute.CAPACITY = 1
+    compile_anew()
     expected = SMALL()
     layers = itertools.cycle(SOME if at == "compiling" else [BUSY])
     begun = threading.Barrier(3)
@@ -163,6 +162,7 @@ def leave(kind: str, at: str, how: str) -> None:
 # -- tests -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("whose", POOLS)
 @pytest.mark.parametrize(
     ("count", "longest_s"), [(2, 0.15), pytest.param(50, 0.5, marks=pytest.mark.long)], ids=["quick", "long"]
 )
@@ -170,13 +170,14 @@ def leave(kind: str, at: str, how: str) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in LAYERS]
 )
-def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: float) -> None:
+def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: float, whose: str) -> None:
     """The call ends soon, nobody writes to out afterwards, and the next call is right."""
-    got = in_child("test_interrupts", "interrupt_many", name, threads, count, longest_s, timeout=60 + 5 * count)
+    asked = name, threads, count, longest_s
+    got = in_child("test_interrupts", "interrupt_many", *asked, timeout=60 + 5 * count, pool=whose)
     took_ms = sorted(got["took_ms"])
     p95 = took_ms[-1 - len(took_ms) // 20] if took_ms else np.inf
     _lines.append(
-        f"{len(took_ms)} interrupts of a {name} layer on {threads} threads: p95 {p95:.1f} ms, at most "
+        f"{len(took_ms)} interrupts of a {name} layer on {threads} threads ({whose}): p95 {p95:.1f} ms, at most "
         f"{max(took_ms, default=np.inf):.1f} ms; {got['late']} late writes, {got['usable']} right calls afterwards"
     )
     assert len(took_ms) == count, "the call ended before it was interrupted"
@@ -234,17 +235,21 @@ def test_interrupt_main() -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no interval timer")
-@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_a_signal_handler_may_call(threads: int) -> None:
-    calls = in_child("test_interrupts", "call_from_a_handler", threads, timeout=60)
-    _lines.append(f"{calls[1]} calls from a signal handler inside {calls[0]} calls on {threads} threads")
+@pytest.mark.parametrize(
+    ("threads", "whose"),
+    [(1, "own"), *(pytest.param(2, *one.values, marks=[*one.marks, pytest.mark.long]) for one in POOLS)],
+)
+def test_a_signal_handler_may_call(threads: int, whose: str) -> None:
+    calls = in_child("test_interrupts", "call_from_a_handler", threads, timeout=60, pool=whose)
+    _lines.append(f"{calls[1]} calls from a signal handler inside {calls[0]} calls on {threads} threads ({whose})")
     assert min(calls) > 10
 
 
+@pytest.mark.parametrize("whose", POOLS)
 @pytest.mark.parametrize("count", [2, pytest.param(30, marks=pytest.mark.long)])
-def test_the_interpreter_may_exit_at_any_moment(count: int) -> None:
+def test_the_interpreter_may_exit_at_any_moment(count: int, whose: str) -> None:
     """With threads in kernels or in the compiler, waited for or not: exit code 0, and atexit handlers may call."""
     begin, step = time.perf_counter(), 10 if count < len(EXITS) else 1  # unlike in every way
     for at in range(count):
-        assert in_child("test_interrupts", "leave", *EXITS[at * step % len(EXITS)], timeout=60) is True
-    _lines.append(f"{count} exits with threads at work: all with code 0, {time.perf_counter() - begin:.1f} s")
+        assert in_child("test_interrupts", "leave", *EXITS[at * step % len(EXITS)], timeout=60, pool=whose) is True
+    _lines.append(f"{count} exits with threads at work ({whose}): all with code 0, {time.perf_counter() - begin:.1f} s")

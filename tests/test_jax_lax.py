@@ -161,6 +161,11 @@ def test_transposed_convolutions(number: int) -> None:
         ),
         ({"padding": "FULL"}, convgrad.InvalidAttributeError, "one of SAME, SAME_LOWER, VALID, or pairs"),
         ({"feature_group_count": 2}, convgrad.InvalidShapeError, "G"),
+        (
+            {"out_sharding": jax.sharding.PartitionSpec("x")},
+            convgrad.UnsupportedError,
+            r"out_sharding must be None; got .*'x'.*\. Use jax.shard_map",
+        ),
     ],
 )
 def test_what_there_is_no_operator_for_is_refused_by_name(
@@ -171,3 +176,16 @@ def test_what_there_is_no_operator_for_is_refused_by_name(
         jax.eval_shape(
             lambda lhs, rhs: cj.conv_general_dilated(lhs, rhs, **given), np.ones((1, 3, 5)), np.ones((2, 3, 2))
         )
+
+
+@pytest.mark.long
+def test_flax_s_layers_take_it() -> None:
+    nnx = pytest.importorskip("flax.nnx")
+    given = integers(np.random.default_rng(0), (2, 6, 5, 3))
+    theirs, ours = (
+        nnx.Conv(3, 4, (3, 3), strides=2, rngs=nnx.Rngs(0), conv_general_dilated=convolve)
+        for convolve in (jax.lax.conv_general_dilated, cj.lax.conv_general_dilated)
+    )
+    for layer in (theirs, ours):
+        layer.kernel[...] = integers(np.random.default_rng(1), layer.kernel.shape)
+    assert np.array_equal(ours(given), theirs(given))

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import convgrad
+from convgrad.cases.collection import read as cases_of
 from convgrad.formats import ACCUMULATIONS, BF16, F16, F32, Format, round_to
 from convgrad.notation import calls, read
 from convgrad.spec.operators import find
@@ -22,11 +24,12 @@ from convgrad.verify.judge.lost import curve
 from convgrad.verify.judge.model import cell, last_place, partial_sums, tree
 from convgrad.verify.reference import certify
 from convgrad.verify.verdict import Verdict
+from judging import judged
 from tiers import tiers
 from verdict_campaign import LINES, Tally, filled, judge_all, problems
 from verdict_data import KINDS
-from verdict_orders import chains, columns_of, finished
-from verdict_power import DEFECTS, LAYER, Layer, layer_of
+from verdict_orders import chains, columns_of, finished, nearest
+from verdict_power import DEFECTS, LAYER, Layer, chain, cut, layer_of
 
 Array = NDArray[Any]
 SMALL = "BWD_W f32 NXC mb8ic16ih7oc16oh7kh1"  # 392 terms, 256 elements
@@ -300,3 +303,49 @@ def test_noise_in_one_tap_is_not_called_rounded_partial_sums() -> None:
     off = int(re.search(r"; of the 1536 elements there (\d+) err more than any elsewhere$", verdict.where)[1])  # type: ignore[index]
     assert off > 10 * verdict.beyond
     assert not [name for name in verdict.defects if "partial sums" in name]
+
+
+# -- what all elements share ------------------------------------------------------------------------------------
+
+
+WHOLE = "BWD_W f32 NXC mb4ic12ih9oc12oh9kh3ph1"
+CHANGES = {
+    "scaled by a constant": lambda right: right * (1 + 3e-7),
+    "offset added": lambda right: right + 1e-6 * np.abs(right).mean(),
+    "result rounded to multiples": np.round,
+}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("wanted", CHANGES)
+def test_a_change_of_all_elements_is_named(wanted: str, seed: int) -> None:
+    layer = layer_of(WHOLE, "normal", seed)
+    got = CHANGES[wanted](layer.right.astype(np.float64)).astype(np.float32)
+    assert said_of(layer, got).defects == (wanted,)
+
+
+def test_a_scale_of_positive_sums_may_be_an_offset() -> None:
+    """Sums that are all about equal do not tell a factor from a constant: the verdict names both."""
+    layer = layer_of(WHOLE, "positive")
+    (defect,) = said_of(layer, CHANGES["scaled by a constant"](layer.right.astype(np.float64)).astype(np.float32)).found
+    assert defect.name == "scaled by a constant"
+    assert "also fits: offset added" in defect.detail
+
+
+def test_products_truncated_are_named() -> None:
+    """676 positive terms: results are too small by 0.7 unit roundoffs on average."""
+    layer = layer_of("BWD_W f32 NXC mb4ic48ih13ow13iw13oc48oh13kh1kw1", "positive", 1)
+    verdict = said_of(layer, chain(layer, nearest, cut))
+    assert verdict.defects == ("products truncated",)
+
+
+def test_multiples_of_decimals() -> None:
+    layer = layer_of(WHOLE, "normal")
+    (defect,) = said_of(layer, np.round(layer.right, 2)).found
+    assert (defect.name, defect.detail) == ("result rounded to multiples", "of 0.01")
+
+
+def test_terms_whose_squares_overflow_are_not_judged() -> None:
+    """The bound alone decides about ill-conditioned f64 sums, whose largest terms have no square in f64."""
+    (case,) = cases_of("case deconv mb2ic8ih9oc8oh9kh3ph1 types=f64 roles=FWD_D layouts=NXC # of this test", "here")
+    assert judged(case, convgrad.run, "adversarial").ok

@@ -47,7 +47,7 @@ def summary() -> Iterator[None]:
 def child(limit: str, room: float, *names: str) -> list[dict[str, Any]]:
     """Make attempts in a process with so much room; fail with the attempt it died in."""
     command = [sys.executable, str(Path(__file__).with_name("limited.py")), limit, str(room), *names]
-    environment = os.environ | (PLAIN if names == ("scratch",) else {})
+    environment = os.environ | {"CONVGRAD_CACHE_DIR": "off"} | (PLAIN if names == ("scratch",) else {})
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     lines = done.stdout.splitlines() or ["it tried nothing"]
     if done.returncode:

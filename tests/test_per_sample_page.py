@@ -36,18 +36,36 @@ def test_its_programs_run() -> None:
     assert_same_bits(bias, convgrad.bias_add_backward(diff_dst * factors), "bias")
 
 
-@pytest.mark.long
-def test_its_pytorch_program_has_the_gradients_of_autograd() -> None:
-    """On integers, which nothing rounds: each sample's norm, and where none is clipped the gradients themselves."""
-    torch = pytest.importorskip("torch")
+@pytest.fixture
+def pytorch_program() -> dict[str, Any]:
+    pytest.importorskip("torch")
     names: dict[str, Any] = {"convgrad": convgrad}
     (block,) = [block for block in BLOCKS if "import torch" in block]
     exec(compile(block, "per_sample.md", "exec"), names)
-    nn = torch.nn
-    model = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, groups=2), nn.ReLU(), nn.Conv2d(4, 3, 3, 2), nn.Flatten())
-    model.append(nn.Linear(12, 2))
+    return names
+
+
+def layers_of(nn: Any, kind: str) -> tuple[list[Any], tuple[int, ...]]:
+    """Return layers and the shape of a sample."""
+    if kind == "Linear":  # of three positions each
+        return [nn.Linear(4, 3, bias=False), nn.ReLU(), nn.Linear(3, 2)], (3, 4)
+    axes = int(kind[-2])
+    conv = getattr(nn, kind)
+    last = nn.Linear(3 * 2**axes, 2)
+    between = [nn.ReLU(), conv(4, 3, 3, 2, padding="valid"), nn.Flatten(), last]
+    first = conv(2, 4, 2, padding="same", bias=False) if axes != 2 else conv(2, 4, 3, padding=1, groups=2)
+    return [first, *between], (2, *(6,) * axes)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even")
+@pytest.mark.parametrize("kind", ["Conv1d", pytest.param("Conv2d", marks=pytest.mark.long), "Conv3d", "Linear"])
+def test_its_pytorch_program_has_the_gradients_of_autograd(kind: str, pytorch_program: dict[str, Any]) -> None:
+    """On integers, which nothing rounds: each sample's norm, and where none is clipped the gradients themselves."""
+    torch = pytest.importorskip("torch")
+    layers, shape = layers_of(torch.nn, kind)
+    model = torch.nn.Sequential(*layers)
     rng = np.random.default_rng(0)
-    images = torch.tensor(rng.integers(-2, 3, (3, 2, 6, 6)).astype(np.float32))
+    images = torch.tensor(rng.integers(-2, 3, (3, *shape)).astype(np.float32))
     with torch.no_grad():
         for one in model.parameters():
             one.copy_(torch.tensor(rng.integers(-2, 3, one.shape)))
@@ -60,8 +78,18 @@ def test_its_pytorch_program_has_the_gradients_of_autograd() -> None:
     model(images).sum().backward()
     expected = [one.grad.clone() for one in model.parameters()]
     model.zero_grad()
-    assert names["clipped_backward"](model, torch.sum, images, 2.0**40).tolist() == each
+    assert pytorch_program["clipped_backward"](model, torch.sum, images, 2.0**40).tolist() == each
     assert all(torch.equal(one.grad, grad) for one, grad in zip(model.parameters(), expected, strict=True))
+
+
+def test_its_pytorch_program_refuses_what_it_would_not_clip(pytorch_program: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 1), torch.nn.GroupNorm(1, 1))
+    with pytest.raises(ValueError, match="2 parameters belong to no layer of"):
+        pytorch_program["clipped_backward"](model, torch.sum, torch.ones(2, 1, 3), 1.0)
+    model = torch.nn.Sequential(torch.nn.Conv1d(1, 1, 3, padding=1, padding_mode="circular"))
+    with pytest.raises(ValueError, match="pad the input by a layer before"):
+        pytorch_program["clipped_backward"](model, torch.sum, torch.ones(2, 1, 3), 1.0)
 
 
 def test_it_names_every_function() -> None:

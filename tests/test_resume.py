@@ -242,10 +242,10 @@ def test_an_out_in_another_file_is_refused(tmp_path: Path) -> None:
     assert call.out is not None
     call.run(2, out=call.out)
     other = np.memmap(tmp_path / "other", F32, "w+", shape=call.out.shape)
-    call.out[0] = 0
+    call.out[1, 3:5] = 0  # some numbers of one image
     for out, wrong in (
         (other, "is of another call: out was .*/out and is .*/other;"),
-        (call.out, "are finished in out, which holds something else there"),
+        (call.out, "are finished in out, which holds something else in images 0 to 3;"),
     ):
         with pytest.raises(FileError, match=wrong):
             scale.run(call.operator, *call.sources(), out=out, checkpoint=call.path, **call.attributes)

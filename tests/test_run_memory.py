@@ -160,7 +160,7 @@ REFUSED: dict[str, tuple[list[str], int, str]] = {
     "a checkpoint that is an operand": (
         [*RUNS["forward"], "--checkpoint", "src.npy", "-o", "a.npy"],
         3,
-        "src.npy: must begin with 'convgrad checkpoint 1",
+        "src.npy: must begin with 'convgrad checkpoint 2",
     ),
     "an archive": ([*RUNS["forward"], "-o", "a.npz"], 3, "goes to .npy or .safetensors; got .npz"),
     "bf16 as .npy": ([*RUNS["bf16"], "-o", "a.npy"], 3, "bf16 cannot be kept in .npy files"),

@@ -1,4 +1,4 @@
-"""Where in a file an array lies: of any view of a map, and what rests on it, that files are not mixed up."""
+"""Calls in pieces on maps of files: files are not mixed up, and no operand is written over."""
 
 from __future__ import annotations
 
@@ -8,38 +8,6 @@ import numpy as np
 import pytest
 
 from convgrad import FileError, InvalidShapeError, scale
-from convgrad.scale.mapped import part_of
-
-NUMBERS = np.arange(4 * 5 * 6, dtype="<f4").reshape(4, 5, 6)
-VIEWS = {
-    "all": lambda a: a,
-    "later images": lambda a: a[2:],
-    "of views": lambda a: a[1:][1:, 2:][:, :, ::2],
-    "backwards": lambda a: a[::-1, 1:, ::-2],
-    "no memmap": lambda a: a.view(np.ndarray)[1:].transpose(2, 0, 1),
-    "broadcast": lambda a: np.broadcast_to(a[1], (3, 5, 6)),
-    "none": lambda a: a[4:],
-}
-
-
-@pytest.mark.parametrize("offset", [0, 5000])
-@pytest.mark.parametrize("view", VIEWS)
-def test_the_bytes_of_a_view_are_those_at_its_numbers(view: str, offset: int, tmp_path: Path) -> None:
-    path = tmp_path / "numbers"
-    path.write_bytes(b"\0" * offset + NUMBERS.tobytes())
-    array = VIEWS[view](np.memmap(path, "<f4", "r", offset, NUMBERS.shape))
-    part = part_of(array)
-    assert part is not None
-    assert part.file == str(path.resolve())
-    if array.size:
-        at = offset + 4 * array.astype(int)  # each number is its own place
-        assert part.first == at.flat[0]
-
-
-def test_what_lies_in_no_file_has_no_part() -> None:
-    assert part_of(NUMBERS) is None
-    assert part_of(NUMBERS[1:]) is None
-    assert part_of(None) is None
 
 
 def mapped(path: Path, mode: str = "r") -> np.ndarray:

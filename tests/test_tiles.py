@@ -309,6 +309,21 @@ def test_an_accuracy_admits_what_keeps_it() -> None:
         assert why in why_not_of(one)
 
 
+@pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))
+def test_a_group_s_sums_are_no_longer_than_its_channels(name: str, direction: str) -> None:
+    """The order, what a variant keeps and the bound are those of one group by itself."""
+    all_of = posed("g4mb1ic512ih6oc256oh6kh3ph1", name, direction=direction)
+    one = posed("mb1ic128ih6oc64oh6kh3ph1", name, direction=direction)
+    assert order_of(all_of) == order_of(one)
+    assert guarantee(all_of, name) == guarantee(one, name)
+    operands = drawn(one, 3)
+    axes = [0 if tensor == "weights" else 1 for tensor in (*one.operands, one.output)]
+    whole = [np.concatenate([each] * 4, axis) for each, axis in zip(operands, axes, strict=False)]
+    for bound in BOUNDS:
+        wanted = np.concatenate([variant_bound(one, operands, bound=bound)] * 4, axes[-1])
+        assert (variant_bound(all_of, whole, bound=bound) == wanted).all()
+
+
 @runs
 def test_a_campaign_finds_the_executed_bits(capsys: pytest.CaptureFixture[str]) -> None:
     assert tiles_campaign.main(["--executed", "--problems", "4"]) == 0
@@ -323,6 +338,14 @@ def test_a_campaign_finds_nothing_beyond_the_bound(capsys: pytest.CaptureFixture
     for bound in BOUNDS:
         assert told[bound]["beyond"] == 0
         assert told[bound]["largest"] > 1e-3  # of a bound that is not infinite
+
+
+@runs
+@pytest.mark.long
+def test_a_campaign_of_long_sums_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tiles_campaign.main(["--long", "--problems", "20"]) == 0
+    executed, bounded = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (executed["problems"], executed["wrong"], bounded["problems"]) == (20, 0, 20)
 
 
 @runs

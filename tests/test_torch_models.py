@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import copy
-import csv
 import io
 import pickle
 import warnings
-from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +21,6 @@ from convgrad.errors import InvalidDataTypeError  # noqa: E402
 from convgrad.torch.modules import is_reproducible  # noqa: E402
 from convgrad.torch.varying import VARIES_WITH  # noqa: E402
 
-MEASURED = Path(__file__).parents[1] / "benchmarks" / "results" / "torch_varies.csv"
 SIZES = {1: (11,), 2: (9, 7), 3: (6, 5, 7)}
 KINDS = {  # by PyTorch's class: attributes of 4 channels in, 6 out
     "Conv1d": [
@@ -258,45 +253,6 @@ def test_what_pytorch_makes_of_models_it_makes_of_this_one(seen_by: str) -> None
         assert [is_reproducible(module) for module in traced.modules()].count(True) == 2
 
 
-class OwnForward(nn.Conv2d):
-    def forward(self, x: Any) -> Any:
-        return super().forward(x) + 1
-
-
-class OwnConvolution(nn.Conv1d):
-    def _conv_forward(self, x: Any, weight: Any, bias: Any) -> Any:
-        return super()._conv_forward(x, weight / 2, bias)
-
-
-def patched() -> Any:
-    layer = nn.ConvTranspose2d(4, 6, 3)
-    layer.forward = lambda x: x
-    return layer
-
-
-LEFT_OUT = {
-    "a OwnForward, whose forward is its own": lambda: OwnForward(4, 6, 3),
-    "a OwnConvolution, whose _conv_forward is its own": lambda: OwnConvolution(4, 6, 3),
-    "a ConvTranspose2d, whose forward is its own": patched,
-    "a LazyConv2d, whose shape is known after the model's first call": lambda: nn.LazyConv2d(6, 3),
-    "a Conv3d of torch.float64: there are kernels for f32, bf16, f16": lambda: nn.Conv3d(4, 6, 3, dtype=torch.float64),
-    "which TorchScript has compiled": lambda: torch.jit.script(nn.Conv2d(4, 6, 3)),
-}
-
-
-@pytest.mark.parametrize("reason", LEFT_OUT)
-@pytest.mark.filterwarnings("ignore:`torch.jit.script")
-def test_what_is_left_out_is_named(reason: str) -> None:
-    layer = LEFT_OUT[reason]()
-    model, kind = nn.Sequential(nn.Identity(), nn.Sequential(layer)), type(layer)
-    with pytest.warns(UserWarning, match=f"reproducible: PyTorch goes on to compute 1.0, {reason}"):
-        convgrad.torch.reproducible(model)
-    assert type(model[1][0]) is kind
-    (left,) = convgrad.torch.report(model).left_out.items()
-    assert left[0] == "1.0"
-    assert left[1].startswith(reason)
-
-
 @pytest.mark.parametrize("function", ["reproducible", "original", "report"])
 def test_what_is_no_model_is_refused(function: str) -> None:
     with pytest.raises(InvalidDataTypeError, match=f"^{function}: model must be a torch.nn.Module; got type$"):
@@ -318,15 +274,14 @@ def test_the_report_names_every_module() -> None:
     assert report.reproducible == {"0.first": "ReproducibleConv2d", "0.inner.0": "ReproducibleConvTranspose2d"}
     assert report.left_out == {"1": "a Conv1d: reproducible(model) was not called since it was added"}
     assert report.varying == {
-        "0.inner.1": ("BatchNorm2d", "instruction set"),
-        "0.last": ("Linear", "threads"),
-        "3": ("LayerNorm", "threads and instruction set"),
+        name: (kind, VARIES_WITH[kind])
+        for name, kind in {"0.inner.1": "BatchNorm2d", "0.last": "Linear", "3": "LayerNorm"}.items()
     }
     assert report.steady == {"0.inner.2": "ReLU"}
     assert report.unknown == {"2": "Unknown"}
     lines = str(report).splitlines()
-    assert lines[0] == "convolutions with the same bits on any threads and instruction set: 2"
-    for words in ("left out: 1, a Conv1d", "threads: 0.last (Linear)", "not measured: 2 (Unknown)", "measured: ReLU"):
+    assert lines[0] == "layers of convgrad, with the same bits on any threads and instruction set: 2"
+    for words in ("added: 1 module (1)", "1 module (0.last)", "Unknown: 1 module (2)", "ReLU: 1 module (0.inner.2)"):
         assert sum(words in line for line in lines) == 1, words
 
 
@@ -347,26 +302,3 @@ def test_a_measured_class_with_another_forward_is_unknown() -> None:
 
     report = convgrad.torch.report(nn.ModuleList([Other(1, 1), Same(1, 1)]))
     assert (list(report.unknown), list(report.varying)) == (["0"], ["1"])
-
-
-def measured() -> Iterator[tuple[str, str]]:
-    """Yield each module that was measured, and what it varied with."""
-    most: dict[str, dict[str, int]] = defaultdict(lambda: {"threads": 0, "sets": 0})
-    with MEASURED.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            found = most[row["what"].split(":")[0]]
-            found |= {axis: max(found[axis], int(row[axis])) for axis in found}
-    for name, distinct in most.items():
-        if isinstance(getattr(nn, name, None), type) and not name.startswith("Conv"):
-            words = {"threads": "threads", "sets": "instruction set"}
-            yield name, " and ".join(word for axis, word in words.items() if distinct[axis] > 1)
-
-
-def test_the_table_is_what_was_measured() -> None:
-    assert dict(measured()) == VARIES_WITH
-
-
-def test_the_page_has_the_table_of_the_measured_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = MEASURED.parents[2]
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    assert __import__("torch_varies").table(MEASURED) in (root / "docs" / "torch.md").read_text(encoding="utf-8")

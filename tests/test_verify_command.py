@@ -21,7 +21,7 @@ from convgrad import cases as readers
 from convgrad.cases.case import Arrays, Case
 from convgrad.cli import progress as showing
 from convgrad.cli.verify_again import reproducer
-from convgrad.cli.verify_cases import cases_of, pose
+from convgrad.cli.verify_cases import Unread, cases_of, pose
 from convgrad.formats import FORMATS
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.spec.operators import OPERATORS
@@ -34,7 +34,7 @@ from convgrad.verify.verdict import Evidence
 from helpers import assert_same_bits, random_case
 from verify_helpers import LINES, TESTS, Run, call, here, junit, options, said_by_the_command, values  # noqa: F401 - fixtures
 
-checking = importlib.import_module("convgrad.verify.check")  # the module: the function has its name
+checking = importlib.import_module("convgrad.verify.claim")
 
 
 # -- whose results -------------------------------------------------------------------------------------------------
@@ -68,6 +68,19 @@ def test_our_own_engine_is_judged_by_its_own_height(said: Run, monkeypatch: pyte
     assert 5 * ours["worst"]["bound"] < any_order["worst"]["bound"]
 
 
+def test_sums_by_tiles_are_judged_by_their_bound(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of convgrad's own tiles is much tighter than that of winograd:4,3, and its results lie inside."""
+    monkeypatch.delenv("CONVGRAD_MAX_ISA")
+    line = "FWD_D f32 NXC mb2ic64ih16oc64oh16kh3ph1"
+    ours, norms, direct = (
+        values(said(line, "--json", *more)[1])[0]
+        for more in (("--max-error", "64"), ("--max-error", "64", "--algorithm", "winograd:4,3"), ())
+    )
+    assert (ours["outcome"], norms["outcome"], direct["outcome"]) == ("ok",) * 3
+    assert ours["equal"] == norms["equal"] < direct["equal"]
+    assert 10 * ours["worst"]["bound"] < norms["worst"]["bound"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["hard", "edges"])
 @pytest.mark.parametrize("fill", ["normal", "integers", "truncation", "adversarial"])
@@ -84,7 +97,7 @@ def test_a_result_that_a_case_brings_is_judged(said: Run, monkeypatch: pytest.Mo
     for scale, expected in ((1, 0), (2, 1)):
         arrays = Arrays(operands, right * np.asarray(scale, right.dtype))
         brings = replace(case, place="theirs.onnx", arrays=lambda arrays=arrays: arrays)
-        monkeypatch.setattr(readers, "read", lambda source, limits, brings=brings: iter([brings]))
+        monkeypatch.setattr(readers, "read", lambda source, limits, refused, brings=brings: iter([brings]))
         code, out, _ = said("theirs.onnx", "--json")
         one = values(out)[0]
         assert (code, one["judged"], one["operands"]) == (expected, "the result in theirs.onnx", "theirs.onnx")
@@ -114,12 +127,19 @@ def test_failures_are_told_with_a_line_that_reproduces_them(said: Run) -> None:
         assert verdicts[0] in out
 
 
+@pytest.mark.parametrize("height", ["9223372036854775807,1", f"{2**53 + 1},1", "9" * 30 + ",1", "0,1"])
+def test_blocks_beyond_sense(said: Run, height: str) -> None:
+    code, out, err = said("cases.txt", "--height", height)
+    assert (code, out) == (2, "")
+    assert "an order" in err
+
+
 def test_json_has_all_of_a_verdict(said: Run) -> None:
     code, out, _ = said("cases.txt", *call("wrong_weights"), "--json")
     *each, last = values(out)
     assert (code, last["summary"], last["cases"], last["judged"]) == (1, {"ok": 3, "wrong": 2}, 5, 5)
     assert [one["outcome"] for one in each] == ["wrong", "ok", "ok", "ok", "wrong"]
-    posed = pose(cases_of(options("cases.txt"), DEFAULT_LIMITS)[0], options("cases.txt"), DEFAULT_LIMITS)
+    posed = pose(cases_of(options("cases.txt"), DEFAULT_LIMITS, Unread())[0], options("cases.txt"), DEFAULT_LIMITS)
     inputs, attributes = arguments(posed.call)
     verdict = check(posed.case.operator, np.zeros(posed.call.problem.output_shape, np.float32), *inputs, **attributes)
     one = each[0]
@@ -186,7 +206,7 @@ def test_a_crash_is_a_verdict_and_the_others_are_judged(said: Run) -> None:
 def test_what_nobody_serves_is_told_apart(said: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     left = replace(next(readers.read(LINES[1])), unsupported="int8 is not served")
     found = [left, *readers.read(LINES[2])]
-    monkeypatch.setattr(readers, "read", lambda source, limits: iter(found))
+    monkeypatch.setattr(readers, "read", lambda source, limits, refused: iter(found))
     code, out, _ = said("cases.txt", "--junit", "report.xml")
     assert (code, "1 ok, 1 not served" in out) == (0, True)
     assert junit("report.xml") == {"tests": 2, "failures": 0, "errors": 0, "skipped": 1}
@@ -223,7 +243,7 @@ def test_any_case_is_named_again_with_the_same_operands(op: Any) -> None:
         assert (program, command) == ("convgrad", "verify")
         again = options(*words)
         assert (again.height, again.accumulation, again.seed) == ([3, 4], "bf16", seed)
-        (same,) = cases_of(again, DEFAULT_LIMITS)
+        (same,) = cases_of(again, DEFAULT_LIMITS, Unread())
         first, second = (pose(c, o, DEFAULT_LIMITS).call for c, o in ((case, given), (same, again)))
         assert first.problem == second.problem
         for name, array in first.taken.items():
@@ -237,7 +257,7 @@ def test_a_tolerance_is_printed_for_every_case(said: Run) -> None:
     code, out, _ = said("cases.txt", "--print-tolerance", "--json", "--height", 9)
     given = options("cases.txt")
     expected = []
-    for case in cases_of(given, DEFAULT_LIMITS):
+    for case in cases_of(given, DEFAULT_LIMITS, Unread()):
         posed = pose(case, given, DEFAULT_LIMITS).call
         expected.append(tolerance(posed, declared(case.operator, case.operand_format, height=9)))
     found = [(one["atol"], one["rtol"]) for one in values(out)]

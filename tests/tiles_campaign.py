@@ -7,16 +7,20 @@ their largest shares of the bound the median and the largest.
 
 ``--executed`` holds the results of every instruction set that runs here to the executed order, bit by bit, instead: of
 images of at most 8x8 positions.
+
+``python tests/tiles_campaign.py --long --problems 10000`` does both with long sums: of 1,000 to 70,000 channels or
+tiles, over images of at most 4x4 positions.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -35,23 +39,56 @@ from convgrad.spec.toom_cook_bound import BOUNDS, variant_bound
 from engine_helpers import HOST, Array, empty
 
 CHANNELS = (32, 40, 64)
+FEW = (1, 3, 8, 17, 33)  # channels, where sums are long
+LONG = (1_000, 70_000)  # terms of a long sum
 WEIGHTS = {"NXC": "XIO", "NCX": "OIX"}
 ROLES: tuple[SolvesFor, ...] = ("weights", "dst", "src")
 
 
 def drawn(rng: np.random.Generator, largest: int = 19) -> Problem:
     """Return a problem: extents of 1 to 19, or less, pads of 0 to 2 at each end, one group or two."""
+    axes = axes_of(rng, largest)
+    layout = ("NXC", "NCX")[rng.integers(2)]
+    src, dst = (int(each) for each in rng.choice(CHANNELS, 2))
+    groups = int(rng.choice((1, 1, 1, 2)))
+    conv = Conv(int(rng.integers(1, 6)), groups, groups * src, groups * dst, axes)
+    return posed_by_tiles(rng, conv, layout, ROLES[rng.integers(3)])
+
+
+def drawn_small(rng: np.random.Generator) -> Problem:
+    """Return a problem with extents of at most 8."""
+    return drawn(rng, 8)
+
+
+def drawn_long(rng: np.random.Generator) -> Problem:
+    """Return a problem with long sums and few results: extents of 1 to 4, one group or two of few channels."""
+    axes, layout = axes_of(rng, 4), ("NXC", "NCX")[rng.integers(2)]
+    role, terms = ROLES[rng.integers(3)], int(math.exp(rng.uniform(*map(math.log, LONG))))
+    groups, batch = int(rng.choice((1, 1, 1, 2))), int(rng.integers(1, 3))
+    src, dst = (int(each) for each in rng.choice(FEW, 2))
+    if role == "weights":
+        batch = -(-terms // math.prod(-(-axis.dst // 2) for axis in axes))  # of tiles of 2x2
+    elif role == "dst":
+        src = terms // groups
+    else:
+        dst = terms // groups
+    return posed_by_tiles(rng, Conv(batch, groups, groups * src, groups * dst, axes), layout, role)
+
+
+def axes_of(rng: np.random.Generator, largest: int) -> tuple[Axis, ...]:
+    """Return two axes: extents of 1 to the largest, pads of 0 to 2 at each end."""
     axes = []
     for _ in range(2):
         begin, end = (int(each) for each in rng.integers(0, 3, 2))
         size = int(rng.integers(max(1, 3 - begin - end), largest + 1))
         axes.append(Axis(size, size + begin + end - 2, 3, pad_begin=begin, pad_end=end))
-    layout = ("NXC", "NCX")[rng.integers(2)]
-    src, dst = (int(each) for each in rng.choice(CHANNELS, 2))
-    groups = int(rng.choice((1, 1, 1, 2)))
-    conv = Conv(int(rng.integers(1, 6)), groups, groups * src, groups * dst, tuple(axes))
+    return tuple(axes)
+
+
+def posed_by_tiles(rng: np.random.Generator, conv: Conv, layout: str, role: SolvesFor) -> Problem:
+    """Return the problem of a convolution, by tiles of any size."""
     layouts = {"src": layout, "dst": layout, "weights": WEIGHTS[layout]}
-    one = posed(ROLES[rng.integers(3)], False, conv, layouts, F32, F32)  # type: ignore[arg-type]
+    one = posed(role, False, conv, layouts, F32, F32)  # type: ignore[arg-type]
     return replace(one, variant=list(VARIANTS)[rng.integers(len(VARIANTS))])
 
 
@@ -71,16 +108,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--problems", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="number of the first problem")
     parser.add_argument("--executed", action="store_true", help="compare bits with the executed order")
+    parser.add_argument("--long", action="store_true", help="do both for sums of 1,000 to 70,000 terms")
     options = parser.parse_args(arguments)
-    return (bits if options.executed else bounds)(range(options.first, options.first + options.problems))
+    numbers = range(options.first, options.first + options.problems)
+    if options.long:
+        return max(bits(numbers, drawn_long), bounds(numbers, drawn_long))
+    return bits(numbers, drawn_small) if options.executed else bounds(numbers, drawn)
 
 
-def bits(numbers: Iterable[int]) -> int:
+def bits(numbers: Iterable[int], draw: Callable[[np.random.Generator], Problem]) -> int:
     """Hold problems to the executed order, and say what came of them."""
     begun, done, wrong = time.monotonic(), Counter[str](), 0
     for number in numbers:
         rng = np.random.default_rng([21, number])
-        one, threads = drawn(rng, 8), int(rng.integers(1, 4))
+        one, threads = draw(rng), int(rng.integers(1, 4))
         *shapes, _ = canonical_shapes(one)
         operands = [values(shape, lies, False, rng) for shape, lies in zip(shapes, one.layouts, strict=False)]
         expected = evaluate_in_order(one, operands)
@@ -98,7 +139,7 @@ def bits(numbers: Iterable[int]) -> int:
     return int(wrong > 0)
 
 
-def bounds(numbers: Sequence[int]) -> int:
+def bounds(numbers: Sequence[int], draw: Callable[[np.random.Generator], Problem]) -> int:
     """Hold problems to their bounds, and say what came of them."""
     isa = isas.isa()
     assert isa is not None
@@ -107,7 +148,7 @@ def bounds(numbers: Sequence[int]) -> int:
     shares: dict[str, list[float]] = {bound: [] for bound in BOUNDS}
     for number in numbers:
         rng = np.random.default_rng([20, number])
-        one, mixed = drawn(rng), bool(rng.integers(2))
+        one, mixed = draw(rng), bool(rng.integers(2))
         *shapes, result = canonical_shapes(one)
         operands = [values(shape, lies, mixed, rng) for shape, lies in zip(shapes, one.layouts, strict=False)]
         out, exact = empty(one), np.empty(result)

@@ -170,7 +170,7 @@ DEFECTS: Mapping[str, tuple[Callable[[Layer], Array | None], str]] = {
     "result to bf16": (result(BF16), "result rounded to bf16"),
     "result to f16": (result(F16), "result rounded to f16|output rounded twice"),
     "additions truncated": (lambda layer: chain(layer, cut), "additions truncated"),
-    "products truncated": (lambda layer: chain(layer, nearest, cut), ""),
+    "products truncated": (lambda layer: chain(layer, nearest, cut), "products truncated"),
     "last rounding truncated": (last_truncated, "last rounding truncated"),
     "one element 17 %": (one_element(0.17), "single elements off"),
     "one element 1e-3": (one_element(1e-3), "single elements off"),

@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from convgrad.engines.settings import max_error, threads
+from convgrad.engines.settings import kernel_cache, max_error, threads
 from convgrad.errors import (
     ConvgradError,
     FileError,
@@ -78,6 +78,7 @@ __all__ = [
     "explain",
     "infer_shapes",
     "join",
+    "kernel_cache",
     "max_error",
     "partials",
     "per_sample_bias_norm2",

@@ -18,6 +18,7 @@ from convgrad.errors import ConvgradError
 from convgrad.formats import Format
 from convgrad.libraries import dlpack
 from convgrad.libraries.library import Library
+from convgrad.mapped import seen_from
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.check import as_integers
 from convgrad.spec.rules import refuse
@@ -133,14 +134,14 @@ def output_format(dtype: object, common: Format, operator: str) -> Format:
     fmt = formats.named(libraries.dtype(dtype))  # type: ignore[arg-type]
     if fmt is None:  # T4
         names = ", ".join(formats.FORMATS)
-        refuse("T4", operator, f"dtype must be one of {names}; got {dtype!r}{formats.meant(dtype)}")
+        refuse("T4", operator, f"dtype must be one of {names}; got {dtype!r:.200}{formats.meant(dtype)}")
     return fmt
 
 
 def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mapping[str, Array], operator: str) -> Array:
     """Return the memory of ``out`` if the result can be written there; else raise.
 
-    Its type and shape must be the result's, and it must be writable and overlap no operand.
+    Its type and shape must be the result's, and it must be writable and overlap no operand, in memory or in a file.
     """
     if type(out) is not np.ndarray:
         out = _memory_of(out, fmt, operator)
@@ -159,7 +160,7 @@ def check_out(out: object, shape: tuple[int, ...], fmt: Format, operands: Mappin
         refuse(
             "D4", operator, f"out must not overlap itself; got shape {out.shape} with strides {out.strides} in bytes"
         )
-    for name, array in operands.items():
+    for name, array in seen_from(out, operands).items():
         if np.may_share_memory(out, array) and _overlap(out, array):  # D4: bounds are quick to compare
             refuse("D4", operator, f"out must not overlap an operand; got memory shared with {name}")
     return out

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from convgrad.errors import NotationError
 from convgrad.spec.geometry import effective_kernel, forward_extent, transposed_extent
@@ -35,7 +35,10 @@ class AxisSize:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A benchdnn problem, complete. ``input`` and ``output`` are the operator's own, also for deconv."""
+    """A benchdnn problem, complete. ``input`` and ``output`` are the operator's own, also for deconv.
+
+    ``note`` is a warning about pads that the descriptor does not give, or "".
+    """
 
     batch: int
     groups: int
@@ -43,6 +46,7 @@ class Descriptor:
     out_channels: int
     axes: tuple[AxisSize, ...]
     name: str = ""
+    note: str = field(default="", compare=False)
 
 
 def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
@@ -53,33 +57,37 @@ def read_descriptor(text: str, transposed: bool = False) -> Descriptor:
     """
     numbers, name = _tokens(text)
     given = {axis: _given(numbers, axis) for axis in _AXIS_LETTERS}
-    axes = [_axis(values, axis, text, transposed) for axis, values in _promoted(given, text)]
+    each = [(axis, values, _axis(values, axis, text, transposed)) for axis, values in _promoted(given, text)]
     for key in ("ic", "oc", "g"):
         if numbers.get(key, 1 if key == "g" else 0) < 1:
-            raise NotationError(f"{key} must be given and positive; got {text!r}")
-    return Descriptor(numbers.get("mb", 2), numbers.get("g", 1), numbers["ic"], numbers["oc"], tuple(axes), name)
+            raise NotationError(f"{key} must be given and positive; got {text!r:.100}")
+    axes = tuple(size for *_, size in each)
+    notes = (_unwritten_pad(*one) for at, one in enumerate(each) if one[-1] not in axes[:at])  # once if axes are alike
+    note = "; ".join(filter(None, notes))
+    return Descriptor(numbers.get("mb", 2), numbers.get("g", 1), numbers["ic"], numbers["oc"], axes, name, note)
 
 
 def _tokens(text: str) -> tuple[dict[str, int], str]:
     numbers: dict[str, int] = {}
-    rest = text.strip()
-    while rest:
-        if rest[0] == "_":
-            rest = rest[1:]
+    text = text.strip()
+    at = 0  # a text that is cut after each token would be copied as often
+    while at < len(text):
+        if text[at] == "_":
+            at += 1
             continue
-        token = _TOKEN.match(rest)
+        token = _TOKEN.match(text, at)
         if token is None:
-            hint = ""
+            rest, hint = text[at:], ""
             if re.match(r"(auto_pad|same|valid)", rest):
                 hint = "; the notation cannot say auto_pad: give the pads"
             rule = "a descriptor is keys with numbers, such as ic64 or kh3"
-            raise NotationError(f"{rule}; cannot read {rest!r} in {text!r}{hint}")
+            raise NotationError(f"{rule}; cannot read {rest!r:.100} in {text!r:.100}{hint}")
         if token[3]:
             return numbers, token[4].strip().strip('"')
         if token[1] in numbers:
-            raise NotationError(f"each key stands once; got {token[1]} twice in {text!r}")
+            raise NotationError(f"each key stands once; got {token[1]} twice in {text!r:.100}")
         numbers[token[1]] = int(token[2])
-        rest = rest[token.end() :]
+        at = token.end()
     return numbers, ""
 
 
@@ -93,10 +101,10 @@ def _promoted(given: Mapping[str, dict[str, int]], text: str) -> list[tuple[str,
     """Return the spatial axes with their values: one without i and k repeats the outer axis, but for what it has."""
     letters = [axis for axis in _AXIS_LETTERS if given[axis]]
     if not letters:
-        raise NotationError(f"a problem has at least one spatial axis; got {text!r}")
+        raise NotationError(f"a problem has at least one spatial axis; got {text!r:.100}")
     first = _AXIS_LETTERS.index(letters[0])
     if first == 0 and len(letters) == 2:
-        raise NotationError(f"a 3-D problem gives both h and w or neither; got {text!r}")
+        raise NotationError(f"a 3-D problem gives both h and w or neither; got {text!r:.100}")
     result: list[tuple[str, dict[str, int]]] = []
     for axis in _AXIS_LETTERS[first:]:
         own = given[axis]
@@ -111,27 +119,40 @@ def _axis(values: Mapping[str, int], axis: str, text: str, transposed: bool) -> 
     size, output, pad = values.get("i", 0), values.get("o"), values.get("p")
     for key, value in (("i", size), ("k", kernel), ("s", stride)):
         if value < 1:
-            raise NotationError(f"{key}{axis} must be given and positive; got {text!r}")
+            raise NotationError(f"{key}{axis} must be given and positive; got {text!r:.100}")
     e = effective_kernel(kernel, dilation)
     if output is None or output == 0:
         pad = pad or 0
         output = (size - 1) * stride + e - 2 * pad if transposed else _truncated(size - e + 2 * pad, stride) + 1
         if output < 1:
-            raise NotationError(f"o{axis} follows from the rest as {output}, but must be positive; got {text!r}")
+            raise NotationError(f"o{axis} follows from the rest as {output}, but must be positive; got {text!r:.100}")
     large, small = (output, size) if transposed else (size, output)
     total = (small - 1) * stride - large + e
     if pad is None:
         pad = _truncated(total, 2)
     if pad < 0:
-        raise NotationError(f"p{axis} follows from the rest as {pad}, but must not be negative; got {text!r}")
+        raise NotationError(f"p{axis} follows from the rest as {pad}, but must not be negative; got {text!r:.100}")
     # A negative right pad only trims positions that no tap reads: 0 describes the same problem.
     pad_end = max(0, total - pad)
     padding = large - transposed_extent(small, e, stride, pad + pad_end)
     if padding >= max(stride, dilation if transposed else 1):
         largest = transposed_extent(size, e, stride, pad, max(stride, dilation) - 1)
         legal = f"at most {largest}" if transposed else f"at least {forward_extent(size, e, stride, pad)}"
-        raise NotationError(f"o{axis} must be {legal} by the other values; got {text!r}")
+        raise NotationError(f"o{axis} must be {legal} by the other values; got {text!r:.100}")
     return AxisSize(size, output, kernel, stride, pad, pad_end, dilation)
+
+
+def _unwritten_pad(axis: str, values: Mapping[str, int], size: AxisSize) -> str:
+    """Return a warning where the last position of an axis meets padding alone, by a pad that is not written.
+
+    >>> read_descriptor("ic1ih9oc1oh99kh3ph1").note
+    'ih9 and oh99 leave a pad of 91 at the end of h, which the descriptor does not give'
+    """
+    written = values.get("p") == size.pad_end
+    if written or size.pad_end < effective_kernel(size.kernel, size.dilation):
+        return ""
+    extents = f"i{axis}{size.input} and o{axis}{size.output}"
+    return f"{extents} leave a pad of {size.pad_end} at the end of {axis}, which the descriptor does not give"
 
 
 def _truncated(number: int, by: int) -> int:
@@ -148,7 +169,7 @@ def read_descriptors(text: str, transposed: bool = False) -> list[Descriptor]:
     words = [word for line in text.splitlines() for word in line.partition("#")[0].split()]
     options = [word for word in words if word.startswith("--")]
     if options:
-        raise NotationError(f"a file of descriptors has no options; got {options[0]}")
+        raise NotationError(f"a file of descriptors has no options; got {options[0]:.100}")
     return [read_descriptor(word, transposed) for word in words]
 
 

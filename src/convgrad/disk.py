@@ -17,6 +17,7 @@ from typing import IO
 from convgrad.errors import FileError
 
 PERMISSIONS = 0o777
+TEMPORARY = ".convgrad-"  # what the name of a file begins with that is not whole yet
 UNFINISHED = ".unfinished"  # what the name of a file ends in that an interruption leaves
 
 
@@ -25,10 +26,13 @@ def why(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def opened(path: str | Path) -> IO[bytes]:
-    """Open a regular file for reading; a FIFO or a device, which may keep its reader for ever, is refused."""
+def opened(path: str | Path, links: bool = True) -> IO[bytes]:
+    """Open a regular file for reading; a FIFO or a device, which may keep its reader for ever, is refused.
+
+    A symbolic link is refused too unless ``links``.
+    """
     try:
-        file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
+        file = open(path, "rb", opener=_open_at_once if links else _open_no_link)  # noqa: SIM115 - the caller closes it
     except (OSError, ValueError) as error:  # a ValueError for a path with a NUL in it
         raise FileError(f"{path}: cannot be read: {why(error)}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -66,19 +70,19 @@ def check_new(path: Path, force: bool, place: str = "") -> None:
 
 
 @contextmanager
-def written(path: Path, force: bool, place: str = "") -> Iterator[IO[bytes]]:
+def written(path: Path, force: bool, place: str = "", mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Give a file to write, which takes its name when all of it is there; what fails leaves no trace.
 
     Without ``force`` nothing is replaced, not even what was made meanwhile. A replaced file keeps its permissions, and
-    its owner where we may give files away; a new one has those that the umask leaves.
+    its owner where we may give files away; a new one has those of ``mode`` that the umask leaves.
     """
     name = place or str(path)
     check_new(path, force, place)
     target = _target(path)
-    temporary = target.with_name(f".convgrad-{secrets.token_hex(8)}")
+    temporary = target.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
     try:
         before = _status(target)
-        mode = before.st_mode & PERMISSIONS if before else 0o666
+        mode = before.st_mode & PERMISSIONS if before else mode
         try:
             with open(temporary, "xb", opener=partial(os.open, mode=mode)) as file:
                 if before:
@@ -140,6 +144,11 @@ def growing(path: Path, force: bool) -> Iterator[IO[str]]:
 def _open_at_once(path: str, flags: int) -> int:
     """Open without waiting for what writes to a FIFO; regular files know no difference."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Open without waiting, and only what the path itself names."""
+    return _open_at_once(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _target(path: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -49,8 +50,8 @@ def _getenv() -> Callable[[bytes], bytes | None] | None:
     return found
 
 
-def environment(name: bytes) -> str:
-    """Return a variable of the environment, the empty string where it is not set.
+def environment(name: bytes, default: str = "") -> str:
+    """Return a variable of the environment, or ``default`` if it is not set.
 
     What is set in ``os.environ`` is set in the process's environment, which is read here in a quarter of the time.
 
@@ -59,9 +60,22 @@ def environment(name: bytes) -> str:
     """
     ask = _getenv()
     if ask is None:
-        return os.environ.get(os.fsdecode(name), "")
+        return os.environ.get(os.fsdecode(name), default)
     found = ask(name)
-    return os.fsdecode(found) if found else ""
+    return default if found is None else os.fsdecode(found)
+
+
+def cache_directory() -> Path | None:
+    """Return the directory where this system keeps a user's caches; None if the user has no home directory."""
+    given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
+    if sys.platform != "darwin" and os.path.isabs(given):  # the specification of XDG ignores relative paths
+        return Path(given)
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    places = {"darwin": home / "Library" / "Caches", "win32": home / "AppData" / "Local"}
+    return places.get(sys.platform, home / ".cache")
 
 
 @cache

@@ -69,13 +69,13 @@ def read(line: str) -> Line:
     words = line.split(None, 3 + transposed)[transposed:]
     if len(words) != 4:
         raise NotationError(
-            f"a problem line is [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor; got {line!r}"
+            f"a problem line is [deconv] DIRECTION TYPE DATA_FORMAT[:WEIGHTS_FORMAT] descriptor; got {line!r:.100}"
         )
     direction, type_name, layouts, descriptor = words
     if " -" in descriptor:
         options = descriptor[descriptor.index(" -") + 1 :]
         raise NotationError(
-            f"a problem line ends with its descriptor: options stand outside its quotes; got {options!r}"
+            f"a problem line ends with its descriptor: options stand outside its quotes; got {options!r:.100}"
         )
     data_format, _, weights_format = layouts.partition(":")
     choices = TRANSPOSE_WEIGHTS if transposed else CONV_WEIGHTS
@@ -88,7 +88,7 @@ def read(line: str) -> Line:
     ):
         if word not in legal:
             hint = meant(in_our_letters(word), legal)
-            raise NotationError(f"expected one of {', '.join(legal)}; got {word!r} in {line!r}{hint}")
+            raise NotationError(f"expected one of {', '.join(legal)}; got {word!r:.100} in {line!r:.100}{hint}")
     fmt = formats.FORMATS[type_name]
     return Line(transposed, direction, fmt, data_format, weights_format, read_descriptor(descriptor, transposed))
 
@@ -119,7 +119,7 @@ def problem(text: str) -> Problem:
     """
     first, *others = calls(read(text))
     if others:
-        raise NotationError(f"a line of one operator is wanted here; got {text!r}, which runs {len(others) + 1}")
+        raise NotationError(f"a line of one operator is wanted here; got {text!r:.100}, which runs {len(others) + 1}")
     op = find(first.operator)
     attributes = check_attributes(op, first.attributes, len(first.shapes[0]) - 2)
     return problem_of(op, first.shapes, attributes, first.format, first.format)
@@ -131,7 +131,7 @@ def _call(line: Line, operator: str) -> OperatorCall:
     dst = from_canonical((d.batch, d.out_channels, *(a.output for a in d.axes)), line.data_format)
     outer, inner = (d.in_channels, d.out_channels) if line.transposed else (d.out_channels, d.in_channels)
     if inner % d.groups or outer % d.groups:
-        raise NotationError(f"g must divide ic and oc; got {write_descriptor(d, line.transposed)}")
+        raise NotationError(f"g must divide ic and oc; got {write_descriptor(d, line.transposed):.100}")
     weights = from_canonical((outer, inner // d.groups, *(a.kernel for a in d.axes)), line.weights_format)
     if operator == "BiasAddBackward":
         return OperatorCall(operator, (dst,), {"data_format": line.data_format}, line.format)

@@ -23,18 +23,19 @@ _LAYOUTS: Mapping[Tensor, str] = {"src": "NXC", "dst": "NXC", "weights": "XIO", 
 
 def contenders(work: Work, threads: int) -> list[Contender]:
     """Return JAX's one contender; its threads were set when it was imported."""
-    jax.config.update("jax_enable_x64", True)
-    given = [
-        jax.numpy.asarray(np.ascontiguousarray(operand.transpose(np.argsort(axis_order(_LAYOUTS[t], operand.ndim)))))
-        for t, operand in zip(work.problem.operands, work.operands, strict=True)
-    ]
+    given = []
+    for tensor, operand in zip(work.problem.operands, work.operands, strict=True):
+        laid_out = operand.transpose(np.argsort(axis_order(_LAYOUTS[tensor], operand.ndim)))
+        with jax.enable_x64(True):  # here and in each call: whoever called this keeps their own setting
+            given.append(jax.numpy.asarray(np.ascontiguousarray(laid_out)))
     function = jax.jit(_function(work))
     order = axis_order(_LAYOUTS[work.problem.output], len(work.problem.output_shape))
     return [Contender("jax nhwc", partial(_run, function, given), lambda out: np.asarray(out).transpose(order))]
 
 
 def _run(function: Callable[..., Any], given: list[Any]) -> Any:
-    return function(*given).block_until_ready()
+    with jax.enable_x64(True):
+        return function(*given).block_until_ready()
 
 
 def _function(work: Work) -> Callable[..., Any]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from convgrad.cases import aten, hipdnn, hlo, lines, onednn_graph, onnx
-from convgrad.cases.case import Array, Arrays, Case
+from convgrad.cases.case import Array, Arrays, Case, Found, NoCaseError
 from convgrad.cases.naming import named_apart
 from convgrad.cases.place import TYPED
 from convgrad.errors import ConvgradError, FileError, NotationError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 
-__all__ = ["DIALECTS", "Array", "Arrays", "Case", "Dialect", "read"]
+__all__ = ["DIALECTS", "Array", "Arrays", "Case", "Dialect", "NoCaseError", "read"]
 
 # Endings of arrays and of what else lies beside cases and is none.
 BESIDE = (".npy", ".npz", ".safetensors", ".pt", ".bin", ".pb", ".md", ".py", ".xml", ".png")
@@ -25,7 +26,14 @@ class Dialect:
 
     name: str
     matches: Callable[[Path], bool]
-    read: Callable[[Path, Limits], Iterator[Case]]
+    read: Callable[[Path, Limits], Iterator[Found]]
+
+    def found(self, path: Path, limits: Limits) -> Iterator[Found]:
+        """Give what a file or a folder holds; an error that ends its reading is the last."""
+        try:
+            yield from self.read(path, limits)
+        except ConvgradError as error:
+            yield error
 
 
 def _is_lines(path: Path) -> bool:
@@ -43,11 +51,16 @@ DIALECTS: tuple[Dialect, ...] = (
 )
 
 
-def read(source: str | Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[Case]:
+def read(
+    source: str | Path, limits: Limits = DEFAULT_LIMITS, refused: Callable[[ConvgradError], object] | None = None
+) -> Iterator[Case]:
     """Give the cases of a file, of every file of a folder that is written in a known notation, or of a typed problem.
 
     Every case has been checked: it is a problem that ``convgrad.run`` takes, or says that it is ``unsupported``. Names
-    are unique, and the same whenever the same source is read.
+    are unique, and the same whenever the same source is read. Files of a folder that have no case are passed over.
+
+    ``refused`` is called with the FileError of each word, line or file that cannot be read, and with the NoCaseError
+    of each file without a case; the rest is still read. By default the first FileError is raised.
 
     Raises FileError, which begins with file, line and column where the notation has lines; of a typed problem
     NotationError.
@@ -55,10 +68,13 @@ def read(source: str | Path, limits: Limits = DEFAULT_LIMITS) -> Iterator[Case]:
     >>> [case.name for case in read("BWD_WB f32 NXC mb2ic3ih8oc4oh8kh3ph1")]
     ['mb2ic3ih8oc4oh8kh3ph1_BWD_WB_f32_NXC_XIO', 'mb2ic3ih8oc4oh8kh3ph1_BWD_WB_f32_NXC_XIO_bias']
     """
-    return named_apart(map(_checked, _read(source, limits)))
+    found = _read(source, limits)
+    if refused is None and os.path.isdir(source):
+        found = (one for one in found if not isinstance(one, NoCaseError))
+    return named_apart(_checked(found, refused))
 
 
-def _read(source: str | Path, limits: Limits) -> Iterator[Case]:
+def _read(source: str | Path, limits: Limits) -> Iterator[Found]:
     path = Path(source)
     try:
         folder, there = path.is_dir(), path.exists()
@@ -66,27 +82,32 @@ def _read(source: str | Path, limits: Limits) -> Iterator[Case]:
         folder = there = False
     if not there and isinstance(source, str) and lines.is_typed(source):
         return lines.read_typed(source, limits)
-    dialect = _dialect(path)
+    dialect = _dialect(path) if there else None
     if dialect is not None:
-        return dialect.read(path, limits)
+        return dialect.found(path, limits)
     if folder:
         return _read_folder(path, limits)
     wanted = "must be cases in a notation that is known here" if there else "no such file, and no problem"
-    raise FileError(f"{source}: {wanted}; {_known()}")
+    raise FileError(f"{source!s:.200}: {wanted}; {_known()}")
 
 
-def _read_folder(folder: Path, limits: Limits) -> Iterator[Case]:
+def _read_folder(folder: Path, limits: Limits) -> Iterator[Found]:
     """Give the cases of all files beneath a folder that are in a known notation, by name."""
-    found = 0
+    there = False
+    for one in _beneath(folder, limits):
+        there = there or not isinstance(one, NoCaseError)
+        yield one
+    if not there:
+        yield FileError(f"{folder}: must hold cases in a known notation; it has none; {_known()}")
+
+
+def _beneath(folder: Path, limits: Limits) -> Iterator[Found]:
     for path in sorted(folder.iterdir()):
         dialect = _dialect(path)
-        if dialect is None and not path.is_dir():
-            continue
-        for case in dialect.read(path, limits) if dialect else _read_folder(path, limits):
-            found += 1
-            yield case
-    if not found:
-        raise FileError(f"{folder}: must hold cases in a known notation; it has none; {_known()}")
+        if dialect is not None:
+            yield from dialect.found(path, limits)
+        elif path.is_dir():
+            yield from _beneath(path, limits)
 
 
 def _known() -> str:
@@ -97,13 +118,30 @@ def _dialect(path: Path) -> Dialect | None:
     return next((dialect for dialect in DIALECTS if dialect.matches(path)), None)
 
 
-def _checked(case: Case) -> Case:
-    """Return a case that is a problem, or refuse it by its place."""
+def _checked(found: Iterator[Found], refused: Callable[[ConvgradError], object] | None) -> Iterator[Case]:
+    """Give the cases that are problems, or say so; raise the error of any other, or hand it over."""
+    for one in found:
+        if isinstance(one, Case):
+            error = _mistake(one)
+            if error is None:
+                yield one
+                continue
+        else:
+            error = one
+        if refused is None or isinstance(error, NotationError):  # what was typed is the caller's own mistake
+            raise error
+        refused(error)
+
+
+def _mistake(case: Case) -> ConvgradError | None:
+    """Return the error of a case that is no problem, with its place."""
     if case.unsupported:
-        return case
+        return None
     try:
         case.posed()
     except ConvgradError as error:
         kind = NotationError if case.place.startswith(f"{TYPED}:") else FileError
-        raise kind(f"{case.place}: {error}") from error
-    return case
+        mistake = kind(f"{case.place}: {error}")
+        mistake.__cause__ = error
+        return mistake
+    return None

@@ -87,7 +87,7 @@ def _cases(
             channels = shapes["grad_output"][1:2]
             if header.bias_sizes not in (None, channels):
                 wanted = f"[{channels[0] if channels else '?'}], the channels of grad_output"
-                raise FileError(f"{path}: {KEY}.bias_sizes must be {wanted}; got {list(header.bias_sizes or ())}")
+                raise FileError(f"{path}: {KEY}.bias_sizes must be {wanted}; got {list(header.bias_sizes or ())!s:.80}")
         yield Case(f"{path.stem}_{operator}", str(path), operator, tuple(given), said, fmt, fmt)
 
 
@@ -108,7 +108,9 @@ def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
     def spread(name: str) -> list[int]:
         values: tuple[int, ...] = getattr(header, name)
         if len(values) not in (1, axes):
-            raise FileError(f"{path}: {KEY}.{name} must be one number, or one for each of {axes} axes; got {values}")
+            raise FileError(
+                f"{path}: {KEY}.{name} must be one number, or one for each of {axes} axes; got {values!s:.80}"
+            )
         return list(values) * (axes // len(values))
 
     found: dict[str, object] = {
@@ -122,7 +124,7 @@ def _attributes(header: Header, axes: int, path: Path) -> dict[str, object]:
     }
     padding = spread("output_padding")
     if any(padding) and not header.transposed:
-        raise FileError(f"{path}: {KEY}.output_padding must be 0 where transposed is false; got {padding}")
+        raise FileError(f"{path}: {KEY}.output_padding must be 0 where transposed is false; got {padding!s:.200}")
     return found | ({"output_padding": padding} if header.transposed else {})
 
 
@@ -143,7 +145,7 @@ def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format,
 
 
 def _array(path: Path, header: Header, key: str, memory_bytes: int) -> Array:
-    array = files.read(f"{path}:{key}", memory_bytes)
+    array = files.read(f"{path}:{key}", memory_bytes, header.format)
     return as_format(array, BF16) if header.format is BF16 else array
 
 

@@ -16,14 +16,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from convgrad.cases.case import Case
-from convgrad.cases.descriptors import cases_of, name_of
-from convgrad.cases.knobs import ATTRIBUTES, DEFAULTS, HARMLESS, UNDEF, Values, values_of
+from convgrad.cases.case import Case, Found
+from convgrad.cases.descriptors import cases_of, name_of, text_of_problem
+from convgrad.cases.knobs import ATTRIBUTES, DEFAULTS, HARMLESS, UNDEF, Values, pattern, values_of
 from convgrad.cases.place import Line as TextLine
 from convgrad.cases.place import Place, Word, lines_of, text_of
 from convgrad.cases.tags import ANY, data_format, weights_format
 from convgrad.descriptor import Descriptor, read_descriptor
-from convgrad.errors import NotationError
+from convgrad.errors import ConvgradError, NotationError
 from convgrad.formats import F32, F64, FORMATS, Format
 from convgrad.graph.limits import Limits
 from convgrad.notation import Line
@@ -47,16 +47,15 @@ def is_descriptor(word: str) -> bool:
 
 def glued(pieces: Sequence[Sequence[Word]]) -> list[Word]:
     """Return the words of a line that goes over several: where it is broken within a word, that word whole."""
-    found: list[Word] = []
-    for piece in pieces:
-        first, *rest = piece
+    found: list[list[Word]] = []  # each with the words that continue it
+    for first, *others in pieces:
         begins = first.text.startswith("-") or is_descriptor(first.text)
         if found and not begins:
-            found[-1] = replace(found[-1], text=found[-1].text + first.text)
+            found[-1].append(first)
         else:
-            found.append(first)
-        found += rest
-    return found
+            found.append([first])
+        found += [[word] for word in others]
+    return [replace(parts[0], text="".join(part.text for part in parts)) for parts in found]
 
 
 @dataclass
@@ -68,26 +67,34 @@ class Reader:
     within: tuple[Path, ...] = ()
     transposed: bool = False
     knobs: dict[str, Values] = field(default_factory=lambda: {**DEFAULTS, "dir": GRADIENTS})
+    wanted: re.Pattern[str] | None = None  # what --match lets through
 
-    def read_file(self, path: Path) -> Iterator[Case]:
-        """Give the cases of a file that is included; knobs it sets stay in force behind it."""
+    def read_file(self, path: Path) -> Iterator[Found]:
+        """Give the cases of a file that is included; knobs it sets stay in force after it."""
+        text = text_of(path, self.limits)
         outside = self.folder, self.within
         self.folder, self.within = path.parent, (*self.within, path.resolve())
-        for line in lines_of(text_of(path, self.limits), Place(str(path))):
+        for line in lines_of(text, Place(str(path))):
             yield from self.read_line(line)
         self.folder, self.within = outside
 
-    def read_line(self, line: TextLine) -> Iterator[Case]:
-        """Give the cases of a line, word by word; raise where a word is neither a knob nor a descriptor."""
+    def read_line(self, line: TextLine) -> Iterator[Found]:
+        """Give the cases of a line, word by word; the error of a word that is neither a knob nor a descriptor.
+
+        A knob that cannot be read changes nothing.
+        """
         for word in glued(line.pieces):
-            if word.text.startswith("--batch="):
-                yield from self.read_file(self._included(word))
-                continue
-            with word.place.named():
-                if word.text.startswith("-"):
-                    self._set(word.text)
+            try:
+                if word.text.startswith("--batch="):
+                    yield from self.read_file(self._included(word))
+                elif word.text.startswith("-"):
+                    with word.place.named():
+                        self._set(word.text)
                 else:
-                    yield from self._cases(word)
+                    with word.place.named():
+                        yield from self._cases(word)
+            except ConvgradError as error:
+                yield error
 
     def _set(self, word: str) -> None:
         name, equals, text = word.removeprefix("--").partition("=")
@@ -98,19 +105,25 @@ class Reader:
         if name in ("conv", "deconv") and not equals:
             self.transposed = name == "deconv"
         elif name == "reset" and not equals:
-            self.knobs = dict(DEFAULTS)
+            self.knobs, self.wanted = dict(DEFAULTS), None
+        elif name == "match":
+            self.wanted = pattern(text)
         else:
             key, values = values_of(name, text)
             self.knobs[key] = values
 
     def _included(self, word: Word) -> Path:
         path = self.folder / word.text.partition("=")[2]
-        if path.resolve() in self.within:
-            raise word.place.refuse(f"a file must not include itself, by whatever way; got {path}")
+        try:
+            there, again = path.is_file(), path.resolve() in self.within
+        except (OSError, ValueError):  # a text that no file can have as its name
+            there = again = False
+        if again:
+            raise word.place.refuse(f"a file must not include itself, by whatever way; got {path!s:.200}")
         if len(self.within) >= self.limits.nesting:
             raise word.place.refuse(f"files must be nested at most {self.limits.nesting} deep (nesting)")
-        if not path.is_file():
-            raise word.place.refuse(f"--batch must name a file beside the one that names it; there is no {path}")
+        if not there:
+            raise word.place.refuse(f"--batch must name a file beside the one that names it; there is no {path!s:.200}")
         return path
 
     def _cases(self, word: Word) -> Iterator[Case]:
@@ -119,11 +132,30 @@ class Reader:
         for values in product(*self.knobs.values()):
             chosen = dict(zip(self.knobs, values, strict=True))
             of_batch = replace(descriptor, batch=chosen["mb"] or descriptor.batch)
+            if self.wanted and not self.wanted.search(_told(of_batch, self.transposed, chosen)):
+                continue
             for case in _chosen(of_batch, self.transposed, chosen, word.place):
                 alike = case.name, case.operand_format, case.output_format, case.unsupported
                 if alike not in given:
                     given.add(alike)
                     yield case
+
+
+def _told(d: Descriptor, transposed: bool, knobs: dict[str, Any]) -> str:
+    """Return the problem as benchdnn prints it, which --match looks at: the knobs that are not default, a descriptor.
+
+    >>> _told(read_descriptor("ic4ih6oc6kh3ph1"), False, {"dir": "BWD_W", "dt": ("f32",) * 3, "mb": 0})
+    '--dir=BWD_W ic4ih6oc6oh6kh3ph1'
+    """
+    said = {name: value for name, value in knobs.items() if name != "mb" and value not in DEFAULTS.get(name, ("",))}
+    if "dt" in said:
+        said["dt"] = _types(said["dt"])
+    words = [f"--{name}={value}" for name, value in said.items()]
+    return " ".join([*words, text_of_problem(d, transposed).replace("mb2ic", "ic", 1)])
+
+
+def _types(names: Sequence[str], between: str = ":") -> str:
+    return names[0] if len(set(names)) == 1 else between.join(names)
 
 
 def _chosen(d: Descriptor, transposed: bool, knobs: dict[str, Any], place: Place) -> list[Case]:
@@ -133,12 +165,13 @@ def _chosen(d: Descriptor, transposed: bool, knobs: dict[str, Any], place: Place
     if knobs["bia-dt"] != UNDEF and direction in ("FWD_D", "FWD_I", "BWD_W"):
         direction = {"BWD_W": "BWD_WB"}.get(direction, "FWD_B")
     types = knobs["dt"]
-    said = types[0] if len(set(types)) == 1 else "-".join(types)
+    said = _types(types, "-")
     reads, makes = [types[at] for at in _READS[role]], types[_MAKES[role]]
     why = _why_types(reads, makes) or _why_attributes(knobs)
     data, weights = _layouts(d, transposed, knobs)
     if not why and not (data and weights):
-        why = f"layouts {knobs['stag']}, {knobs['wtag']}, {knobs['dtag']} of src, weights and dst are not supported"
+        tags = ", ".join(f"{knobs[name]:.60}" for name in ("stag", "wtag", "dtag"))
+        why = f"layouts {tags} of src, weights and dst are not supported"
     operands = FORMATS.get(reads[0], F32)
     line = Line(transposed, direction, operands, data or "NCX", weights or "OIX", d)
     if why:
@@ -160,9 +193,9 @@ def _why_types(reads: Sequence[str], makes: str) -> str:
 def _why_attributes(knobs: dict[str, Any]) -> str:
     for name, values in ATTRIBUTES.items():
         if knobs.get(name, "") not in values:
-            return f"--{name}={knobs[name]} is not supported"
+            return f"--{name}={knobs[name]:.100} is not supported"
     if knobs["strides"].strip(":"):
-        return f"--strides={knobs['strides']} is not supported"
+        return f"--strides={knobs['strides']:.100} is not supported"
     return ""
 
 

@@ -53,7 +53,7 @@ def cases(name: str) -> tuple[Case, ...]:
     'pytorch-50042-23.Convolution.f32.NXC'
     """
     if name not in NAMES:
-        raise NotationError(f"the collections are {', '.join(NAMES)}; got {name!r}")
+        raise NotationError(f"the collections are {', '.join(NAMES)}; got {name!r:.200}")
     text = (resources.files("convgrad.cases") / "collections" / f"{name}.txt").read_text(encoding="utf-8")
     lines = enumerate(text.splitlines(), 1)
     return tuple(case for number, line in lines for case in read(line, f"collection {name}, line {number}"))
@@ -72,7 +72,7 @@ def read(line: str, place: str) -> Iterator[Case]:
         options = dict(word.split("=", 1) for word in words[2 + deconv :])
         if not why.strip() or not options.keys() <= set(WORDS) or options.get("view", "strided") not in VIEWS:
             wanted = f"NAME [deconv] DESCRIPTOR [WORD=VALUE]... # why, with the words {', '.join(WORDS)}"
-            raise NotationError(f"{place}: a line of a collection is {wanted}; got {line!r}")
+            raise NotationError(f"{place}: a line of a collection is {wanted}; got {line!r:.200}")
         yield from _cases(words[0], words[1 : 2 + deconv], options, place, why.strip())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from convgrad import notation
 from convgrad.cases.case import Case
 from convgrad.cases.place import Place
-from convgrad.descriptor import write_descriptor
+from convgrad.descriptor import Descriptor, write_descriptor
 from convgrad.errors import NotationError
 from convgrad.formats import Format
 from convgrad.notation import Line
@@ -22,16 +22,21 @@ def cases_of(line: Line, place: Place, output: Format, bias: Format, types: str)
         attributes = {name: value for name, value in call.attributes.items() if value is not None}
         to = bias if of_bias else output
         name = f"{name_of(line, types)}{'_bias' * of_bias}"
-        found.append(Case(name, str(place), call.operator, call.shapes, attributes, call.format, to))
+        note = line.descriptor.note
+        found.append(Case(name, str(place), call.operator, call.shapes, attributes, call.format, to, note=note))
     return found
 
 
 def name_of(line: Line, types: str) -> str:
     """Return the name of a problem: the descriptor's own or the descriptor, then direction, formats and layouts."""
-    d = line.descriptor
-    try:
-        what = d.name or write_descriptor(d, line.transposed)
-    except NotationError:  # a right pad that the notation deduces otherwise once an axis repeats the outer one
-        what = f"mb{d.batch}ic{d.in_channels}oc{d.out_channels}"
+    what = line.descriptor.name or text_of_problem(line.descriptor, line.transposed)
     layouts = f"{line.data_format}_{line.weights_format}"
     return "_".join(["deconv"] * line.transposed + [what, line.direction, types, layouts])
+
+
+def text_of_problem(d: Descriptor, transposed: bool) -> str:
+    """Return the descriptor, or, where the notation cannot say it, its batch and channels."""
+    try:
+        return write_descriptor(d, transposed)
+    except NotationError:  # a right pad that the notation deduces otherwise once an axis repeats the outer one
+        return f"mb{d.batch}ic{d.in_channels}oc{d.out_channels}"

@@ -150,5 +150,5 @@ def _unquoted(text: str) -> str:
 
 def _number(name: str, value: str, place: Place) -> int:
     if not (value.isascii() and value.isdecimal()) or len(value) > len(str(LARGEST)) or int(value) > LARGEST:
-        raise place.refuse(f"{name} must be an integer from 0 to {LARGEST}; got {value[:80]!r}")
+        raise place.refuse(f"{name} must be an integer from 0 to {LARGEST}; got {value[:80]!r:.200}")
     return int(value)

@@ -115,7 +115,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
         )
         return
     if mode != "CROSS_CORRELATION":
-        raise node["parameters"]["conv_mode"].refuse(f"must be CROSS_CORRELATION; it is {mode[:80]!r}")
+        raise node["parameters"]["conv_mode"].refuse(f"must be CROSS_CORRELATION; it is {mode[:80]!r:.200}")
     operands = [_tensor(graph, node["inputs"][f"{key}_tensor_uid"], path) for key in row.operands]
     output = _tensor(graph, node["outputs"][f"{row.output}_tensor_uid"], path)
     foreign = next((t for t in (*operands, output) if isinstance(t, str)), None)

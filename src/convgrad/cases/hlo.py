@@ -25,13 +25,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from convgrad.cases.case import Case
+from convgrad.cases.case import Case, NoCaseError
 from convgrad.cases.hlo_text import Convolution, Defined, is_convolution, is_generic, read_statement
 from convgrad.cases.lying import WEIGHTS, lying
 from convgrad.cases.naming import safe
 from convgrad.cases.place import Place, text_of
 from convgrad.cases.posed import unsupported
-from convgrad.errors import FileError
 from convgrad.formats import FORMATS
 from convgrad.graph.limits import Limits
 from convgrad.spec.geometry import effective_kernel
@@ -70,7 +69,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
             yield _case(statement, defined, partial(_place_in, statement, Place(str(path), first)))
         defined.note(statement)
     if not count:
-        raise FileError(f"{path}: must have a convolution, of HLO or StableHLO; it has none")
+        raise NoCaseError(f"{path}: must have a convolution, of HLO or StableHLO; it has none")
 
 
 def read_line(text: str, place: Place) -> list[Case]:
@@ -119,7 +118,7 @@ def _case(statement: str, defined: Defined, at: Callable[[int], Place]) -> Case:
     if foreign:
         return unsupported(name, place, f"elements must be {', '.join(FORMATS)}; got {foreign[0][:80]}")
     if names[0] != names[1]:
-        return unsupported(name, place, f"operands must be of one type; got {names[0]} and {names[1]}")
+        return unsupported(name, place, f"operands must be of one type; got {names[0]:.80} and {names[1]:.80}")
     if not c.axes:
         return unsupported(name, place, "a convolution without a spatial axis is a product of matrices")
     _check(c, place)

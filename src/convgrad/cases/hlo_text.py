@@ -226,9 +226,9 @@ def _built(
         least = {"reverse": 0, "pad": -(2**62)}.get(key, 1)
         width = 2 if key == "pad" else 1
         if len(value) != axes or any(len(v) != width or min(v) < least for v in value):
-            raise place.refuse(f"{key} of a window must have a legal entry for each of {axes} axes; got {value}")
+            raise place.refuse(f"{key} of a window must have a legal entry for each of {axes} axes; got {value!s:.200}")
     if window.get("size", [[k] for k in kernel]) != [[k] for k in kernel]:
-        raise place.refuse(f"size of a window must be rhs's {kernel}; got {[v[0] for v in window['size']]}")
+        raise place.refuse(f"size of a window must be rhs's {kernel}; got {[v[0] for v in window['size']]!s:.200}")
     counts = [expression.search(rest) for expression in _COUNTS.values()]
     return Convolution(
         name,

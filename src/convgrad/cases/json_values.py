@@ -69,7 +69,7 @@ class Value:
     def one_of(self, table: dict[str, T]) -> T:
         """Return what a table has for a string."""
         if self.text() not in table:
-            raise self.refuse(f"must be one of {', '.join(table)}; it is {printable(self.text())!r}")
+            raise self.refuse(f"must be one of {', '.join(table)}; it is {printable(self.text())!r:.200}")
         return table[self.text()]
 
 
@@ -103,7 +103,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _RefusedError(f"keys of an object must differ; {printable(key)!r} stands twice")
+            raise _RefusedError(f"keys of an object must differ; {printable(key)!r:.200} stands twice")
         found[key] = value
     return found
 
@@ -122,5 +122,5 @@ def _kind(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     if isinstance(value, str):
-        return f"the string {printable(value)!r}"
+        return f"the string {printable(value)!r:.200}"
     return "an integer beyond 64 bits" if type(value) is int else json.dumps(value)

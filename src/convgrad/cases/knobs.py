@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -111,7 +112,6 @@ HARMLESS = frozenset(
 )  # fmt: skip
 # Knobs that change which problems run, or on what, in ways that are benchdnn's own.
 REFUSED: Mapping[str, str] = {
-    "match": "list the problems that are meant",
     "start": "list the problems that are meant",
     "buffer-prefix": "give arrays by the naming scheme",
 }
@@ -129,6 +129,26 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+# What all builds of benchdnn read alike: some take POSIX's basic expressions, some ECMAScript's.
+_SET = r"\[\^?(?:[^]\\[&~|-]|-(?!-))+\]"
+_EXPRESSION = re.compile(rf"\^?(?:(?:{_SET}|\\[].*^$\\/[]|[^][\\*^$+?|(){{}}])\*?)*\$?")
+
+
+def pattern(text: str) -> re.Pattern[str] | None:
+    """Return the expression of --match, which filters problems; None for an empty one, which lets all through.
+
+    >>> pattern(".*kh3[^0-9]").search("ic4ih6oc6oh6kh3ph1") is None, pattern("kh33*$").search("kh3ph1") is None
+    (False, True)
+    """
+    wanted = "--match takes characters, ., sets as [0-9], each with or without a *, ^ and $"
+    if not _EXPRESSION.fullmatch(text):
+        raise NotationError(f"{wanted}: benchdnn's builds read the rest differently; got {text!r:.80}")
+    try:
+        return re.compile(text.removeprefix(".*")) if text else None
+    except re.error as error:
+        raise NotationError(f"{wanted}; {error} in {text!r:.80}") from error
+
+
 def values_of(name: str, text: str) -> tuple[str, Values]:
     """Return the key of a knob that tells of the problem, and its values, or raise NotationError.
 
@@ -140,11 +160,11 @@ def values_of(name: str, text: str) -> tuple[str, Values]:
     if name in ATTRIBUTES:
         return name, tuple(text.split(","))
     if name not in PROBLEM:
-        known = (*PROBLEM, *ATTRIBUTES, *HARMLESS, "conv", "deconv", "batch", "reset")
+        known = (*PROBLEM, *ATTRIBUTES, *HARMLESS, "conv", "deconv", "batch", "match", "reset")
         near = difflib.get_close_matches(name[:80], known, n=1)
         hint = f"; did you mean --{near[0]}?" if near else ""
         raise NotationError(f"--{name:.80} is no knob of benchdnn's convolutions that is known here{hint}")
     key, meaning = PROBLEM[name]
-    if not text and key != "strides":
-        raise NotationError(f"--{name} must have a value, as --{name}=...")
+    if not text:
+        return key, DEFAULTS[key]
     return key, tuple(meaning(value) for value in text.split(","))

@@ -12,10 +12,10 @@ from pathlib import Path
 from convgrad import notation
 from convgrad.cases import hlo, miopen
 from convgrad.cases.benchdnn import Reader, is_descriptor
-from convgrad.cases.case import Case
+from convgrad.cases.case import Case, Found
 from convgrad.cases.descriptors import cases_of
 from convgrad.cases.place import TYPED, Line, Place, Word, lines_of, text_of
-from convgrad.errors import NotationError
+from convgrad.errors import ConvgradError
 from convgrad.formats import F32, F64
 from convgrad.graph.limits import Limits
 
@@ -51,15 +51,15 @@ LINE_DIALECTS: tuple[LineDialect, ...] = (
 )
 
 
-def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Give the cases of a file of lines, or raise FileError with the place of the word that is wrong."""
+def read(path: Path, limits: Limits) -> Iterator[Found]:
+    """Give the cases of a file of lines, and a FileError for each word or line that is wrong, with its place."""
     place = Place(str(path))
     reader = Reader(limits, path.parent, (path.resolve(),))
     yield from _cases(text_of(path, limits), place, reader)
 
 
-def read_typed(text: str, limits: Limits) -> Iterator[Case]:
-    """Give the cases of a problem that was typed, or raise NotationError."""
+def read_typed(text: str, limits: Limits) -> Iterator[Found]:
+    """Give the cases of a problem that was typed, and a NotationError for each word that is wrong."""
     yield from _cases(text, Place(TYPED, typed=True), Reader(limits, Path()))
 
 
@@ -73,7 +73,7 @@ def is_typed(text: str) -> bool:
     return len(words) > 1 or text.startswith("--") or is_descriptor(text)
 
 
-def _cases(text: str, place: Place, reader: Reader) -> Iterator[Case]:
+def _cases(text: str, place: Place, reader: Reader) -> Iterator[Found]:
     for line in lines_of(text, place):
         first = line.words[0]
         dialect = next((d for d in LINE_DIALECTS if d.begins(first.text)), None)
@@ -81,14 +81,12 @@ def _cases(text: str, place: Place, reader: Reader) -> Iterator[Case]:
             yield from reader.read_line(line)
             continue
         try:
-            found = dialect.read_line(line.text[first.place.column - 1 :], first.place)
-        except NotationError as error:
-            if str(error).startswith(f"{place.file}:"):
-                raise
-            raise _quoted(line, str(error)).place.refuse(str(error)) from error
-        yield from found
+            yield from dialect.read_line(line.text[first.place.column - 1 :], first.place)
+        except ConvgradError as error:
+            placed = str(error).startswith(f"{place.file}:")
+            yield error if placed else _quoted(line, str(error)).place.refuse(str(error))
 
 
 def _quoted(line: Line, sentence: str) -> Word:
     """Return the word that an error quotes, its last one if there are several; else the first word."""
-    return next((word for word in reversed(line.words) if repr(word.text) in sentence), line.words[0])
+    return next((word for word in reversed(line.words) if f"{word.text!r:.100}" in sentence), line.words[0])

@@ -152,14 +152,14 @@ def _axes(flags: Flags, layouts: dict[str, str], boo: bool) -> str:
     for name, layout in layouts.items():
         letters = "NC" + AXES[count].upper()
         if layout and sorted(layout) != sorted(letters):
-            raise flags.at(name).refuse(f"--{name} must have each letter of {letters} once; got {layout[:80]!r}")
+            raise flags.at(name).refuse(f"--{name} must have each letter of {letters} once; got {layout[:80]!r:.200}")
     return AXES[count]
 
 
 def _transposed(flags: Flags, boo: bool) -> bool:
     mode = flags.word("mode")
     if mode not in ("conv", "trans"):
-        raise flags.at("mode").refuse(f"--mode must be conv or trans; got {mode[:80]!r}")
+        raise flags.at("mode").refuse(f"--mode must be conv or trans; got {mode[:80]!r:.200}")
     if boo and mode == "trans":
         sentence = (
             "iree-boo-driver's mode trans has weights of (out_channels, in_channels/groups, ...), which no transposed"
@@ -187,7 +187,7 @@ def _pads(
     """
     mode = flags.word("pad_mode")
     if mode not in ("same", "valid", "default"):
-        raise flags.at("pad_mode").refuse(f"--pad_mode must be same, valid or default; got {mode[:80]!r}")
+        raise flags.at("pad_mode").refuse(f"--pad_mode must be same, valid or default; got {mode[:80]!r:.200}")
     pads = tuple(flags.number(f"pad_{a}") for a in axes)
     dilated = any(d != 1 for d in dilations) and any(k != 1 for k in kernel)
     if mode == "default" or transposed or dilated:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from convgrad.cases.case import Case
+from convgrad.cases.case import Case, NoCaseError
 from convgrad.disk import read_bytes
 from convgrad.errors import FileError, GraphError
 from convgrad.formats import F32
@@ -37,7 +37,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
     ops = [op for op in inference.order if operator_of(op) is not None]
     if not ops:
         kinds = ", ".join(dict.fromkeys(op.kind for op in inference.order))
-        raise FileError(f"{path}: must have an op of the convolution family; it has {kinds:.200}")
+        raise NoCaseError(f"{path}: must have an op of the convolution family; it has {kinds:.200}")
     for op in ops:
         yield _case(op, inference, path)
 

@@ -127,17 +127,17 @@ def _attributes(kind: str, x: Shape, kernel: Shape, given: Mapping[str, Any], pl
         if len(given.get(name, ())) not in (0, length):
             raise place.refuse(f"{name} must have {length} values; got {len(given[name])}")
     if tuple(given.get("kernel_shape") or kernel) != kernel:
-        raise place.refuse(f"kernel_shape must be that of W, {list(kernel)}; got {given['kernel_shape']}")
+        raise place.refuse(f"kernel_shape must be that of W, {list(kernel)}; got {given['kernel_shape']!s:.200}")
     auto_pad = given.get("auto_pad", "NOTSET")
     if auto_pad not in AUTO_PADS:
-        raise place.refuse(f"auto_pad must be one of {', '.join(AUTO_PADS)}; got {printable(auto_pad)!r}")
+        raise place.refuse(f"auto_pad must be one of {', '.join(AUTO_PADS)}; got {printable(auto_pad)!r:.200}")
     strides = given.get("strides") or [1] * axes
     dilations = given.get("dilations") or [1] * axes
     if min(*strides, *dilations) < 1:
-        raise place.refuse(f"strides and dilations must be at least 1; got {strides} and {dilations}")
+        raise place.refuse(f"strides and dilations must be at least 1; got {strides!s:.100} and {dilations!s:.100}")
     pads = given.get("pads") or [0] * (2 * axes)
     if any(pads) and auto_pad != "NOTSET":
-        raise place.refuse(f"pads and auto_pad must not both be given; got {pads} and {auto_pad}")
+        raise place.refuse(f"pads and auto_pad must not both be given; got {pads!s:.100} and {auto_pad!s:.100}")
     begins, ends, padding = pads[:axes], pads[axes:], given.get("output_padding") or [0] * axes
     effective = list(map(effective_kernel, kernel, dilations))
     same = AUTO_PADS[auto_pad] if auto_pad.startswith("SAME") else ""

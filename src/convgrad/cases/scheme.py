@@ -140,7 +140,7 @@ def _read(path: Path, case: Case, name: str, described: Described, memory_bytes:
     if path.suffix == RAW:
         return raw.read(path, described, memory_bytes)
     alone = path.name != f"{case.name}{path.suffix}"
-    array = files.read(str(path) if alone else f"{path}:{name}", memory_bytes)
+    array = files.read(str(path) if alone else f"{path}:{name}", memory_bytes, described.format)
     return as_format(array, described.format)
 
 

@@ -36,7 +36,7 @@ def _check_quotes(words: Sequence[str]) -> None:
         if re.fullmatch("[FB]WD_[A-Z]+", direction) and kind in FORMATS:
             start = n - (n > 0 and words[n - 1] == "deconv")
             line = " ".join(words[start : n + 4])
-            raise UsageError(f'a problem line is one argument: put it in quotes, "{line}"')
+            raise UsageError(f'a problem line is one argument: put it in quotes, "{line:.200}"')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from convgrad import notation
+from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
+from convgrad.notation import Line
 from convgrad.spec.operators import find
 
 
@@ -30,9 +33,17 @@ def limits_of(texts: Sequence[str], names: Sequence[str] = LIMITS) -> Limits:
     for text in texts:
         name, _, value = text.partition("=")
         if name not in names or not value.isdecimal():
-            raise UsageError(f"a limit is NAME=NUMBER with a name of {', '.join(names)}; got {text!r}")
+            raise UsageError(f"a limit is NAME=NUMBER with a name of {', '.join(names)}; got {text!r:.200}")
         limits = replace(limits, **{name: int(value)})
     return limits
+
+
+def read_line(text: str) -> Line:
+    """Return a problem line, and warn about pads that it does not give."""
+    line = notation.read(text)
+    if line.descriptor.note:
+        complain(f"convgrad: warning: {line.descriptor.note}")
+    return line
 
 
 def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -42,9 +53,9 @@ def attributes_of(operator: str, texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"an attribute is NAME=VALUE; got {text!r}")
+            raise UsageError(f"an attribute is NAME=VALUE; got {text!r:.200}")
         if name in parsed:
-            raise UsageError(f"each attribute stands once; got {name} twice")
+            raise UsageError(f"each attribute stands once; got {name:.200} twice")
         parsed[name] = value
         items = re.split(r"\s*[,x\s]\s*", value.strip("[]() ")) if value.strip("[]() ") else []
         if types.get(name) == "s64[]" and all(_is_integer(item) for item in items):
@@ -69,7 +80,7 @@ def shape_of(text: str) -> tuple[int, ...]:
     extents = text.strip("()[] ").replace(",", "x").split("x")
     if not all(_is_integer(extent) for extent in extents):
         hint = f"; an attribute is --attr {text}" if "=" in text else ""
-        raise UsageError(f"a shape is extents with x between, such as 8x56x56x64; got {text!r}{hint}")
+        raise UsageError(f"a shape is extents with x between, such as 8x56x56x64; got {text!r:.200}{hint}")
     return tuple(int(extent) for extent in extents)
 
 

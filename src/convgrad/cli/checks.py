@@ -13,9 +13,8 @@ from convgrad.cli.progress import Progress
 from convgrad.errors import ConvgradError, FileError
 from convgrad.functional.call import Prepared
 from convgrad.spec.problem import Problem
-from convgrad.verify.check import as_result, verdict_on
-from convgrad.verify.declared import declared
-from convgrad.verify.reference import Reference, certify
+from convgrad.verify.check import as_result, verdicts_of
+from convgrad.verify.declared import Declared, declared
 from convgrad.verify.verdict import Verdict
 
 Array = NDArray[Any]
@@ -54,16 +53,19 @@ def check_recorded(place: str, recorded: Array, problem: Problem) -> None:
 
 def verdicts_on(claims: Sequence[Claim], *, silent: bool) -> dict[str, Verdict]:
     """Return the verdict on every claim by its source; the exact result of a call is computed once."""
-    references: dict[int, Reference] = {}
-    verdicts = {}
-    for claim in claims:
-        call = claim.call
-        if id(call) not in references:
-            with Progress("oracle:", silent) as progress:
-                references[id(call)] = certify(call.problem, call.operands, progress=progress)
-        how = declared(call.problem.operator, call.problem.operand_format, height=claim.height)
-        verdicts[claim.source] = verdict_on(claim.result, call, how, reference=references[id(call)])
-    return verdicts
+    calls = {id(claim.call): claim.call for claim in claims}
+    found: dict[str, Verdict] = {}
+    for call in calls.values():
+        own = [claim for claim in claims if claim.call is call]
+        given = [(claim.result, _declared(claim)) for claim in own]
+        with Progress("oracle:", silent) as progress:
+            found |= zip((claim.source for claim in own), verdicts_of(given, call, progress=progress), strict=True)
+    return {claim.source: found[claim.source] for claim in claims}
+
+
+def _declared(claim: Claim) -> Declared:
+    problem = claim.call.problem
+    return declared(problem.operator, problem.operand_format, height=claim.height)
 
 
 def against(source: str) -> str:

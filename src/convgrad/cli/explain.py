@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from convgrad import files, notation, pictures, scale
-from convgrad.cli.arguments import is_graph, limits_of
+from convgrad.cli.arguments import is_graph, limits_of, read_line
 from convgrad.cli.console import say, wrote
 from convgrad.cli.exits import DONE, UsageError
 from convgrad.cli.explain_json import of_call, of_graph
@@ -19,7 +19,7 @@ from convgrad.formats import Format
 from convgrad.functional.call import problem_from_shapes
 from convgrad.functional.explain import explain as explain_call
 from convgrad.graph.explain import explain
-from convgrad.graph.given import by_id
+from convgrad.graph.given import by_id, formats_of
 from convgrad.graph.picture import draw
 from convgrad.graph.reader import read
 from convgrad.spec.chosen import DIRECT
@@ -56,7 +56,10 @@ def _explain(options: argparse.Namespace) -> int:
     limits = limits_of(options.limit)
     graph = read(options.what, limits)
     if options.tensors:
-        read_in = by_id(graph.tensors.values(), files.read_all(options.tensors, limits.memory_bytes))
+        read_in = by_id(
+            graph.tensors.values(),
+            files.read_all(options.tensors, limits.memory_bytes, formats_of(graph.tensors.values())),
+        )
         graph = graph.with_given({t: array for t, array in read_in.items() if t not in graph.computed})
     say(json.dumps(of_graph(graph)) if options.json else explain(graph))
     if options.plot:
@@ -72,8 +75,8 @@ def _explain_line(options: argparse.Namespace) -> None:
     if options.tensors or options.limit or options.plot or options.force:
         raise UsageError("--tensors, --limit, --plot and --force go with GRAPH.json")
     if len(options.what.split()) == 1:
-        raise UsageError(f"what to explain is GRAPH.json or a problem line in quotes; got {options.what!r}")
-    for call in notation.calls(notation.read(options.what)):
+        raise UsageError(f"what to explain is GRAPH.json or a problem line in quotes; got {options.what!r:.200}")
+    for call in notation.calls(read_line(options.what)):
         attributes: dict[str, Any] = dict(call.attributes)
         name, threads = call.format.name, options.threads
         found = explain_call(call.operator, *call.shapes, operand_type=name, threads=threads, **attributes)

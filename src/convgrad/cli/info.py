@@ -6,7 +6,9 @@ import argparse
 import json
 import os
 import platform
+from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,8 +17,9 @@ import numpy as np
 import convgrad
 from convgrad.cli.console import say
 from convgrad.cli.exits import DONE
-from convgrad.engines.llvm import isas
-from convgrad.engines.settings import count
+from convgrad.engines import openmp
+from convgrad.engines.llvm import isas, object_cache
+from convgrad.engines.settings import OPENMP, OWN, count, kernel_directory
 from convgrad.errors import ConvgradError
 from convgrad.host import cpu_fields, cpu_model, usable_cores
 from convgrad.plan.reach import NO_KERNEL
@@ -51,6 +54,8 @@ def collect() -> dict[str, Any]:
         "engine": _engine(),
         "bf16": _pairs(),
         "threads": _threads(),
+        "kernel cache": _kernel_cache(),
+        "pool": _pool(),
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
 
@@ -88,6 +93,32 @@ def _threads() -> str:
         return str(count(None))
     except ConvgradError as error:
         return str(error)
+
+
+def _kernel_cache() -> str:
+    """Say where compiled kernels are kept, how many there are, and how to remove them."""
+    directory = kernel_directory()
+    if directory is None:
+        return "off: each process compiles its kernels"
+    store = object_cache.store(directory)
+    place = str(directory)
+    with suppress(RuntimeError, ValueError):  # no home, or not below it
+        place = str(Path("~") / directory.relative_to(Path.home()))
+    files = store.files()
+    size = sum(status.st_size for _, status in files) / 2**20
+    held = f"{len(files)} files, {size:.1f} of at most {object_cache.MAX_BYTES >> 20} MiB; delete them to clear it"
+    state = store.state()
+    return f"{place}: {state or held}"
+
+
+def _pool() -> str:
+    """Say whose threads compute: for that PyTorch is loaded, if it is installed, as it may bring an OpenMP runtime."""
+    try:
+        import torch  # noqa: F401, PLC0415 - its threads are asked for
+    except Exception as error:  # a broken one raises anything
+        return f"{OWN}; PyTorch cannot be loaded: {type(error).__name__}"
+    reason = openmp.why_not()
+    return f"{OWN}; for PyTorch's tensors " + (f"too: {reason}" if reason else OPENMP)
 
 
 def _cpu() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 
@@ -29,6 +30,10 @@ class Progress:
     def __call__(self, share: float) -> None:
         """Take the share done, 0 to 1."""
         self._share = share
+
+    def part(self, number: int, of: int) -> Callable[[float], None]:
+        """Return what takes the share done of one of several things as part of all."""
+        return lambda share: self((number + share) / of)
 
     def relabel(self, label: str) -> None:
         """Take other words for what is going on."""

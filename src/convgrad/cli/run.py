@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from convgrad import files, formats, notation
-from convgrad.cli.arguments import attributes_of, is_graph, limits_of, shape_of, typed
+from convgrad.cli.arguments import attributes_of, is_graph, limits_of, read_line, shape_of, typed
 from convgrad.cli.checks import ours, theirs, verdicts_on
 from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG, UsageError
@@ -24,6 +24,7 @@ from convgrad.cli.run_graph import run_graph
 from convgrad.cli.run_pieces import check_usage, run_in_pieces
 from convgrad.cli.times import timed
 from convgrad.errors import ConvgradError
+from convgrad.formats import Format
 from convgrad.functional.call import check_options, prepare, problem_from_shapes
 from convgrad.spec.operators import find
 from convgrad.verify.fill import Kind, fill
@@ -77,15 +78,15 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
     if len(options.operator.split()) > 1:
         if options.inputs or made_up or options.attr or options.type:
             raise UsageError("a problem line says shapes, attributes and type itself; it stands alone")
-        calls = notation.calls(notation.read(options.operator))
+        calls = notation.calls(read_line(options.operator))
         if len(calls) > 1 and (options.output or options.expect):
             raise UsageError("BWD_WB makes two results; -o and --expect take one, as of BWD_W")
         return [_made_up(c.operator, c.shapes, dict(c.attributes), c.format.name, options) for c in calls]
     if options.operator in ("deconv", *notation.DIRECTIONS):
         raise UsageError("a problem line is one argument: put it in quotes")
-    if options.operator.endswith((*files.KINDS, "/")) or Path(options.operator).is_dir():
+    if options.operator.endswith((*files.KINDS, "/")) or os.path.isdir(options.operator):
         raise UsageError(
-            f"the operator stands before its files: convgrad run OPERATOR INPUT...; got {options.operator!r}"
+            f"the operator stands before its files: convgrad run OPERATOR INPUT...; got {options.operator!r:.200}"
         )
     find(options.operator)
     if made_up == bool(options.inputs):
@@ -99,12 +100,13 @@ def _jobs(options: argparse.Namespace) -> list[Job]:
     if made_up:
         shapes = [shape_of(text) for text in options.shapes]
         return [_made_up(options.operator, shapes, attributes, options.type or "f32", options)]
-    operands = tuple(_read(place, options) for place in options.inputs)
+    fmt = formats.named(options.dtype) if options.dtype else None
+    operands = tuple(_read(place, options, fmt) for place in options.inputs)
     return [Job(options.operator, attributes, operands, tuple(options.inputs))]
 
 
-def _read(place: str, options: argparse.Namespace) -> Array:
-    return files.read(place, limits_of(options.limit, ("memory_bytes",)).memory_bytes)
+def _read(place: str, options: argparse.Namespace, fmt: Format | None) -> Array:
+    return files.read(place, limits_of(options.limit, ("memory_bytes",)).memory_bytes, fmt)
 
 
 def _made_up(
@@ -138,7 +140,8 @@ def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
         complain(f"convgrad: warning: {problem.note}")
     claims = []
     if options.expect is not None:
-        claims.append(theirs(options.expect, prepared, _read(options.expect, options), options.height))
+        recorded = _read(options.expect, options, problem.output_format)
+        claims.append(theirs(options.expect, prepared, recorded, options.height))
     if options.output:
         files.check_target(options.output, problem.output_format.dtype, options.force)
     with Progress(f"{problem.operator}:", options.json):

@@ -25,7 +25,7 @@ from convgrad.engines.settings import max_error, threads
 from convgrad.errors import FileError, GraphError
 from convgrad.formats import of_dtype
 from convgrad.functional.call import Prepared, bind, check_options
-from convgrad.graph.given import by_id
+from convgrad.graph.given import by_id, formats_of
 from convgrad.graph.graph import Graph
 from convgrad.graph.limits import Limits
 from convgrad.graph.model import Op
@@ -94,7 +94,11 @@ class _Tensors:
 
 
 def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tensors:
-    read_in = files.read_all(options.tensors, limits.memory_bytes) if options.tensors else {}
+    read_in = (
+        files.read_all(options.tensors, limits.memory_bytes, formats_of(graph.tensors.values()))
+        if options.tensors
+        else {}
+    )
     arrays: dict[int, Any] = by_id(graph.tensors.values(), read_in)
     expected = {t: array for t, array in arrays.items() if t in graph.computed}
     given = {t: array for t, array in arrays.items() if t not in expected}

@@ -14,12 +14,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from convgrad import files, scale
+from convgrad import files, formats, scale
 from convgrad.cli.arguments import attributes_of
 from convgrad.cli.console import complain
 from convgrad.cli.exits import UsageError
 from convgrad.cli.progress import Progress
 from convgrad.cli.report import in_pieces, report
+from convgrad.formats import Format
 from convgrad.functional.call import Prepared, check_options, prepare
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.source import stand_ins
@@ -53,7 +54,8 @@ def run_in_pieces(options: argparse.Namespace) -> dict[str, Any]:
     """Run one operator and write its result; return the report."""
     check_options(options.operator, None, False, options.threads)
     attributes = attributes_of(options.operator, options.attr)
-    operands = tuple(map(_operand, options.inputs))
+    fmt = formats.named(options.dtype) if options.dtype else None
+    operands = tuple(_operand(place, fmt) for place in options.inputs)
     prepared = prepare(options.operator, stand_ins(options.operator, operands), attributes, options.dtype)
     problem = prepared.problem
     if problem.note:
@@ -98,9 +100,9 @@ def _is_same(path: str, place: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(files.split_place(place)[0])
 
 
-def _operand(place: str) -> object:
+def _operand(place: str, fmt: Format | None) -> object:
     """Return the map of an operand's file; the extents of one that is a shape."""
-    array = files.mapped(place)
+    array = files.mapped(place, fmt)
     return array.tolist() if array.dtype.kind in "iu" else array
 
 

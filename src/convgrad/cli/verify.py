@@ -12,12 +12,12 @@ from pathlib import Path
 
 from convgrad.cases.case import Case
 from convgrad.cli.arguments import limits_of
-from convgrad.cli.console import say, wrote
-from convgrad.cli.exits import meaning
+from convgrad.cli.console import complain, say, wrote
+from convgrad.cli.exits import DONE, FILE, meaning
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_again import reproducer
 from convgrad.cli.verify_candidates import Candidate, candidate_of, declared_of, name_of, of_type
-from convgrad.cli.verify_cases import cases_of, pose
+from convgrad.cli.verify_cases import LISTED, Unread, cases_of, pose
 from convgrad.cli.verify_options import check_for, check_options
 from convgrad.cli.verify_others import OTHERS
 from convgrad.cli.verify_report import SKIPPED, Judged, counts, exit_code, in_words, junit, summary
@@ -32,15 +32,27 @@ from convgrad.verify.verdict import OK
 def main(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     check_options(options)
-    limits = limits_of(options.limit)
-    cases = cases_of(options, limits)
+    limits, unread = limits_of(options.limit), Unread()
+    cases = cases_of(options, limits, unread)
     check_for(options, len(cases))
+    _complain_of([f"{error}" for error in unread.refused], "more that cannot be read (--json lists all)")
+    notes = dict.fromkeys(f"warning: {case.place}: {case.note}" for case in cases if case.note)
+    _complain_of([*notes], "more such pads")
     with nullcontext() if options.threads is None else threads(options.threads):
-        other = next((run for name, run in OTHERS.items() if getattr(options, name) is not None), _verify)
-        return other(options, cases, limits)
+        other = next((run for name, run in OTHERS.items() if getattr(options, name) is not None), None)
+        code = other(options, cases, limits) if other else _verify(options, cases, limits, unread)
+    return code or (FILE if unread.refused else DONE)
 
 
-def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
+def _complain_of(messages: Sequence[str], more: str) -> None:
+    """Say the first messages one by one, and how many more there are."""
+    for message in messages[:LISTED]:
+        complain(f"convgrad: {message}")
+    if len(messages) > LISTED:
+        complain(f"convgrad: and {len(messages) - LISTED} {more}")
+
+
+def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits, unread: Unread) -> int:
     """Judge case after case, say what is not ok as it goes, and the counts at the end."""
     done: list[Judged] = []
     with candidate_of(options, limits) as candidate, Progress("", options.json) as progress:
@@ -56,7 +68,7 @@ def _verify(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
                     progress.say(one.lines())
         finally:  # of a run that was interrupted, too
             progress.end()
-            _close(options, done, len(cases), time.perf_counter() - started)
+            _close(options, done, len(cases), unread, time.perf_counter() - started)
     return exit_code(done)
 
 
@@ -68,7 +80,7 @@ def _each(
     for number, case in enumerate(cases):
         progress.relabel(f"{number}/{len(cases)} {in_words(outcomes)}")
         progress(number / len(cases))
-        one = _judge(case, candidate, options, limits, _part(progress, number, len(cases)))
+        one = _judge(case, candidate, options, limits, progress.part(number, len(cases)))
         outcomes[one.outcome] += 1
         yield one
 
@@ -93,18 +105,15 @@ def _judge(
     return Judged(case, name_of(options, posed), posed.operands, verdict, "", 0, took_s, call_s, again)
 
 
-def _part(progress: Progress, number: int, of: int) -> Callable[[float], None]:
-    """Return what takes the share done of one case as part of all."""
-    return lambda share: progress((number + share) / of)
-
-
-def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, seconds: float) -> None:
+def _close(options: argparse.Namespace, done: Sequence[Judged], cases: int, unread: Unread, seconds: float) -> None:
     """Write the report for CI, and say how many cases came out how, of a run that was interrupted too."""
+    refused, empty = (list(map(str, errors)) for errors in (unread.refused, unread.empty))
     if options.junit is not None:
         with written(Path(options.junit), options.force) as file:
-            file.write(junit(done, cases, seconds))
+            file.write(junit(done, cases, seconds, refused))
         wrote(options.junit)
     if options.json:
-        say(json.dumps({"summary": counts(done), "cases": cases, "judged": len(done), "time_s": round(seconds, 3)}))
-    elif cases > 1 or not done:
-        say(summary(done, cases, seconds))
+        values = {"summary": counts(done), "cases": cases, "judged": len(done), "refused": refused, "empty": empty}
+        say(json.dumps(values | {"time_s": round(seconds, 3)}))
+    elif cases > 1 or not done or refused or empty:
+        say(summary(done, cases, seconds, len(refused), len(empty)))

@@ -17,7 +17,7 @@ from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 
 # What tells a run of a case from another beside its operands; switches have no value.
-KEPT = ("call", "got", "operands", "accumulation", "height", "algorithm", "timeout")
+KEPT = ("call", "got", "operands", "accumulation", "height", "algorithm", "max_error", "timeout")
 
 
 def reproducer(case: Case, options: argparse.Namespace) -> str:
@@ -25,7 +25,7 @@ def reproducer(case: Case, options: argparse.Namespace) -> str:
     words = ["convgrad", "verify", *_case(case, options)]
     for name in KEPT:
         value = getattr(options, name)
-        words += [f"--{name}", typed(value)] * (value is not None)
+        words += [f"--{name.replace('_', '-')}", typed(value)] * (value is not None)
     words += ["--isolate"] * options.isolate
     for text in options.limit:
         words += ["--limit", text]

@@ -87,8 +87,12 @@ def _brought_or_ours(posed: Posed) -> Answer:
 def _recorded(place: Path, limits: Limits) -> Candidate:
     """Return the candidate whose results lie in a folder, or, of one case, in a file."""
     if not place.is_dir():
-        return lambda posed: (_as_kept(files.read(str(place), limits.memory_bytes), posed.case.output_format), 0.0)
+        return lambda posed: (_as_kept(_alone(place, posed, limits), posed.case.output_format), 0.0)
     return lambda posed: (_as_kept(scheme.result(place, posed.case, limits), posed.case.output_format), 0.0)
+
+
+def _alone(place: Path, posed: Posed, limits: Limits) -> Array:
+    return files.read(str(place), limits.memory_bytes, posed.case.output_format)
 
 
 def _as_kept(array: Array, fmt: Format) -> Array:

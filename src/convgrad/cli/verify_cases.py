@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import prod
 from pathlib import Path
 
 from convgrad import cases
 from convgrad.cases import scheme
-from convgrad.cases.case import Arrays, Case
+from convgrad.cases.case import Arrays, Case, NoCaseError
 from convgrad.cases.naming import named_apart
 from convgrad.cli.arguments import attributes_of, shape_of
 from convgrad.cli.exits import UsageError
-from convgrad.errors import FileError, UnsupportedError
+from convgrad.errors import ConvgradError, FileError, UnsupportedError
 from convgrad.formats import FORMATS
 from convgrad.functional.call import Prepared, prepare
 from convgrad.graph.limits import Limits
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
+from convgrad.verify.declared import SUM
 from convgrad.verify.fill import fill
+from convgrad.verify.parts import at_once
+
+LISTED = 20  # errors that are said one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +38,34 @@ class Posed:
     brought: Arrays | None
 
 
-def cases_of(options: argparse.Namespace, limits: Limits) -> list[Case]:
-    """Return all cases of the command line under names of their own; the same command line names them the same."""
-    there = list(named_apart(_read(options, limits)))
+@dataclass
+class Unread:
+    """What of the files could not be read, in the order of reading, and the files that have no case."""
+
+    refused: list[ConvgradError] = field(default_factory=list)
+    empty: list[ConvgradError] = field(default_factory=list)
+
+    def note(self, error: ConvgradError) -> None:
+        """Take in why something was not read."""
+        (self.empty if isinstance(error, NoCaseError) else self.refused).append(error)
+
+
+def cases_of(options: argparse.Namespace, limits: Limits, unread: Unread) -> list[Case]:
+    """Return all cases of the command line under names of their own; the same command line names them the same.
+
+    ``unread`` takes in what could not be read; where nothing could be, its first error is raised.
+    """
+    there = list(named_apart(_read(options, limits, unread)))
     if not there:
+        errors = [*unread.refused, *unread.empty]
+        for error in errors[1 : 1 + LISTED]:
+            errors[0].add_note(f"convgrad: {error}")
+        if errors:
+            raise errors[0]
         raise FileError(f"{', '.join(options.cases)}: must hold a case; there is none")
     found = [case for case in there if _wanted(case.name, options.only)]
     if not found:
-        raise UsageError(f"no case has a name like {', '.join(options.only)}; there are {_some(there)}")
+        raise UsageError(f"no case has a name like {', '.join(options.only):.200}; there are {_some(there)}")
     if options.dtype is None:
         return found
     return [replace(case, output_format=FORMATS[options.dtype]) for case in found]
@@ -56,12 +80,12 @@ def _wanted(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _read(options: argparse.Namespace, limits: Limits) -> Iterator[Case]:
+def _read(options: argparse.Namespace, limits: Limits, unread: Unread) -> Iterator[Case]:
     if options.shapes is not None:
         yield _typed(options)
     else:
         for source in options.cases:
-            yield from cases.read(source, limits)
+            yield from cases.read(source, limits, unread.note)
     for name in options.collection:
         from convgrad.cases import collection  # noqa: PLC0415 - most runs read none
 
@@ -89,10 +113,11 @@ def pose(case: Case, options: argparse.Namespace, limits: Limits) -> Posed:
     if case.unsupported:
         raise UnsupportedError(case.unsupported)
     op, problem = case.posed()
-    _check_memory(case, op, problem, limits)
+    whole = options.print_tolerance or options.algorithm not in (None, SUM)
+    _check_memory(case, op, problem, limits, prod(problem.output_shape) if whole else at_once(problem))
     brought = None if case.arrays is None else case.arrays()
     given, origin = (brought.operands, case.place) if brought else _given(case, op, problem, options, limits)
-    return Posed(case, _bound(case, op, given), origin, brought)
+    return Posed(case, _bound(case, op, given).within(options.max_error), origin, brought)
 
 
 def _given(
@@ -120,11 +145,12 @@ def _bound(case: Case, op: Operator, given: Sequence[object]) -> Prepared:
     return prepare(case.operator, inputs, case.attributes, case.output_format)
 
 
-def _check_memory(case: Case, op: Operator, problem: Problem, limits: Limits) -> None:
-    """Refuse a case that takes more than the limit: operands, result, and six numbers of f64 for each element."""
+def _check_memory(case: Case, op: Operator, problem: Problem, limits: Limits, certified: int) -> None:
+    """Refuse a case that takes more than the limit: operands, result, and six numbers of f64 per certified element."""
     elements = prod(problem.output_shape)
     operands = sum(map(prod, _array_shapes(case, op)))
-    size = problem.operand_format.dtype.itemsize * operands + (problem.output_format.dtype.itemsize + 48) * elements
+    size = problem.operand_format.dtype.itemsize * operands + problem.output_format.dtype.itemsize * elements
+    size += 48 * certified
     if size > limits.memory_bytes:
         wanted = f"arrays must take at most {limits.memory_bytes} bytes (--limit memory_bytes=N)"
         raise UnsupportedError(f"{case.place}: {wanted}; {case.name} takes {size}")

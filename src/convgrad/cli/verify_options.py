@@ -45,7 +45,7 @@ def check_options(options: argparse.Namespace) -> None:
         if _given(options, name) and both is not None:
             raise UsageError(f"{_flag(name)} and {_flag(both)} are two things to do; give one")
     if options.kind not in scheme.KINDS:
-        raise UsageError(f"--kind must be one of {', '.join(scheme.KINDS)}; got {options.kind!r}")
+        raise UsageError(f"--kind must be one of {', '.join(scheme.KINDS)}; got {options.kind!r:.200}")
     declared("convgrad verify", F32, options.accumulation, options.height, options.algorithm or SUM)
     if options.threads is not None:
         with threads(options.threads):

@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from convgrad.cases import scheme
 from convgrad.cases.case import Case
 from convgrad.cli.console import complain, say, wrote
@@ -19,7 +17,7 @@ from convgrad.cli.verify_cases import Posed, pose
 from convgrad.cli.verify_options import declared_by
 from convgrad.disk import written
 from convgrad.graph.limits import Limits
-from convgrad.verify.reference import certify
+from convgrad.verify.exact import exact_of
 from convgrad.verify.tolerance import Tolerance, tolerance
 from convgrad.verify.verdict import Verdict
 
@@ -38,18 +36,13 @@ def _export(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) 
                 continue
             posed = pose(case, options, limits)
             operands = tuple(posed.call.taken.values())
-            result = _reference(posed) if options.with_references else None
+            part = progress.part(number, len(cases))
+            result = exact_of(posed.call, part) if options.with_references else None
             files += len(scheme.export(folder, case, operands, result, options.kind, options.force))
     left = len(cases) - bare
     values = {"exported": left, "files": files, "folder": str(folder)}
     say(json.dumps(values) if options.json else f"{left} case{'s' * (left != 1)} exported to {folder}, {files} files")
     return DONE if left else WRONG
-
-
-def _reference(posed: Posed) -> np.ndarray:
-    problem = posed.call.problem
-    right = certify(problem, posed.call.operands).rounded(problem.output_format)
-    return right.transpose(np.argsort(problem.output_order))
 
 
 def _print_tolerance(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:

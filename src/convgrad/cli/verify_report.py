@@ -14,7 +14,7 @@ from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.report import judged as verdict_values
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, Verdict
 from convgrad.verify.verdict import WRONG as BEYOND
-from convgrad.words import printable
+from convgrad.words import counted, printable
 
 SKIPPED, FAILED = "not served", "not judged"
 COUNTED = (OK, DEGRADED, BEYOND, UNDECIDED, SKIPPED, FAILED)
@@ -97,15 +97,16 @@ def in_words(outcomes: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
 
 
-def summary(all_judged: Sequence[Judged], cases: int, seconds: float) -> str:
-    """Return the last line: how many of the cases came out how.
+def summary(all_judged: Sequence[Judged], cases: int, seconds: float, refused: int = 0, empty: int = 0) -> str:
+    """Return the last line: how many of the cases came out how, what could not be read, which files have no case.
 
-    >>> summary([], 3, 0.25)
-    'interrupted after 0 of 3 cases: nothing was judged, in 0.25 s'
+    >>> summary([], 3, 0.25, refused=1, empty=12)
+    'interrupted after 0 of 3 cases: nothing was judged, in 0.25 s; 1 refused; 12 files without a case'
     """
     words = in_words(counts(all_judged))
     head = f"{cases} case{'s' * (cases != 1)}" if len(all_judged) == cases else _interrupted(all_judged, cases)
-    return f"{head}: {words or 'nothing was judged,'} in {seconds:.3g} s"
+    unread = [f"{refused} refused"] * bool(refused) + [f"{counted(empty, 'file')} without a case"] * bool(empty)
+    return "; ".join([f"{head}: {words or 'nothing was judged,'} in {seconds:.3g} s", *unread])
 
 
 def exit_code(all_judged: Sequence[Judged]) -> int:
@@ -116,17 +117,18 @@ def exit_code(all_judged: Sequence[Judged]) -> int:
     return next((one.code for one in all_judged if one.code), DONE if verdicts else WRONG)
 
 
-def junit(all_judged: Sequence[Judged], cases: int, seconds: float) -> bytes:
+def junit(all_judged: Sequence[Judged], cases: int, seconds: float, refused: Sequence[str] = ()) -> bytes:
     """Return the verdicts as JUnit's XML: one test case each, those that are not ok failures, by their outcome.
 
-    A run that did not come to its end says so by an error of its own, so that nobody takes it for a whole one.
+    What could not be read, and a run that did not come to its end, are errors of their own, so that nobody takes such
+    a run for a whole one.
     """
     stopped = len(all_judged) < cases
     failures = sum(one.verdict is not None and not one.verdict.ok for one in all_judged)
     numbers = {
-        "tests": len(all_judged) + stopped,
+        "tests": len(all_judged) + stopped + len(refused),
         "failures": failures,
-        "errors": sum(one.outcome == FAILED for one in all_judged) + stopped,
+        "errors": sum(one.outcome == FAILED for one in all_judged) + stopped + len(refused),
         "skipped": sum(one.outcome == SKIPPED for one in all_judged),
         "time": f"{seconds:.3f}",
     }
@@ -136,6 +138,9 @@ def junit(all_judged: Sequence[Judged], cases: int, seconds: float) -> bytes:
     for one in all_judged:
         named = {"name": one.case.name, "classname": _fit(one.case.operator) or "convgrad", "time": f"{one.time_s:.6f}"}
         _say(ElementTree.SubElement(suite, "testcase", named), one)
+    for message in refused:
+        unread = ElementTree.SubElement(suite, "testcase", {"name": "refused", "classname": "convgrad", "time": "0"})
+        ElementTree.SubElement(unread, "error", {"type": "refused", "message": _fit(message)})
     if stopped:
         last = ElementTree.SubElement(suite, "testcase", {"name": "interrupted", "classname": "convgrad", "time": "0"})
         ElementTree.SubElement(last, "error", {"type": "interrupted", "message": _interrupted(all_judged, cases)})

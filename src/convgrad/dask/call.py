@@ -72,6 +72,11 @@ def _stand_in(op: Operator, at: int, value: Any) -> object:
     """Return an operand as the checks see it: of a dask array its shape and type, in an array that takes no memory."""
     name = op.operands[at].name if at < len(op.operands) else f"operand {at}"
     if not _is_array(value):
+        if type(value).__module__.partition(".")[0] == "xarray":  # T1
+            kind = type(value).__name__
+            refuse(
+                "T1", op.name, f"{name} must be a dask array; got xarray's {kind}; the .data of a DataArray would do"
+            )
         if is_dask_collection(value) or type(value).__module__.startswith("distributed."):  # T1: a Future
             ways = "its .data, to_dask_array(lengths=True) or dask.array.from_delayed would do"
             refuse("T1", op.name, f"{name} must be a dask array; got Dask's {type(value).__name__}; {ways}")

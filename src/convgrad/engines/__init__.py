@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from convgrad.engines import numpy as by_numpy
 from convgrad.engines import products
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.pool import helped
+from convgrad.engines.pools import helped
 from convgrad.engines.settings import accuracy, cap, count
 from convgrad.engines.starting import apart, forked_with
 from convgrad.formats import Format, of_dtype

@@ -201,7 +201,7 @@ def helped(threads: int, time_ms: float) -> bool:
     another at once: the next will find them looking.
     """
     pool, there = _current(), _there(threads)
-    if _long(threads, there, time_ms):
+    if is_long(threads, there, time_ms):
         return True
     if there == 1 or pool.patience.alone():
         return False
@@ -227,7 +227,7 @@ def run(
         work(kernel, addressof(arguments), scratch_bytes)
         return
     there = _there(threads)
-    long = _long(threads, there, time_ms)
+    long = is_long(threads, there, time_ms)
     if there == 1 and not long:
         work(kernel, addressof(arguments), scratch_bytes)
         return
@@ -262,5 +262,6 @@ def _there(threads: int) -> int:
     return 1 if sys.is_finalizing() else min(threads, len(usable_cores()))
 
 
-def _long(threads: int, there: int, time_ms: float) -> bool:
+def is_long(threads: int, there: int, time_ms: float) -> bool:
+    """Return whether a call takes so long on the threads there are that its caller waits, to hear Ctrl-C."""
     return time_ms * threads / there >= LONG_MS and not sys.is_finalizing()

@@ -17,15 +17,15 @@ class Scratch(threading.local):
 
     held: Held | None = None
 
-    def address(self, size: int) -> Held:
-        """Return the address of ``size`` bytes on a cache line, and what holds them."""
+    def address(self, size: int, threads: int = 1) -> Held:
+        """Return the address of ``size`` bytes on a cache line, for so many threads, and what holds them."""
         held = self.held
         if held is None or held[1].size < size + 64:
             self.held = held = None  # the old memory goes before the new one comes
             memory = np.empty(size + 64, np.uint8)
             start = memory.ctypes.data
             held = self.held = (start + -start % 64, memory)
-        if held[1].size > KEPT_BYTES:
+        if held[1].size > threads * KEPT_BYTES:
             self.held = None
         return held
 

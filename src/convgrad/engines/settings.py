@@ -1,46 +1,107 @@
-"""What a user sets: threads, by call, context or environment; an accuracy; the widest instruction set."""
+"""What a user sets: threads, an accuracy, the directory of the kernel cache, the widest instruction set."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Real
+from pathlib import Path
+from typing import Any, TypeVar
 
+from convgrad.engines import openmp
 from convgrad.errors import InvalidAttributeError
-from convgrad.host import core_count, environment
+from convgrad.host import cache_directory, core_count, environment
 from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
 _OURS = b"CONVGRAD_NUM_THREADS"
 MOST_THREADS = 4096  # of a call: no machine of one process has more cores; beyond, threads only wait
 CAPS = ("avx512bf16", "avx512", "avx2", "neon", "numpy")
+OWN, OPENMP = POOLS = ("own", "openmp")  # whose threads run a call
+Made = TypeVar("Made")
+_pool: ContextVar[str | None] = ContextVar("convgrad_pool", default=None)
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
-_accuracy: ContextVar[float] = ContextVar("convgrad_max_error", default=1.0)
+_accuracy: ContextVar[float] = ContextVar("convgrad_max_error")
+_UNSET = Path("\0")  # no directory has such a name
+_cache: ContextVar[Path | None] = ContextVar("convgrad_kernel_cache", default=_UNSET)
+
+
+class _Direct(float):
+    """The accuracy where no context is open.
+
+    The one in force is read by a property whose getter is built in, ``ContextVar.get(default)``: torch.compile reads
+    such a property and compiles again when its value changes, but it cannot follow a method of a ContextVar.
+    """
+
+    in_force = property(_accuracy.get)
+
+
+_DIRECT = _Direct(1.0)
 
 
 @contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Use at most ``number`` threads in a ``with`` block of this thread or task; the ``threads`` of a call beats it.
+def threads(number: int | None = None, *, pool: str | None = None) -> Iterator[None]:
+    """Use at most ``number`` threads, those of a pool, in a ``with`` block of this thread or task.
 
-    Raises InvalidAttributeError unless ``number`` is a positive integer, 4096 at most. Results do not depend on it.
+    Results do not depend on either.
+
+    Args:
+        number: How many threads, 4096 at most; the ``threads`` of a call beats it. By default as many as outside.
+        pool: "own" for threads of convgrad's own, or "openmp" for those of the OpenMP runtime that PyTorch has loaded.
+            By default as outside. Without any block PyTorch's tensors are computed on the latter if it is there, and
+            all other arrays on the former. A process forked from this one uses its own.
+
+    Raises:
+        InvalidAttributeError: A number that is no positive integer or above 4096, or a pool of another name.
+        UnsupportedError: The pool "openmp" where no such runtime can be used: import torch first, on Linux.
 
     >>> with threads(1):
     ...     count(None), count(2)
     (1, 2)
+    >>> with threads(pool="own"):
+    ...     pool()
+    'own'
     """
-    token = _wanted.set(checked(number, "threads"))
+    wanted = _wanted.get() if number is None and pool is not None else checked(number, "threads")
+    tokens = _wanted.set(wanted), _pool.set(_pool.get() if pool is None else _checked_pool(pool))
     try:
         yield
     finally:
-        _wanted.reset(token)
+        _wanted.reset(tokens[0])
+        _pool.reset(tokens[1])
+
+
+def _checked_pool(name: str) -> str:
+    if name not in POOLS:  # D11
+        refuse("D11", "threads", f"pool must be one of {', '.join(POOLS)}; got {name!r}")
+    if name == OPENMP and (reason := openmp.why_not()):  # D12
+        refuse("D12", "threads", f"pool must be own here; got openmp: {reason}")
+    return name
+
+
+def pool() -> str:
+    """Return whose threads the context asks for: ours, if it does not say."""
+    return _pool.get() or OWN
+
+
+def on(name: str, compute: Callable[..., Made], *given: Any, **named: Any) -> Made:
+    """Return what a function of this returns, called on the threads of a pool unless the context asks for others'."""
+    if name == OWN or _pool.get() is not None:
+        return compute(*given, **named)
+    token = _pool.set(name)
+    try:
+        return compute(*given, **named)
+    finally:
+        _pool.reset(token)
 
 
 def checked(number: object, operator: str) -> int:
     """Return a number of threads; refuse by D6 what is none, or beyond sense."""
     wanted = as_integer(number)
     if wanted is None or wanted < 1:  # D6
-        refuse("D6", operator, f"threads must be a positive integer; got {number!r}; leave it out for all cores")
+        refuse("D6", operator, f"threads must be a positive integer; got {number!r:.200}; leave it out for all cores")
     if wanted > MOST_THREADS:  # D6
         refuse("D6", operator, f"threads must be at most {MOST_THREADS}; got {wanted}; leave it out for all cores")
     return wanted
@@ -69,14 +130,49 @@ def _checked_accuracy(most: object, operator: str) -> float:
     number = float(most) if isinstance(most, Real) and not isinstance(most, bool) else 0.0
     if not number >= 1:  # D9
         refuse(
-            "D9", operator, f"max_error must be a number, 1 at least; got {most!r}; 1, the default, is the direct sum"
+            "D9",
+            operator,
+            f"max_error must be a number, 1 at least; got {most!r:.200}; 1, the default, is the direct sum",
         )
     return number
 
 
 def accuracy(max_error: float | None, operator: str = "max_error") -> float:
     """Return how many times the direct sum's guarantee is admitted: as asked of the call, or the context, or 1."""
-    return _accuracy.get() if max_error is None else _checked_accuracy(max_error, operator)
+    return float(_DIRECT.in_force) if max_error is None else _checked_accuracy(max_error, operator)
+
+
+@contextmanager
+def kernel_cache(directory: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Keep compiled kernels in a directory in a ``with`` block of this thread or task; None keeps them in memory only.
+
+    The setting counts where a call needs a kernel that this process does not have yet. It takes precedence over the
+    environment variable CONVGRAD_CACHE_DIR. The directory is made when the first kernel is written.
+    Raises InvalidAttributeError unless ``directory`` is a path or None.
+
+    >>> with kernel_cache(None):
+    ...     kernel_directory() is None
+    True
+    """
+    if directory is not None and not isinstance(directory, str | os.PathLike):
+        raise InvalidAttributeError(f"kernel_cache must be a directory, or None for no directory; got {directory!r}")
+    token = _cache.set(None if directory is None else Path(directory))
+    try:
+        yield
+    finally:
+        _cache.reset(token)
+
+
+def kernel_directory() -> Path | None:
+    """Return where compiled kernels are kept: by the context, by CONVGRAD_CACHE_DIR, or by the system; None for off."""
+    asked = _cache.get()
+    if asked is not _UNSET:
+        return asked
+    given = environment(b"CONVGRAD_CACHE_DIR", str(_UNSET))
+    if given != str(_UNSET):
+        return None if given.strip().lower() in ("", "off") else Path(given)
+    place = cache_directory()
+    return None if place is None else place / "convgrad"
 
 
 def count(threads: int | None) -> int:
@@ -95,10 +191,11 @@ def _by_environment(name: bytes) -> int | None:
     if not given:
         return None
     value = given.split(",")[0].strip()
-    if value.isdecimal() and int(value) >= 1:
+    if value.isdecimal() and 1 <= int(value[:20]) <= MOST_THREADS:
         return int(value)
     if value and name is _OURS:  # what the other one means is for its own libraries to say
-        raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be a positive integer; got {given!r}")
+        wanted = f"a positive integer, {MOST_THREADS} at most"
+        raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be {wanted}; got {given!r:.200}")
     return None
 
 
@@ -106,7 +203,7 @@ def max_isa() -> str | None:
     """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
     name = cap().strip().lower()
     if name and name not in CAPS:
-        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {name!r}")
+        raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {name!r:.200}")
     return name or None
 
 

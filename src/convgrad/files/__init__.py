@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 from convgrad.disk import check_new, left, opened, written
 from convgrad.errors import FileError
 from convgrad.files import npy, npz, pt, safetensors
-from convgrad.files.member import BF16, Members
+from convgrad.files.member import BF16, RECORDS, Members
 from convgrad.files.room import room
+from convgrad.formats import Format
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.words import printable
 
@@ -74,19 +76,23 @@ def split_place(place: str) -> tuple[Path, str | None]:
     return Path(place), None
 
 
-def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:
-    """Return the array at a place; one that would take more than ``memory_bytes`` is refused before any is taken."""
+def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Format | None = None) -> Array:
+    """Return the array at a place; one that would take more than ``memory_bytes`` is refused before any is taken.
+
+    ``fmt`` is the format that it should have: bf16 makes numbers of the raw records that NumPy writes of bf16 arrays.
+    """
     path, key = split_place(place)
     _check_key(place, path, key)
     with _members(path) as members:
         name = _one_key(path, key, members) if _kind(path).keyed else next(iter(members))
-        return _arrays(path, {name: members[name]}, memory_bytes)[name]
+        return _arrays(path, {name: members[name]}, memory_bytes, {name: fmt})[name]
 
 
-def mapped(place: str) -> Array:
+def mapped(place: str, fmt: Format | None = None) -> Array:
     """Return the array at a place as a map of its file, of which nothing is read but the header.
 
-    One that does not lie in its file as it does in memory is refused, as it would have to be read whole.
+    One that does not lie in its file as it does in memory is refused, as it would have to be read whole. ``fmt`` is
+    that of ``read``.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
@@ -99,19 +105,24 @@ def mapped(place: str) -> Array:
             )
         lies = member.lies()
         if prod(lies.shape) == 0:
-            return np.empty(lies.shape, lies.dtype)
-        return np.memmap(path, lies.dtype, "r", lies.first_byte, lies.shape, lies.order)
+            return _typed(np.empty(lies.shape, lies.dtype), fmt, place)
+        return _typed(np.memmap(path, lies.dtype, "r", lies.first_byte, lies.shape, lies.order), fmt, place)
 
 
-def read_all(path: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> dict[str, Array]:
+def read_all(
+    path: str,
+    memory_bytes: int = DEFAULT_LIMITS.memory_bytes,
+    formats: Mapping[str, Format | None] = MappingProxyType({}),
+) -> dict[str, Array]:
     """Return every array of a .npz or .safetensors file by its key.
 
-    Where all of them, as they announce themselves, would take more than ``memory_bytes``, none is read.
+    Where all of them, as they announce themselves, would take more than ``memory_bytes``, none is read. ``formats``
+    has what the array of a key should have, as ``fmt`` of ``read``.
     """
     if not _kind(Path(path)).keyed:
         raise FileError(f"{path}: arrays by key come from {_KEYED}; got {Path(path).suffix}")
     with _members(Path(path)) as members:
-        return _arrays(Path(path), members, memory_bytes)
+        return _arrays(Path(path), members, memory_bytes, formats)
 
 
 def keys(path: Path) -> tuple[str, ...]:
@@ -188,7 +199,7 @@ def _kind(path: Path) -> Kind:
 
 def _check_key(place: str, path: Path, key: str | None) -> None:
     if key is not None and not _kind(path).keyed:
-        raise FileError(f"{place}: a {path.suffix} file has one array and no keys; got key {key!r}")
+        raise FileError(f"{place}: a {path.suffix} file has one array and no keys; got key {key!r:.200}")
 
 
 def _check_new_key(path: Path, key: str) -> None:
@@ -211,19 +222,34 @@ def _members(path: Path) -> Iterator[Members]:
             raise FileError(f"{path}: cannot be read as {path.suffix}: {error}") from error
 
 
-def _arrays(path: Path, members: Members, memory_bytes: int) -> dict[str, Array]:
+def _arrays(path: Path, members: Members, memory_bytes: int, formats: Mapping[str, Format | None]) -> dict[str, Array]:
     announced = sum(member.size_bytes for member in members.values())
     if announced > memory_bytes:
         arrays = "the array" if len(members) == 1 else f"{len(members)} arrays"
         raise FileError(f"{path}: {arrays} must fit {memory_bytes} bytes (memory_bytes); announced are {announced}")
-    return {key: member.read() for key, member in members.items()}
+    places = {key: f"{path}:{key}" if key else str(path) for key in members}
+    return {key: _typed(member.read(), formats.get(key), places[key]) for key, member in members.items()}
+
+
+def _typed(array: Array, fmt: Format | None, place: str) -> Array:
+    """Return an array of numbers: raw records are those of bf16 where that is said, and refused elsewhere."""
+    if array.dtype != RECORDS:
+        return array
+    if fmt is None or fmt.dtype != BF16:
+        found = "holds raw 2-byte records, which NumPy makes of bf16 arrays" + (
+            f"; its type must be {fmt}" if fmt else ""
+        )
+        raise FileError(
+            f"{place}: {found}; say that it is bf16 (--dtype bf16, or a case of bf16), or write .safetensors"
+        )
+    return array.view(BF16)
 
 
 def _one_key(path: Path, key: str | None, members: Members) -> str:
     if key is None and len(members) == 1:
         return next(iter(members))
     if key is None or key not in members:
-        wanted = "a key is needed" if key is None else f"no array {key!r}"
+        wanted = "a key is needed" if key is None else f"no array {key!r:.200}"
         listed = printable(", ".join(sorted(members)), LONGEST_LIST) or "no arrays"
         raise FileError(f"{path}: {wanted}; the file has {listed}")
     return key

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
+RECORDS = np.dtype("V2")  # what bf16 becomes in .npy and .npz, which lose the name of the type
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import FileError
-from convgrad.files.member import Lies, Member, Members
+from convgrad.files.member import RECORDS, Lies, Member, Members
 
 Array = NDArray[Any]
 
@@ -49,8 +49,8 @@ def lies(file: IO[bytes], size: int, name: str) -> Lies:
     announced, present = prod(shape) * dtype.itemsize, size - head.tell()
     if announced != present:
         raise FileError(f"{name}: the header announces {announced} bytes of data; the file has {present}")
-    if dtype.kind == "V":
-        raise FileError(f"{name}: holds raw {dtype.itemsize}-byte records; bf16 arrays belong in .safetensors files")
+    if dtype.kind == "V" and dtype != RECORDS:
+        raise FileError(f"{name}: must hold numbers; it holds raw {dtype.itemsize}-byte records")
     return Lies(dtype, tuple(shape), head.tell(), "F" if fortran else "C")
 
 

@@ -110,7 +110,9 @@ def _checked(
             shapes.append(arrays.take_shape(value, op.name, port.name))
             continue
         if isinstance(value, float):  # T1
-            refuse("T1", op.name, f"{port.name} must be an array of f32, bf16, f16 or f64; got the number {value!r}")
+            refuse(
+                "T1", op.name, f"{port.name} must be an array of f32, bf16, f16 or f64; got the number {value!r:.200}"
+            )
         taken[port.name], fmt = arrays.take(value, op.name, port.name)
         named.append((port.name, fmt))
         shapes.append(taken[port.name].shape)
@@ -242,7 +244,8 @@ def call(
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
     first = operands[0]
-    return handed_over(prepared.execute(out, threads, type(first) is not np.ndarray), first, out)
+    foreign = type(first) is not np.ndarray
+    return handed_over(libraries.on_its_threads(first, prepared.execute, out, threads, foreign), first, out)
 
 
 def handed_over(result: Array, first: object, out: object) -> Any:
@@ -331,7 +334,7 @@ def spelled_out(operator: str, operands: tuple[object, ...], attributes: Mapping
 def check_options(operator: str, out: object, accumulate: object, threads: object) -> None:
     """Check the options every function has, by rules D5 and D6."""
     if not isinstance(accumulate, bool | np.bool_):  # D5
-        refuse("D5", operator, f"accumulate must be a bool; got {accumulate!r}")
+        refuse("D5", operator, f"accumulate must be a bool; got {accumulate!r:.200}")
     if accumulate and out is None:  # D5
         refuse("D5", operator, "accumulate=True must come with out, the array to add into; got no out")
     if threads is not None:

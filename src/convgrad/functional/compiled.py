@@ -12,6 +12,7 @@ from convgrad import arrays, engines
 from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.types import Array, DType
+from convgrad.libraries import on_its_threads
 from convgrad.spec.operators import Operator
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -59,11 +60,11 @@ class Compiled:
         result = room(problem, out, taken, not plain)
         lies.append(result.strides)
         if lies == self.lies and type(result) is np.ndarray:
-            self.kernel(operands if as_given else tuple(taken.values()), result)
+            on_its_threads(first, self.kernel, operands if as_given else tuple(taken.values()), result)
         else:
             views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
             lies_so = (*[array.strides for array in views], view.strides)
-            engines.Ready(self.choice, problem, lies_so, self.threads).on(views, view)
+            on_its_threads(first, engines.Ready(self.choice, problem, lies_so, self.threads).on, views, view)
         return result if result is out or (plain and out is None) else handed_over(result, first, out)
 
     def _taken(self, name: str, shape: tuple[int, ...], value: object) -> Array:

@@ -131,7 +131,9 @@ def explain(
     if fmt is None:  # T1
         names = ", ".join(formats.FORMATS)
         refuse(
-            "T1", operator, f"operand_type must be one of {names}; got {operand_type!r}{formats.meant(operand_type)}"
+            "T1",
+            operator,
+            f"operand_type must be one of {names}; got {operand_type!r:.200}{formats.meant(operand_type)}",
         )
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, spell_out=True)
     problem = engines.within(problem, max_error)

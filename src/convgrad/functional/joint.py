@@ -16,6 +16,7 @@ from convgrad import arrays, engines
 from convgrad.engines.settings import count
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import REMEMBERED, Plain, check_options, handed_over, key_of, pose, room, told
+from convgrad.libraries import on_its_threads
 from convgrad.spec.check import as_items
 from convgrad.spec.derivatives import COTANGENT, derivative
 from convgrad.spec.operators import Operator, Port, Tensor, find
@@ -106,7 +107,8 @@ def backward(
         result = rooms[place]
         if result is None:
             result = room(problem, None, NO_ARRAYS, foreign)
-        engines.execute(problem, [views[number] for number in given], result.transpose(problem.output_order), threads)
+        view = result.transpose(problem.output_order)
+        on_its_threads(first, engines.execute, problem, [views[number] for number in given], view, threads)
         results[place] = handed_over(result, first, outs[place])
     return Gradients(*results)
 
@@ -128,11 +130,11 @@ def _names(function: str, what: str, given: Names) -> tuple[str, ...]:
     """Return names of gradients, in their order."""
     held = as_items(given)
     if held is None:  # O3
-        hint = f"; ({given!r},) would do" if isinstance(given, str) and given in NAMES else ""
-        refuse("O3", function, f"{what} must be a tuple of names of {', '.join(NAMES)}; got {given!r}{hint}")
+        hint = f"; ({given!r:.200},) would do" if isinstance(given, str) and given in NAMES else ""
+        refuse("O3", function, f"{what} must be a tuple of names of {', '.join(NAMES)}; got {given!r:.200}{hint}")
     for name in held:
         if not isinstance(name, str) or name not in NAMES:  # O3
-            refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {name!r}")
+            refuse("O3", function, f"{what} must hold names of {', '.join(NAMES)}; got {name!r:.200}")
     return tuple([name for name in NAMES if name in held])
 
 

@@ -240,7 +240,7 @@ def _checked_first(problem: Problem, first: object) -> int:
     number, each = as_integer(first), leaf_images(problem.geometry)
     if number is None or number < 0 or number % each:  # P3
         must = f"first, the image that a piece begins with, must be a multiple of {each}, the images of a leaf"
-        refuse("P3", problem.operator, f"{must}; got {first!r}{near(number, each)}")
+        refuse("P3", problem.operator, f"{must}; got {first!r:.200}{near(number, each)}")
     return number
 
 

@@ -107,13 +107,13 @@ class Pullback:
         held = as_items(needs)
         if held is None:  # O3
             is_one = needs in self.names if isinstance(needs, str) else as_integer(needs) in every
-            hint = f"; ({needs!r},) would do" if is_one else ""
-            refuse("O3", self.operator, f"needs must be a tuple of {self._known()}; got {needs!r}{hint}")
+            hint = f"; ({needs!r:.200},) would do" if is_one else ""
+            refuse("O3", self.operator, f"needs must be a tuple of {self._known()}; got {needs!r:.200}{hint}")
         found = set[int]()
         for one in held:
             named = self.names.index(one) if isinstance(one, str) and one in self.names else as_integer(one)
             if named is None or named not in every:  # O3
-                refuse("O3", self.operator, f"needs must hold {self._known()}; got {one!r}")
+                refuse("O3", self.operator, f"needs must hold {self._known()}; got {one!r:.200}")
             found.add(named)
         return found
 

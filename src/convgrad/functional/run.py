@@ -18,12 +18,13 @@ def run(
     max_error: float | None = None,
     **attributes: object,
 ) -> Array:
-    """Run any operator of the table by its versioned name and return its one output.
+    """Run any operator of the table by its name and return its one output.
 
     ``inputs`` come in the operator's order, optional ones last; a shape input is a 1-D integer array or a sequence of
     ints and beats the attribute of the same meaning. ``attributes`` are strict, by the operator's own names: lists
     have one value per spatial axis, and strides and dilations are required. Names without "-1" are the current
-    operators, names with it the older ones; ConvolutionBackpropFilters-1 takes the order of its document unless its
+    operators, names with it the older ones; where only one of both exists, "-1" may be left out or added.
+    ConvolutionBackpropFilters-1 takes the order of its document unless its
     second input is a shape, and ConvolutionBackpropData-1 also takes an output_shape of the spatial extents alone.
     The output is of the first input's library. ``max_error`` is that of the functions: what f32 sums of 3x3 taps may
     err, to be faster by tiles.

@@ -100,7 +100,7 @@ def per_sample_bias_norm2(
 def operator_of(transposed: object, output_padding: object, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the operator that is meant, and its attributes: an output_padding is refused where there is none."""
     if not isinstance(transposed, bool | np.bool_):  # A2
-        refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r}")
+        refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r:.200}")
     padding = {"output_padding": output_padding} if transposed or output_padding is not None else {}
     return OPERATORS[bool(transposed)], attributes | padding
 

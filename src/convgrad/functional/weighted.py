@@ -199,5 +199,5 @@ def _norm(operator: str, max_norm: object) -> float:
     is_number = isinstance(max_norm, int | float | np.integer | np.floating) and not isinstance(max_norm, bool)
     number = np.nan if not is_number else max_norm if isinstance(max_norm, int) else float(max_norm)  # type: ignore[arg-type]
     if not number > 0:  # S2
-        refuse("S2", operator, f"max_norm must be a positive number; got {max_norm!r}")
+        refuse("S2", operator, f"max_norm must be a positive number; got {max_norm!r:.200}")
     return float(min(number, sys.float_info.max))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.errors import ConvgradError, GraphError
+from convgrad.formats import FORMATS, Format
 from convgrad.graph.model import FLOAT_DTYPES, LogicalTensor, Op, Shape
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import Operator
@@ -36,11 +37,17 @@ def by_id(described: Iterable[LogicalTensor], tensors: Tensors) -> dict[int, obj
     for key, value in tensors.items():
         if key not in keys:
             listed = ", ".join(tensor.label for tensor in known.values())
-            raise GraphError(f"the graph has no tensor {key!r}; it has {listed:.500}")
+            raise GraphError(f"the graph has no tensor {key!r:.200}; it has {listed:.500}")
         if keys[key] in values:
             raise GraphError(f"tensor {known[keys[key]].label} must be given once; got it by id and by name")
         values[keys[key]] = value
     return values
+
+
+def formats_of(described: Iterable[LogicalTensor]) -> dict[str, Format | None]:
+    """Return the formats of tensors by decimal id and by name."""
+    each = [(key, tensor.dtype) for tensor in described for key in (str(tensor.id), tensor.name)]
+    return {key: FORMATS.get(dtype) for key, dtype in each}
 
 
 def given_to(op: Op, row: Operator, tensors: Mapping[int, LogicalTensor], values: Mapping[int, object]) -> Given:

@@ -15,7 +15,7 @@ from convgrad.engines.settings import accuracy
 from convgrad.errors import GraphError, InvalidAttributeError
 from convgrad.formats import FORMATS, Format, meant
 from convgrad.spec.check import as_integer, as_integers
-from convgrad.spec.operators import OPERATORS, S64_MAX, Operator
+from convgrad.spec.operators import OPERATORS, S64_MAX, VERSION, Operator
 from convgrad.spec.shapes import LARGEST_RANK
 from convgrad.words import printable
 
@@ -29,7 +29,7 @@ LONGEST_SENTENCE = 1000
 
 _ROWS: dict[str, list[Operator]] = {}
 for _row in OPERATORS:
-    _ROWS.setdefault(_row.name.removesuffix("-1"), []).append(_row)
+    _ROWS.setdefault(_row.name.removesuffix(VERSION), []).append(_row)
 
 Shape = tuple[int, ...]
 Dims = tuple[int | None, ...]
@@ -211,7 +211,7 @@ def operator_of(op: Op) -> Operator | None:
 
 def rows_of(kind: str) -> Sequence[Operator]:
     """Return the rows of the operator table that have a kind, with or without its version; none outside the family."""
-    return _ROWS.get(kind.removesuffix("-1"), ())
+    return _ROWS.get(kind.removesuffix(VERSION), ())
 
 
 def _second_is_shape(row: Operator) -> bool:

@@ -31,7 +31,8 @@ class Gate:
         shut, error = ctypes.addressof(self.words), ctypes.addressof(self.error)
         target = ctypes.cast(handler, ctypes.c_void_p).value
         pointers = (ctypes.c_void_p, ctypes.c_void_p)
-        (self.entry,) = jit.functions(isa, _module(shut, error, target or 0), enter=pointers)
+        # a local function, which is never kept in a file: its addresses are this process's
+        (self.entry,) = jit.functions(isa, lambda: _module(shut, error, target or 0), enter=pointers)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # outlives the interpreter: threads may still come by
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.empty)

@@ -32,6 +32,7 @@ def conv_general_dilated(
     batch_group_count: int = 1,
     precision: object = None,
     preferred_element_type: DType | None = None,
+    out_sharding: None = None,
 ) -> Array:
     """Convolve as jax.lax.conv_general_dilated does: out[n, o, p] = sum over k, c of lhs[n, c, i] rhs[o, c, k].
 
@@ -41,10 +42,11 @@ def conv_general_dilated(
     negative, or is SAME, SAME_LOWER or VALID. Arrays of the orders NCHW, NHWC, OIHW and HWIO, of any number of axes,
     are taken as they lie, others are transposed first. Sums are kept in f32, in f64 of f64, whatever ``precision``
     says. With ``batch_group_count`` that many batches lie one after the other in lhs, each convolved to its own share
-    of the outputs. The bits are those of :func:`convgrad.convolution`, or :func:`convgrad.conv_transpose`.
+    of the outputs. ``out_sharding`` must be None: each device computes its own shard under ``jax.shard_map``. The bits
+    are those of :func:`convgrad.convolution`, or :func:`convgrad.conv_transpose`.
 
     Raises:
-        UnsupportedError: lhs_dilation and window_strides above 1.
+        UnsupportedError: lhs_dilation and window_strides above 1; an out_sharding.
         InvalidAttributeError: padding is none of those names, or a name where lhs_dilation is above 1;
             batch_group_count divides not both batch and outputs, or stands beside feature_group_count.
         InvalidShapeError, InvalidDataTypeError: as those functions raise them.
@@ -56,6 +58,10 @@ def conv_general_dilated(
     >>> conv_general_dilated(lhs, rhs, [1], "VALID").ravel().tolist()
     [-2.0, -2.0, -2.0]
     """
+    if out_sharding is not None:
+        raise UnsupportedError(
+            f"conv_general_dilated: out_sharding must be None; got {out_sharding!r}. Use jax.shard_map."
+        )
     lhs, rhs = array(lhs), array(rhs)
     numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
     if batch_group_count != 1:
@@ -156,7 +162,9 @@ def _around(reach: int, stride: int, pad: str | tuple[int, int]) -> tuple[int, i
     elif pad == "VALID":
         total, low = reach + max(reach, stride - 1), reach
     else:
-        raise InvalidAttributeError(f"conv_transpose: padding must be SAME, VALID or pairs (low, high); got {pad!r}")
+        raise InvalidAttributeError(
+            f"conv_transpose: padding must be SAME, VALID or pairs (low, high); got {pad!r:.200}"
+        )
     return low, total - low
 
 
@@ -185,7 +193,7 @@ def _of_transposed(strides: Sequence[int], grown: Sequence[int], padding: str | 
     if isinstance(padding, str):
         raise InvalidAttributeError(
             "conv_general_dilated: padding must be pairs (low, high) where lhs_dilation is above 1; got"
-            f" {padding!r}, which conv_transpose takes"
+            f" {padding!r:.200}, which conv_transpose takes"
         )
     return padding
 
@@ -208,7 +216,7 @@ def _pads(padding: str | Pads) -> dict[str, Any]:
         if padding.upper() not in AUTO_PADS:
             names = ", ".join(AUTO_PADS)
             raise InvalidAttributeError(
-                f"conv_general_dilated: padding must be one of {names}, or pairs (low, high); got {padding!r}"
+                f"conv_general_dilated: padding must be one of {names}, or pairs (low, high); got {padding!r:.200}"
             )
         return {"auto_pad": AUTO_PADS[padding.upper()]}
     return {"pads_begin": [max(0, low) for low, _ in padding], "pads_end": [max(0, high) for _, high in padding]}

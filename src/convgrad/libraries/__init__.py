@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.engines import settings
 from convgrad.formats import FORMATS
 from convgrad.libraries.jax import JAX
 from convgrad.libraries.library import Library
 from convgrad.libraries.torch import TORCH
 
 Array = NDArray[Any]
+Made = TypeVar("Made")
 
 LIBRARIES = (TORCH, JAX)
 _DTYPES = {library.dtypes + fmt.dtype.name: fmt for library in LIBRARIES for fmt in FORMATS.values()}
@@ -50,6 +52,12 @@ def written(value: object) -> None:
     library = library_of(value)
     if library is not None:
         library.written(library.loaded, value)
+
+
+def on_its_threads(value: object, compute: Callable[..., Made], *given: object) -> Made:
+    """Return what a function returns, called on the threads that compute for an array's library."""
+    library = None if type(value) is np.ndarray else library_of(value)
+    return compute(*given) if library is None else settings.on(library.pool, compute, *given)
 
 
 def detached(value: object) -> Any:

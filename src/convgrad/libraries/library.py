@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from convgrad.engines.settings import OWN
+
 Array = NDArray[Any]
 
 
@@ -34,6 +36,7 @@ class Library:
     refused: tuple[Refusal, ...]
     not_written: tuple[Refusal, ...]  # what else is refused where a result is to be written to
     refused_there: tuple[Refusal, ...] = ()  # what ``array`` raises an error of, said in words of ours
+    pool: str = OWN  # whose threads compute its arrays, if the context does not say
 
     @property
     def loaded(self) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.engines.settings import OPENMP
 from convgrad.formats import BF16
 from convgrad.libraries.library import Library, Refusal
 
@@ -140,4 +141,6 @@ _NOT_WRITTEN = (
     ),
 )
 
-TORCH = Library("torch", "Tensor", "torch.", _array, _like, _written, _detached, _REFUSED, _NOT_WRITTEN, _REFUSED_THERE)
+TORCH = Library(
+    "torch", "Tensor", "torch.", _array, _like, _written, _detached, _REFUSED, _NOT_WRITTEN, _REFUSED_THERE, OPENMP
+)

@@ -13,7 +13,7 @@ from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, STRIP, TERMS, KernelSpec, Operands, Read
 from convgrad.plan.taps import of_tiles
 from convgrad.plan.tiling import term_cycles
-from convgrad.plan.view import View, blocks_of, per_group
+from convgrad.plan.view import View, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
@@ -70,7 +70,7 @@ def time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut
     _, rows, lanes, taps, _ = cut.parts
     compute = one.compute_ns * apart if spec.body == STRIP else one.compute_ns
     alone = compute + one.finish_ns + apart * taps * (pack["rows"] * lanes + pack["lanes"] * rows)
-    images = min(1.0, largest[4] * blocks_of(view.conv)[1] / view.conv.batch)
+    images = min(1.0, largest[4] * view.blocks[1] / view.conv.batch)
     share = prod(largest[:4]) / prod(cut.panels[:4]) * images
     time = alone * ceil(cut.tasks / cut.threads) * share
     if cut.threads > 1:
@@ -141,7 +141,7 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     tiles = ceil(inner.kernel / tile.inner_taps)
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
     begin = rates.RUN_CYCLES + rates.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
-    blocks, images = blocks_of(conv)
+    blocks, images = view.blocks
     joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
     return tiles * (lines * (position * _steps(inner.dst, spec.step) + begin) + joins * rates.JOIN_CYCLES * sums)
 
@@ -208,7 +208,7 @@ def _halo(view: View, slice_blocks: int) -> float:
     outer = view.conv.axes[:-1]
     if not slice_blocks or not outer:
         return 1.0
-    blocks, _ = blocks_of(view.conv)
+    blocks, _ = view.blocks
     rows = max(1, round(slice_blocks * prod(a.dst for a in outer) / blocks))  # of dst, at a time
     chunks = prod(a.dst for a in outer) / rows
     read = 1.0

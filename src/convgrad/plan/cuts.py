@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd, prod
 from operator import le
+from typing import NamedTuple
 
 from convgrad.plan.joins import levels_of
 from convgrad.plan.lines import tap_share
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.rates import ALL_BYTES, L2_WAYS, MOST_AGAIN, MOST_PARTS
 from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Operands, Parts
-from convgrad.plan.view import View, blocks_a_row, blocks_of, per_group
+from convgrad.plan.view import View, blocks_a_row, per_group
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """What a task packs at a time: blocks of one image, or, where ``blocks`` is 0, whole images.
 
     It is cut by about what it takes in scratch; ``schedule.py`` counts what it takes.
@@ -28,8 +27,7 @@ class Chunk:
     about_bytes: int
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """Parts of all panels and of the batch, a task each, for so many threads; a task's chunk."""
 
     panels: Parts  # of groups, of a group's rows and lanes, tiles of taps; units of the batch
@@ -66,7 +64,7 @@ def panels_of(view: View, spec: KernelSpec, operands: Operands) -> Parts:
         ceil(channels[rows] / spec.tile.rows),
         ceil(channels[lanes] / spec.lane_items),
         ceil(prod(axis.kernel for axis in outer) / spec.tile.outer_taps) * ceil(inner.kernel / spec.tile.inner_taps),
-        ceil(conv.batch / blocks_of(conv)[1]),
+        ceil(conv.batch / view.blocks[1]),
     )
 
 
@@ -97,8 +95,7 @@ def lines_held(cache_bytes: int, ways: int, pitch: int) -> int:
     return ways * sets // gcd(sets, max(1, abs(pitch) // LINE_BYTES))
 
 
-@dataclass(frozen=True)
-class _Position:
+class _Position(NamedTuple):
     """Bytes that a position of a part takes: packed, of all panels or of two; read to be packed; held in a cache."""
 
     packed: float
@@ -132,7 +129,7 @@ def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, p
     What is read to be packed, ``size`` bytes a value, is to fit L2 too.
     """
     conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
-    blocks, images_a_block = blocks_of(conv)
+    blocks, images_a_block = view.blocks
     batch = min(conv.batch, units * images_a_block)
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // images_a_block)))
     tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2

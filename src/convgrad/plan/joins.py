@@ -7,6 +7,7 @@ import numpy as np
 from convgrad.plan.view import Ints
 from convgrad.spec.order import FAN_IN
 
+FAN_IN_BITS = FAN_IN.bit_length() - 1  # of a leaf's number, a level of the tree
 JOIN = ("firsts", "carries", "unit")  # bits of first children; levels completed; which unit is done and kept, or -1
 
 

@@ -135,6 +135,7 @@ ROW_CYCLES = Rate(6.0, "cycles", BY_HAND, "a position under a panel, to begin an
 UNEVEN_BOXES = Rate(0.04, "of a task", BY_HAND, "threads seldom run alike; larger tasks read less again")
 PANELS_SHARE = Rate(0.5, "of the second cache", BY_HAND, "for the weights that are packed at a time")
 PANELS_BYTES = Count(16 << 20, "bytes", BY_HAND, "of weights at a time, where data would be packed again for each")
+PADDED_BYTES = Count(16 << 20, "bytes", BY_HAND, "of fewer weights, padded to lanes: beyond, these are read in place")
 PANEL_FROM_FAR = Rate(0.5, "times", BY_HAND, "longer, for weights of a panel that exceed the second cache by as much")
 PASS_SHARE = Rate(0.4, "of the second cache", BY_HAND, "for the weights that all tiles of a box meet before others")
 WAITING_BYTES = Count(4 << 20, "bytes", BY_HAND, "of sums that wait for more blocks, at most")

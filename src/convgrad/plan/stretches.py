@@ -2,16 +2,25 @@
 
 Along one axis the output positions are cut into parts of the same existing taps, and stretches are the product of the
 parts of all axes. What a part meets moves evenly with its positions and with its taps, so a part is a few numbers, and
-tables are as long as axes have parts: nothing lists taps by positions.
+tables are as long as axes have parts: nothing lists taps by positions. An axis may have as many parts as taps, so they
+are made, cut and counted as columns, not one by one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import gcd
+from operator import mul
 
+import numpy as np
+
+from convgrad.plan.view import Ints, distinct, wrapped
 from convgrad.spec.geometry import Axis
+
+FAR = 1 << 62  # numbers beyond are computed as Python's integers
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,147 @@ class Part:
     by_tap: int  # and to what the next of ``taps`` does
 
 
-def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
+NOTHING = Part(range(0), range(0), 0, 1, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The parts of one axis, column by column, and the numbers that all of them have in common."""
+
+    first: Ints  # positions: where they begin, and how many there are
+    count: Ints
+    tap: Ints  # taps: where they begin, and how many there are
+    taps: Ints
+    met: Ints
+    step: int  # from a position to the next, from a tap to the next
+    tap_step: int
+    by_position: int
+    by_tap: int
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> Parts:
+        """Return some parts whose positions are equally far apart, and whose taps are."""
+        rows = [(p.positions.start, len(p.positions), p.taps.start, len(p.taps), wrapped(p.met)) for p in parts]
+        one = next((part for part in parts if part.taps), parts[0])
+        first, count, tap, taps, met = np.array(rows, np.int64).T.copy()
+        return cls(first, count, tap, taps, met, one.positions.step, one.taps.step, one.by_position, one.by_tap)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.first)
+
+    def __iter__(self) -> Iterator[Part]:
+        """Yield them one by one."""
+        columns = (column.tolist() for column in (self.first, self.count, self.tap, self.taps, self.met))
+        for first, count, tap, taps, met in zip(*columns, strict=True):
+            positions = range(first, first + count * self.step, self.step)
+            met_taps = range(tap, tap + taps * self.tap_step, self.tap_step)
+            yield Part(positions, met_taps, met, self.by_position, self.by_tap)
+
+    @cached_property
+    def most(self) -> int:
+        """The most positions of a part."""
+        return int(self.count.max())
+
+    @cached_property
+    def most_taps(self) -> int:
+        """The most taps that a position meets."""
+        return int(self.taps.max())
+
+    @cached_property
+    def largest(self) -> int:
+        """The positions of the part with the most meetings."""
+        return int(self.count[np.argmax(self.count * self.taps)])
+
+    @cached_property
+    def reach(self) -> int:
+        """How far what a position meets by its last tap is from what it meets by its first, at most."""
+        return abs(self.by_tap) * max(0, self.most_taps - 1)
+
+    @cached_property
+    def meetings(self) -> int:
+        """Pairs of a position and a tap that it meets."""
+        return sum(map(mul, self.count.tolist(), self.taps.tolist()))
+
+    @cached_property
+    def all_taps(self) -> int:
+        """The taps of all parts."""
+        return sum(self.taps.tolist())
+
+    @cached_property
+    def counted(self) -> tuple[tuple[int, float], ...]:
+        """How many positions parts have, ascending, and the meetings of all parts that have so many."""
+        counts, which = distinct(self.count)
+        found = np.bincount(which, self.count.astype(float) * self.taps)
+        return tuple(zip(counts.tolist(), found.tolist(), strict=True))
+
+    @cached_property
+    def alike(self) -> tuple[tuple[tuple[int, int], int], ...]:
+        """How many parts have so many positions and so many taps."""
+        return tuple(Counter(zip(self.count.tolist(), self.taps.tolist(), strict=True)).items())
+
+    def in_slabs(self, size: int) -> Slabs:
+        """Return the parts of slabs of so many positions; the last slab has the rest.
+
+        >>> one = parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst").in_slabs(3)
+        >>> [part.positions for part in one.parts], one.begins.tolist()
+        ([range(0, 1), range(1, 3), range(3, 4), range(4, 5)], [0, 2])
+        """
+        known = self._in_slabs.get(size)
+        if known is None:
+            known = self._in_slabs[size] = self._cut(size)
+        return known
+
+    @cached_property
+    def _in_slabs(self) -> dict[int, Slabs]:
+        return {}
+
+    def _cut(self, size: int) -> Slabs:
+        extent = int(self.count.sum())
+        if size >= extent:
+            return Slabs(self, np.zeros(1, np.int64))
+        one, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
+        pieces = last - one + 1
+        which = np.repeat(np.arange(len(self)), pieces)
+        slab = one[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        before = slab * size - self.first[which]  # positions of the slab, and their end, from the part's first
+        begin = np.maximum(0, -(-before // self.step))
+        count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
+        there = np.flatnonzero(count > 0)
+        there = there[np.argsort(slab[there], kind="stable")]
+        which, begin = which[there], begin[there]
+        found = replace(
+            self, first=self.first[which] + begin * self.step, count=count[there], tap=self.tap[which],
+            taps=self.taps[which], met=self.met[which] + begin * self.by_position,
+        )  # fmt: skip
+        return Slabs(found, np.searchsorted(slab[there], np.arange(-(-extent // size))))
+
+
+@dataclass(frozen=True, eq=False)
+class Slabs:
+    """The parts of all slabs of an axis, slab by slab."""
+
+    parts: Parts
+    begins: Ints  # where those of each slab begin
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """How many parts each slab has."""
+        return np.diff(self.begins, append=len(self.parts))
+
+    @cached_property
+    def reached(self) -> tuple[Ints, Ints]:
+        """Where what each slab meets begins, and where it ends: the same where it meets nothing."""
+        parts = self.parts
+        by_taps = (parts.taps - 1) * parts.by_tap
+        low = parts.met + np.minimum(by_taps, 0)
+        high = parts.met + (parts.count - 1) * parts.by_position + np.maximum(by_taps, 0) + 1
+        low = np.minimum.reduceat(np.where(parts.taps > 0, low, FAR), self.begins)
+        high = np.maximum.reduceat(np.where(parts.taps > 0, high, -FAR), self.begins)
+        return np.where(low < high, low, 0), np.where(low < high, high, 0)
+
+
+def parts(axis: Axis, solves_for: str) -> Parts:
     """Return the parts of an axis, where a problem solves for ``dst`` or for ``src``.
 
     >>> for part in parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst"):
@@ -42,7 +191,11 @@ def parts(axis: Axis, solves_for: str) -> tuple[Part, ...]:
     Part(positions=range(2, 6, 2), taps=range(0, 4, 2), met=1, by_position=1, by_tap=-1)
     Part(positions=range(1, 7, 2), taps=range(1, 3, 2), met=0, by_position=1, by_tap=-1)
     """
-    return tuple(part for whole in phases(axis, solves_for) for part in _existing(whole, _met(axis, solves_for)))
+    whole = phases(axis, solves_for)
+    extent = axis.src if solves_for == "dst" else axis.dst
+    first, count, tap, taps, met = np.concatenate([_existing(phase, extent) for phase in whole or [NOTHING]], 1)
+    one = whole[0] if whole else NOTHING
+    return Parts(first, count, tap, taps, met, one.positions.step, one.taps.step, one.by_position, one.by_tap)
 
 
 def phases(axis: Axis, solves_for: str) -> tuple[Part, ...]:
@@ -67,11 +220,6 @@ def uncut(phases: Sequence[Part], extent: int) -> tuple[Part, ...]:
     range(1, 7) range(0, 3) -2
     """
     return tuple(part for whole in phases for part in _touching(whole, extent))
-
-
-def _met(axis: Axis, solves_for: str) -> int:
-    """Return the positions of the operand."""
-    return axis.src if solves_for == "dst" else axis.dst
 
 
 def _phase(axis: Axis, first: int) -> Part:
@@ -102,23 +250,38 @@ def _touching(whole: Part, extent: int) -> Iterator[Part]:
             yield Part(whole.positions[begin:stop], taps, met, whole.by_position, whole.by_tap)
 
 
-def _existing(whole: Part, extent: int) -> Iterator[Part]:
-    """Cut a part where its taps begin or cease to meet positions of 0 to ``extent``.
+def _existing(whole: Part, extent: int) -> Ints:
+    """Cut a part where its taps begin or cease to meet positions of 0 to ``extent``; return the columns of ``Parts``.
 
     By ascending address of what they meet, the taps that exist are those of ``low`` to ``high``; both fall as positions
-    rise, and each is followed to the position where it next falls.
+    rise, and what falls tap by tap is followed to where.
     """
-    taps, step = len(whole.taps), abs(whole.by_tap)
+    taps, step, by_position, count = len(whole.taps), abs(whole.by_tap), whole.by_position, len(whole.positions)
     least = whole.met + min(0, whole.by_tap) * (taps - 1)
-    at, count = 0, len(whole.positions)
-    while at < count:
-        here = least + at * whole.by_position
-        low, high = (min(max(0, -((here - bound) // step)), taps) for bound in (0, extent))
-        falls = [
-            -((least + (n - 1) * step - bound) // whole.by_position) for n, bound in ((low, 0), (high, extent)) if n
-        ]
-        end = min([count, *falls])
-        first, last = (low, high) if whole.by_tap > 0 else (taps - high, taps - low)
-        met = whole.met + at * whole.by_position + first * whole.by_tap
-        yield Part(whole.positions[at:end], whole.taps[first:last], met, whole.by_position, whole.by_tap)
-        at = end
+    if not count:
+        return np.empty((5, 0), np.int64)
+    farthest = abs(least) + count * by_position + taps * step + extent
+    kind = np.dtype(np.int64 if farthest < FAR else object)
+
+    def falls(bound: int) -> list[Ints]:
+        """Return where the number of taps that meet what is below a bound falls."""
+        most, fewest = (min(max(0, -((least - bound + at * by_position) // step)), taps) for at in (0, count - 1))
+        if most == fewest:
+            return []
+        among = max(1, by_position // step)  # that a position leaves behind, all at once
+        left = np.arange(-(-(most - fewest) // among)).astype(kind) * among
+        ends = [bound - least - fewest * step - left * step, np.array([bound - least - (most - 1) * step], kind)]
+        return [-(-end // by_position) for end in ends]
+
+    at, _ = distinct(np.concatenate([np.zeros(1, kind), *falls(0), *falls(extent)]))
+    here = least + at * by_position
+    low, high = (np.clip(-((here - bound) // step), 0, taps) for bound in (0, extent))
+    first = low if whole.by_tap > 0 else taps - high
+    met = whole.met + at * by_position + first * whole.by_tap
+    ends = np.append(at[1:], count)
+    first_tap = whole.taps.start + first * whole.taps.step
+    first_position = whole.positions.start + at * whole.positions.step
+    if kind.hasobject:
+        met = np.array([wrapped(number) for number in met], kind)
+    columns: Ints = np.stack([first_position, ends - at, first_tap, high - low, met]).astype(np.int64)
+    return columns

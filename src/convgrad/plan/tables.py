@@ -33,6 +33,18 @@ def table_of(rows: Sequence[Sequence[int]]) -> Ints:
     return np.array([[wrapped(word) for word in row] for row in rows], np.int64)
 
 
+def columns_of(columns: Sequence[Ints | int], count: int) -> Ints:
+    """Return a table of so many rows from its columns; what is the same in all rows is one number.
+
+    >>> columns_of([np.arange(2), 1 << 63], 2).tolist()
+    [[0, -9223372036854775808], [1, -9223372036854775808]]
+    """
+    table = np.empty((count, len(columns)), np.int64)
+    for at, column in enumerate(columns):
+        table[:, at] = column if isinstance(column, np.ndarray) else wrapped(column)
+    return table
+
+
 def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Return where pieces of such sizes begin, each with a line of the caches, and the bytes of all.
 

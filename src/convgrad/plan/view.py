@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -26,10 +27,16 @@ class View:
     weights_strides: Strides
     src_offset: int = 0
 
-    @property
+    @cached_property
     def pointwise(self) -> bool:
         """Every position meets the source position of the same number."""
         return all(a.kernel == 1 and a.src == a.dst and a.pad_begin == 0 for a in self.conv.axes)
+
+    @cached_property
+    def blocks(self) -> tuple[int, int]:
+        """How many blocks an image has, and how many images a block: one of the two is 1."""
+        extents = [axis.dst for axis in self.conv.axes]
+        return over_positions(1, extents).blocks, images_a_block(extents)
 
     def strides(self, tensor: str) -> Strides:
         """Return the strides of src or dst."""
@@ -82,7 +89,7 @@ def _spread(view: View) -> View:
     """
     conv, axis = view.conv, view.conv.axes[-1]
     span = min(axis.src, axis.span)
-    if axis.kernel == 1 or blocks_of(conv)[0] > 1 or FAR * axis.dst * axis.kernel > span:
+    if axis.kernel == 1 or view.blocks[0] > 1 or FAR * axis.dst * axis.kernel > span:
         return view
     return replace(
         view,
@@ -149,12 +156,6 @@ class Pieces:
     images_a_block: int  # more than 1 where small images are packed
 
 
-def blocks_of(conv: Conv) -> tuple[int, int]:
-    """Return how many blocks an image has, and how many images a block: one of the two is 1."""
-    extents = [axis.dst for axis in conv.axes]
-    return over_positions(1, extents).blocks, images_a_block(extents)
-
-
 def blocks_a_row(conv: Conv) -> int:
     """Return how many blocks a destination row is cut into; 1 where a block holds whole rows."""
     return over_positions(1, [axis.dst for axis in conv.axes]).blocks_a_line
@@ -174,7 +175,7 @@ def pieces(view: View) -> Pieces:
 
 
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct numbers of some that are not negative, ascending, and which of them each is.
+    """Return the distinct numbers, ascending, and which of them each is.
 
     NumPy's own loads numpy.ma at its first call, which a fork by another thread would cut in two.
 
@@ -182,7 +183,7 @@ def distinct(numbers: Ints) -> tuple[Ints, Ints]:
     [[3, 7], [1, 0, 1]]
     """
     ascending = np.sort(numbers)
-    found = ascending[np.diff(ascending, prepend=-1) > 0]
+    found = ascending[np.diff(ascending, prepend=ascending[:1] - 1) > 0]
     return found, np.searchsorted(found, numbers)
 
 

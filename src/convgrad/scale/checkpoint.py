@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.disk import check_new
 from convgrad.errors import FileError
 from convgrad.functional.partials import SUMMED
-from convgrad.scale import durable
+from convgrad.scale import durable, head
+from convgrad.scale.finished import Part, checksum
 from convgrad.scale.identity import Words, difference, identity_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.spec.slabs import positions, slab_of
 
 Array = NDArray[Any]
 
 EVERY_S = 10.0  # what a process that is killed may have done in vain
-LINE = b"convgrad checkpoint 1\n"  # to be changed with the order of sums, too: those of two orders cannot be joined
-SAMPLES = 8  # at how many of its images out is looked at, about
+LINE = b"convgrad checkpoint 2\n"  # to be changed with the order of sums, too: those of two orders cannot be joined
 
 
 @dataclass(frozen=True)
@@ -55,29 +52,38 @@ class Checkpoint:
     problem: Problem
     identity: Words
     out: Any = None
+    parts: list[Part] = field(default_factory=list)  # of out, that were found or saved
 
     def load(self) -> State | None:
         """Return the state that was saved, None where there is none yet; refuse that of another call."""
         check_new(self.path, force=True)
         if not self.path.exists():
             return None
-        head, flat = durable.read(self.path, LINE)
-        if differs := difference(head["identity"], self.identity):
-            raise self._refusal(f"is of another call: {differs}")
+        said, flat = durable.read(self.path, LINE)
+        try:
+            if differs := difference(head.identity_in(said), self.identity):
+                raise self._refusal(f"is of another call: {differs}")
+            place = head.place_in(said, self.problem)
+            of_sums = head.sums_in(said, self.problem, place, [array.size for array in flat])
+            parts = head.parts_in(said, self.problem, place, self._is_in_out)
+        except head.Misfit as error:
+            raise self._refusal(f"says what no call saves: {error}") from None
         arrays = [array.reshape(self.problem.output_shape) for array in flat]
-        of_sums, _ = head["sums"]
-        state = State(head["images"], head["rows"], tuple(arrays[:of_sums]), tuple(arrays[of_sums:]))
-        if head["out"] != self._sample(state):
-            raise self._refusal(f"says that {state} are finished in out, which holds something else there")
-        return state
+        self._compare(parts)
+        self.parts[:] = parts
+        return State(*place, tuple(arrays[:of_sums]), tuple(arrays[of_sums:]))
 
     def save(self, state: State) -> None:
-        """Write to the disk what out has, then the state."""
+        """Write to the disk what out has, then the state, with a checksum of what out has besides the last one's."""
         if flush := getattr(self.out, "flush", None):
             flush()
-        head = {"identity": dict(self.identity), "images": state.images, "rows": state.rows}
-        head |= {"sums": [len(state.sums), len(state.started)], "out": self._sample(state)}
-        durable.write(self.path, LINE, head, [*state.sums, *state.started])
+        place = state.images, state.rows
+        self.parts[:] = [part for part in self.parts if part.end <= place]
+        last = self.parts[-1].end if self.parts else (0, 0)
+        if self._is_in_out and last < place:
+            self.parts.append(Part(*place, checksum(self.problem, self.out, last, place)))
+        says = head.written(self.identity, place, (len(state.sums), len(state.started)), self.parts)
+        durable.write(self.path, LINE, says, [*state.sums, *state.started])
 
     def remove(self) -> None:
         """Remove the file, where there is one."""
@@ -110,20 +116,20 @@ class Checkpoint:
             raise
         self.remove()
 
-    def _sample(self, state: State) -> str:
-        """Return a hash of some of what is finished in ``out``: one that was made anew holds something else there."""
-        extents = positions(self.problem)
-        if self.out is None or self.problem.solves_for in SUMMED or 0 in self.problem.output_shape:
-            return ""
-        middle = [extent // 2 for extent in extents]
-        looked = [(n, middle) for n in range(0, state.images, max(1, state.images // SAMPLES))]
-        looked += [(state.images, [state.rows - 1, *middle[1:]])] * bool(state.rows)
-        return hashlib.sha256(b"".join(self._values(*place) for place in looked)).hexdigest()
+    @property
+    def _is_in_out(self) -> bool:
+        """Whether what is finished lies in ``out``, and is something."""
+        return self.out is not None and self.problem.solves_for not in SUMMED and 0 not in self.problem.output_shape
 
-    def _values(self, image: int, position: list[int]) -> bytes:
-        box = tuple(range(at, at + 1) for at in position)
-        region = slab_of(self.problem, range(image, image + 1), box).writes
-        return np.asarray(self.out[region]).tobytes()
+    def _compare(self, parts: Sequence[Part]) -> None:
+        """Check that ``out`` holds what was finished there: all of it."""
+        begin = (0, 0)
+        for part in parts:
+            if checksum(self.problem, self.out, begin, part.end) != part.crc:
+                says = f"says that {State(*parts[-1].end)} are finished in out"
+                last = part.images - (not part.rows)
+                raise self._refusal(f"{says}, which holds something else in images {begin[0]} to {last}")
+            begin = part.end
 
     def _refusal(self, what: str) -> FileError:
         return FileError(f"{self.path}: the checkpoint {what}; remove the file to begin anew")
@@ -132,7 +138,7 @@ class Checkpoint:
 def checkpoint_of(problem: Problem, path: object, inputs: Sequence[Any], out: Any) -> Checkpoint:
     """Return the checkpoint of a call at a path, by rule K1."""
     if not isinstance(path, str | os.PathLike):  # K1
-        refuse("K1", problem.operator, f"checkpoint must be the path of a file; got {path!r}")
+        refuse("K1", problem.operator, f"checkpoint must be the path of a file; got {path!r:.200}")
     if problem.solves_for not in SUMMED:
         where = "as what is finished lies there; a map of a file will do"
         if out is None:  # K1

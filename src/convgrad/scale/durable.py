@@ -73,7 +73,10 @@ def read(path: Path, line: bytes) -> tuple[Any, list[Array]]:
             raise FileError(f"{path}: cannot be read: {why(error)}") from error
     if digest != hashed.digest():
         raise FileError(f"{path}: is damaged: its SHA-256 is not what it announces")
-    return json.loads(head), arrays
+    try:
+        return json.loads(head), arrays
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: its text is not JSON: {error}") from error
 
 
 def _sync(directory: Path) -> None:

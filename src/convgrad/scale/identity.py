@@ -13,7 +13,7 @@ import numpy as np
 from convgrad import __version__
 from convgrad.disk import why
 from convgrad.errors import FileError
-from convgrad.scale.mapped import part_of
+from convgrad.mapped import part_of
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
 

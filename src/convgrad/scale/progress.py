@@ -71,7 +71,9 @@ def told(operator: str, progress: Told | bool | None) -> Iterator[Told]:
     elif progress is None or progress is False:
         yield lambda _: None
     else:  # K2
-        refuse("K2", operator, f"progress must be True or a callable that takes how far the call is; got {progress!r}")
+        refuse(
+            "K2", operator, f"progress must be True or a callable that takes how far the call is; got {progress!r:.200}"
+        )
 
 
 def _show(stream: IO[str] | None, text: str) -> None:

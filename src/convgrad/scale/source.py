@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from convgrad import arrays, libraries
 from convgrad.errors import FileError
 from convgrad.formats import Format
+from convgrad.mapped import is_mapped
 from convgrad.spec.check import as_integer
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.operators import find
@@ -136,7 +136,7 @@ def announced(value: Any, operator: str, name: str) -> tuple[tuple[int, ...], np
     try:
         return shape, np.dtype(value.dtype)
     except TypeError:  # T1
-        refuse("T1", operator, f"{name} must have the dtype of a NumPy array; got {value.dtype!r}")
+        refuse("T1", operator, f"{name} must have the dtype of a NumPy array; got {value.dtype!r:.200}")
 
 
 def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt: Format) -> Source:
@@ -146,15 +146,6 @@ def source_of(operator: str, name: str, value: Any, shape: tuple[int, ...], fmt:
     array, _ = arrays.take(value, operator, name)
     how: How = "copied" if is_mapped(array) or not array.dtype.isnative else "in place"
     return Source(operator, name, array, array.shape, fmt, how, ())
-
-
-def is_mapped(array: Any) -> bool:
-    """Tell whether an array's memory is a file's."""
-    while array is not None:
-        if isinstance(array, np.memmap | mmap.mmap):
-            return True
-        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
-    return False
 
 
 def chunks_of(value: Any) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from convgrad import arrays, formats, libraries
 from convgrad.errors import FileError
-from convgrad.scale.mapped import seen_from
 from convgrad.scale.source import Source, announced, is_sliced, source_of, words_of
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
@@ -78,8 +77,8 @@ def target_of(problem: Problem, out: Any, sources: Sequence[Source]) -> Target:
         made = arrays.empty(shape, fmt.dtype)
         return Target(made, made, problem.accumulate)
     if not is_sliced(out):
-        lie = {one.name: seen_from(out, one.given) for one in sources if isinstance(one.given, np.ndarray)}
-        array = arrays.check_out(out, shape, fmt, lie, operator).view(np.ndarray)
+        in_memory = {one.name: one.given for one in sources if isinstance(one.given, np.ndarray)}
+        array = arrays.check_out(out, shape, fmt, in_memory, operator).view(np.ndarray)
         return Target(out, array, problem.accumulate)
     said, dtype = announced(out, operator, "out")
     if formats.of_dtype(dtype) is not fmt:  # T5

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.spec.order import FAN_IN, Order
+
+AT_ONCE = 1 << 15  # elements of chains that go on together
 
 Sum = TypeVar("Sum", bound=NDArray[Any])
 
@@ -54,19 +56,21 @@ def sum_in_order(x: NDArray[np.float32], y: NDArray[np.float32], order: Order) -
     >>> sum_in_order(ones, ones, Order(1, 2, 300))
     array([600.], dtype=float32)
     """
-    zero = np.zeros(x.shape[:-1], np.float32)
+    chains = np.zeros((order.units * order.blocks, *x.shape[:-1]), np.float32)
     if order.terms == 0:
-        return zero
-    taken = (np.arange(order.lines)[:, None] * order.length + order.taken()).ravel()
-    bounds = [*order.begins(), order.unit_terms]
-    units = []
+        return np.zeros(x.shape[:-1], np.float32)
+    begins = (np.arange(order.units)[:, None] * order.unit_terms + order.begins()).ravel()
+    lengths = np.diff(begins, append=order.terms)
+    taken = (np.arange(order.units * order.lines)[:, None] * order.length + order.taken()).ravel()
+    each = max(1, AT_ONCE // max(1, prod(x.shape[:-1])))
     with np.errstate(all="ignore"):
-        for first in range(0, order.terms, order.unit_terms):
-            blocks = []
-            for begin, end in pairwise(bounds):
-                chain = zero
-                for k in first + taken[begin:end]:
-                    chain = fma_f32(x[..., k], y[..., k], chain)
-                blocks.append(chain)
-            units.append(tree(blocks))
+        for some in range(0, len(chains), each):  # one array operation per term of many chains, for speed only
+            blocks = np.arange(some, min(some + each, len(chains)))
+            for term in range(lengths[blocks].max()):
+                going = blocks[lengths[blocks] > term]
+                k = taken[begins[going] + term]
+                chains[going] = fma_f32(np.moveaxis(x[..., k], -1, 0), np.moveaxis(y[..., k], -1, 0), chains[going])
+        units: list[NDArray[np.float32]] = [
+            tree(list(unit)) for unit in chains.reshape(order.units, order.blocks, *x.shape[:-1])
+        ]
         return tree(units) + np.float32(0)

@@ -134,7 +134,7 @@ def _type_words(attribute: Attribute, strict: bool = False) -> str:
 
 
 def _wrong_type(op: Operator, attribute: Attribute, value: object, hint: str = "") -> NoReturn:
-    got = f"got {value!r} ({type(value).__name__}){hint}"
+    got = f"got {value!r:.200} ({type(value).__name__}){hint}"
     refuse("A2", op.name, f"{attribute.name} must be {_type_words(attribute)}; {got}")
 
 
@@ -160,7 +160,7 @@ def _check_range(op: Operator, attribute: Attribute, number: int, value: object)
     if not attribute.minimum <= number <= S64_MAX:  # A4
         least = "positive" if attribute.minimum == 1 else "non-negative"
         hint = "; negative pads (cropping) are not supported" if attribute.zeros_if_absent else ""
-        refuse("A4", op.name, f"{attribute.name} must be {least} and below 2^63; got {value!r}{hint}")
+        refuse("A4", op.name, f"{attribute.name} must be {least} and below 2^63; got {value!r:.200}{hint}")
 
 
 def _string(op: Operator, attribute: Attribute, value: object) -> str:
@@ -170,7 +170,9 @@ def _string(op: Operator, attribute: Attribute, value: object) -> str:
     if spelled not in attribute.choices:  # A5
         choices = ", ".join(attribute.choices)
         refuse(
-            "A5", op.name, f"{attribute.name} must be one of {choices}; got {value!r}{_choice_hint(attribute, value)}"
+            "A5",
+            op.name,
+            f"{attribute.name} must be one of {choices}; got {value!r:.200}{_choice_hint(attribute, value)}",
         )
     return spelled
 

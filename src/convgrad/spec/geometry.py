@@ -6,6 +6,7 @@ Position i of src, position p of dst and tap k meet where ``i = p * stride + k *
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 
@@ -80,22 +81,22 @@ class Conv:
         """Canonical: (O, C/g, K...)."""
         return (self.dst_channels, self.src_channels // self.groups, *self.kernel)
 
-    @property
+    @cached_property
     def kernel(self) -> tuple[int, ...]:
         """Kernel extents."""
         return tuple(a.kernel for a in self.axes)
 
-    @property
+    @cached_property
     def taps(self) -> int:
         """The number of taps."""
         return prod(self.kernel)
 
-    @property
+    @cached_property
     def positions(self) -> int:
         """The number of destination positions of one image."""
         return prod(a.dst for a in self.axes)
 
-    @property
+    @cached_property
     def multiply_adds(self) -> int:
         """Multiply-adds on the full grid, taps on padding counted: the same for all three roles."""
         return self.batch * self.positions * self.taps * self.dst_channels * (self.src_channels // self.groups)

@@ -88,6 +88,7 @@ GENERATIONS: Mapping[str, str] = MappingProxyType(
 S64_MAX = 2**63 - 1  # the largest integer that an attribute or an extent can be
 CONV_WEIGHTS = ("XIO", "OIX")
 TRANSPOSE_WEIGHTS = ("XOI", "IOX")
+VERSION = "-1"  # what the names of the older generations end in
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
 AUTO_PAD_SPELLINGS = (*((choice, choice) for choice in AUTO_PADS), ("notset", "none"), ("explicit", "none"))
 
@@ -245,11 +246,22 @@ OPERATORS: tuple[Operator, ...] = (
 
 
 def rows(name: str) -> list[Operator]:
-    """Return the rows of an operator: one, or two where generations share a name but not the order of operands."""
-    found = [row for row in OPERATORS if row.name == name] if isinstance(name, str) else []
+    """Return the rows of an operator: one, or two where generations share a name but not the order of operands.
+
+    A name of the table is also known with "-1" added or left out, where no other row has that name.
+
+    >>> [row.name for name in ("ConvolutionBackpropWeights", "Convolution", "Convolution-1") for row in rows(name)]
+    ['ConvolutionBackpropWeights-1', 'Convolution', 'Convolution-1']
+    """
+    found: list[Operator] = []
+    if isinstance(name, str):
+        plain = name.removesuffix(VERSION)
+        each = ([row for row in OPERATORS if row.name == one] for one in (name, plain, f"{plain}{VERSION}"))
+        found = next(filter(None, each), found)
     if not found:  # O1
         asked = name if isinstance(name, str) else str(getattr(name, "__name__", type(name).__name__))  # no array whole
         names = {row.name.lower(): row.name for row in OPERATORS}
+        asked = asked[:200]
         near = [names[one] for one in difflib.get_close_matches(asked.lower(), names, n=3, cutoff=0.5)]
         hint = f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(names.values())}"
         refuse("O1", asked, f"the operator must be one of the table, by its name; {hint}")

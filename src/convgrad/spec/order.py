@@ -174,7 +174,7 @@ def order_of(problem: Problem) -> Order:
     if problem.solves_for == "src":
         summed, results = results, summed
     if problem.variant:
-        return Order(1, 1, summed, block=TILES_BLOCK)
+        return Order(1, 1, summed // geometry.groups, block=TILES_BLOCK)
     apart = geometry.groups == 1 and results <= APART_RESULTS and summed >= APART_TERMS
     return over_taps(geometry.taps, summed // geometry.groups, apart, problem.operand_format is BF16)
 

@@ -69,6 +69,8 @@ _ROWS = (
     ("D8", UnsupportedError, "an operand is an array: no gradients are recorded of it, and it stands for no other"),
     ("D9", InvalidAttributeError, "max_error is a number, 1 at least"),
     ("D10", InvalidAttributeError, "bound is paths, norms or kappa"),
+    ("D11", InvalidAttributeError, "pool is own or openmp"),
+    ("D12", UnsupportedError, "pool is openmp only where the process has a runtime of OpenMP that can be used"),
     # P: pieces of a batch
     ("P1", InvalidOpError, "pieces are of an operator that sums over the batch: a weight or bias gradient"),
     ("P2", UnsupportedError, "sums in pieces have an order: f32, bf16 or f16 operands on the generated engine"),

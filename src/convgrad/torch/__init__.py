@@ -5,6 +5,7 @@ try:
 except ImportError as error:
     raise ImportError('convgrad.torch needs PyTorch: pip install "convgrad[torch]"') from error
 
+from convgrad.torch import flops as _flops  # noqa: F401  (registers)
 from convgrad.torch import grad
 from convgrad.torch.fingerprint import fingerprint
 from convgrad.torch.functional import (
@@ -16,12 +17,16 @@ from convgrad.torch.functional import (
     conv_transpose2d,
     conv_transpose3d,
     convolution,
+    linear,
 )
 from convgrad.torch.modules import original, reproducible
 from convgrad.torch.report import Report, report
+from convgrad.torch.steps import Step, Steps
 
 __all__ = [
     "Report",
+    "Step",
+    "Steps",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -32,6 +37,7 @@ __all__ = [
     "convolution",
     "fingerprint",
     "grad",
+    "linear",
     "original",
     "report",
     "reproducible",

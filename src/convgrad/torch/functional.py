@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, cast
 
 import torch
 
+from convgrad.engines.settings import accuracy
 from convgrad.spec.geometry import effective_kernel, split_pads, transposed_extent
 from convgrad.spec.rules import refuse
+from convgrad.torch import plain
 from convgrad.torch.kernels import Ints, Tensor, lies_last
 from convgrad.torch.operators import call
 from convgrad.torch.refused import LAYER, OF_ANY_AXES, refused
@@ -25,13 +28,15 @@ def conv1d(
     padding: PerAxis | str = 0,
     dilation: PerAxis = 1,
     groups: int = 1,
+    *,
+    max_error: float | None = None,
 ) -> Tensor:
     """``convolution`` of one spatial axis, with the arguments of torch.nn.functional.conv1d.
 
     >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
     """
-    return _convolution("conv1d", 1, input, weight, bias, stride, padding, padding, dilation, groups)
+    return _convolution("conv1d", 1, input, weight, bias, stride, padding, padding, dilation, groups, max_error)
 
 
 def conv2d(
@@ -42,13 +47,15 @@ def conv2d(
     padding: PerAxis | str = 0,
     dilation: PerAxis = 1,
     groups: int = 1,
+    *,
+    max_error: float | None = None,
 ) -> Tensor:
     """``convolution`` of two spatial axes, with the arguments of torch.nn.functional.conv2d.
 
     >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
     """
-    return _convolution("conv2d", 2, input, weight, bias, stride, padding, padding, dilation, groups)
+    return _convolution("conv2d", 2, input, weight, bias, stride, padding, padding, dilation, groups, max_error)
 
 
 def conv3d(
@@ -59,13 +66,15 @@ def conv3d(
     padding: PerAxis | str = 0,
     dilation: PerAxis = 1,
     groups: int = 1,
+    *,
+    max_error: float | None = None,
 ) -> Tensor:
     """``convolution`` of three spatial axes, with the arguments of torch.nn.functional.conv3d.
 
     >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
     torch.Size([1, 2, 1, 1, 1])
     """
-    return _convolution("conv3d", 3, input, weight, bias, stride, padding, padding, dilation, groups)
+    return _convolution("conv3d", 3, input, weight, bias, stride, padding, padding, dilation, groups, max_error)
 
 
 def conv_transpose1d(
@@ -77,15 +86,16 @@ def conv_transpose1d(
     output_padding: PerAxis = 0,
     groups: int = 1,
     dilation: PerAxis = 1,
+    *,
+    max_error: float | None = None,
 ) -> Tensor:
     """``conv_transpose`` of one spatial axis, with the arguments of torch.nn.functional.conv_transpose1d.
 
     >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
     """
-    return _transpose(
-        "conv_transpose1d", 1, input, weight, bias, stride, padding, padding, output_padding, dilation, groups
-    )
+    layer = stride, padding, padding, output_padding, dilation, groups, max_error
+    return _transpose("conv_transpose1d", 1, input, weight, bias, *layer)
 
 
 def conv_transpose2d(
@@ -97,15 +107,16 @@ def conv_transpose2d(
     output_padding: PerAxis = 0,
     groups: int = 1,
     dilation: PerAxis = 1,
+    *,
+    max_error: float | None = None,
 ) -> Tensor:
     """``conv_transpose`` of two spatial axes, with the arguments of torch.nn.functional.conv_transpose2d.
 
     >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
     """
-    return _transpose(
-        "conv_transpose2d", 2, input, weight, bias, stride, padding, padding, output_padding, dilation, groups
-    )
+    layer = stride, padding, padding, output_padding, dilation, groups, max_error
+    return _transpose("conv_transpose2d", 2, input, weight, bias, *layer)
 
 
 def conv_transpose3d(
@@ -117,15 +128,16 @@ def conv_transpose3d(
     output_padding: PerAxis = 0,
     groups: int = 1,
     dilation: PerAxis = 1,
+    *,
+    max_error: float | None = None,
 ) -> Tensor:
     """``conv_transpose`` of three spatial axes, with the arguments of torch.nn.functional.conv_transpose3d.
 
     >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
     torch.Size([1, 1, 4, 4, 4])
     """
-    return _transpose(
-        "conv_transpose3d", 3, input, weight, bias, stride, padding, padding, output_padding, dilation, groups
-    )
+    layer = stride, padding, padding, output_padding, dilation, groups, max_error
+    return _transpose("conv_transpose3d", 3, input, weight, bias, *layer)
 
 
 def convolution(
@@ -137,13 +149,16 @@ def convolution(
     padding_end: PerAxis | str | None = None,
     dilation: PerAxis = 1,
     groups: int = 1,
+    *,
+    max_error: float | None = None,
 ) -> Tensor:
     """Return out[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] * input[n, c, p*stride + k*dilation - begin].
 
     Of any number of spatial axes: input is (N, C, I...) or (C, I...), weight (O, C/groups, K...), bias (O,). An extent
     of the result is floor((I + begin + end - E)/stride) + 1 with E = dilation*(K - 1) + 1. ``padding_end`` is
     ``padding_begin`` where it is not given; "same" and "valid" stand for both. Results are those of
-    ``convgrad.convolution``, bit for bit, and so are derivatives of any order.
+    ``convgrad.convolution``, bit for bit, and so are derivatives of any order. ``max_error`` admits faster sums by
+    tiles, in the result and in its derivatives: as ``convgrad.max_error`` around the call, which it beats.
 
     Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError, all of them ValueError or TypeError, where
     the arguments are no layer; UnsupportedError, a NotImplementedError, of tensors that are not in the CPU's memory.
@@ -152,7 +167,9 @@ def convolution(
     [[[1.0, 2.0, 3.0]]]
     """
     end = padding_begin if padding_end is None else padding_end
-    return _convolution("convolution", None, input, weight, bias, stride, padding_begin, end, dilation, groups)
+    return _convolution(
+        "convolution", None, input, weight, bias, stride, padding_begin, end, dilation, groups, max_error
+    )
 
 
 def conv_transpose(
@@ -165,6 +182,8 @@ def conv_transpose(
     output_padding: PerAxis = 0,
     dilation: PerAxis = 1,
     groups: int = 1,
+    *,
+    max_error: float | None = None,
 ) -> Tensor:
     """Return the transposed layer: what a convolution of these attributes hands back to its input, and a bias.
 
@@ -177,19 +196,34 @@ def conv_transpose(
     [[[2.0, 2.0, 1.0]]]
     """
     end = padding_begin if padding_end is None else padding_end
-    return _transpose(
-        "conv_transpose",
-        None,
-        input,
-        weight,
-        bias,
-        stride,
-        padding_begin,
-        end,
-        output_padding,
-        dilation,
-        groups,
-    )
+    layer = stride, padding_begin, end, output_padding, dilation, groups, max_error
+    return _transpose("conv_transpose", None, input, weight, bias, *layer)
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return out[..., o] = bias[o] + sum over c of weight[o, c] * input[..., c], as a convolution with one tap.
+
+    Shapes and arguments are those of torch.nn.functional.linear: input (..., C) with any leading axes, weight (O, C),
+    bias (O,). The first axis counts as the batch and the other leading axes as positions. Results and gradients have
+    the same bits on any number of threads and any instruction set. Errors: as ``convolution``.
+
+    >>> linear(torch.ones(2, 3), torch.ones(1, 3), torch.ones(1)).tolist()
+    [[4.0], [4.0]]
+    """
+    if plain.wanted():
+        return torch.nn.functional.linear(input, weight, bias)
+    try:
+        shape, leading = tuple(weight.shape), tuple(input.shape[:-1])
+        if len(shape) != 2:  # G1
+            refuse("G1", "linear", f"weight must have two axes, (O, C); got {shape}")
+        if input.shape[-1:] != shape[1:]:  # G4
+            refuse("G4", "linear", f"input must have {shape[1]} features on its last axis; got {tuple(input.shape)}")
+        images = input.reshape(*leading[:1] or (1,), prod(leading[1:]), 1, shape[1])
+    except Exception as error:
+        refused("linear", error, {"input": input, "weight": weight, "bias": bias}, LAYER)
+    given = images.permute(0, 3, 1, 2), weight[..., None, None], bias
+    result = _convolution("linear", 2, *given, 1, 0, 0, 1, 1)
+    return result.permute(0, 2, 3, 1).reshape(*leading, shape[0]).contiguous()
 
 
 # -- what they share -----------------------------------------------------------------------------------------------
@@ -206,7 +240,10 @@ def _convolution(
     end: PerAxis | str,
     dilation: PerAxis,
     groups: int,
+    max_error: float | None = None,
 ) -> Tensor:
+    if plain.wanted():
+        return plain.convolution(name, input, weight, bias, stride, begin, end, dilation, groups)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
         strides, dilations = _spread(stride, axes), _spread(dilation, axes)
@@ -217,7 +254,8 @@ def _convolution(
         if min(ends) < 0:  # A4: the operator knows what that means, but it is no layer
             refuse("A4", name, f"pads_end must be at least 0; got {ends}")
         last = lies_last(input) or lies_last(weight)
-        result = call("forward", input, weight, bias, strides, begins, ends, dilations, groups, last)
+        most = accuracy(max_error, name)
+        result = call("forward", input, weight, bias, strides, begins, ends, dilations, groups, last, most)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
@@ -235,13 +273,16 @@ def _transpose(
     output_padding: PerAxis,
     dilation: PerAxis,
     groups: int,
+    max_error: float | None = None,
 ) -> Tensor:
+    if plain.wanted():
+        return plain.transposed(name, input, weight, bias, stride, begin, end, output_padding, dilation, groups)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
         strides, dilations, rests = _spread(stride, axes), _spread(dilation, axes), _spread(output_padding, axes)
         begins, ends = _spread(begin, axes), _spread(end, axes)
         if isinstance(begin, str):  # A2
-            refuse("A2", name, f"pads_begin must be integers; got {begin!r}")
+            refuse("A2", name, f"pads_begin must be integers; got {begin!r:.200}")
         if len(rests) != axes or len(ends) != axes:  # A6: the operator sees no more of them than extents
             what, given = ("pads_end", ends) if len(rests) == axes else ("output_padding", rests)
             refuse("A6", name, f"{what} must have one value per spatial axis, {axes} here; got {given}")
@@ -255,7 +296,8 @@ def _transpose(
                 refuse("A4", name, f"pads_end must be at least 0; got {ends}")
             extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, rest))
         last = lies_last(input) or lies_last(weight)
-        result = call("data_gradient", input, weight, bias, tuple(extents), strides, begins, dilations, groups, last)
+        layer = tuple(extents), strides, begins, dilations, groups, last, accuracy(max_error, name)
+        result = call("data_gradient", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
@@ -302,7 +344,7 @@ def _by_name(name: str, padding: str, kernel: Sequence[int], strides: Ints, dila
     if padding == "valid":
         return (0,) * len(strides), (0,) * len(strides)
     if padding != "same":  # A5
-        refuse("A5", name, f"padding must be 'same', 'valid' or integers; got {padding!r}")
+        refuse("A5", name, f"padding must be 'same', 'valid' or integers; got {padding!r:.200}")
     if any(stride != 1 for stride in strides):  # A5
         refuse("A5", name, f"padding='same' needs stride 1 on every axis; got {strides}")
     both = [split_pads(d * (taps - 1), "same_upper") for taps, d in zip(kernel, dilations, strict=True)]

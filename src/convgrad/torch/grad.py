@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import cast
 
+from convgrad.engines.settings import accuracy
 from convgrad.formats import F32
 from convgrad.functional.call import REMEMBERED, problem_from_shapes
 from convgrad.torch.kernels import Ints, Tensor, lies_last, rests_of
@@ -275,7 +276,9 @@ def _by_input(
         shapes = tuple(grad.shape), tuple(weight.shape), tuple(size)
         _check("ConvolutionBackwardData", shapes, strides, pads, dilations, groups)
         last = lies_last(grad) or lies_last(weight)
-        return call("data_gradient", grad, weight, None, shapes[2][2:], strides, pads, dilations, groups, last)
+        return call(
+            "data_gradient", grad, weight, None, shapes[2][2:], strides, pads, dilations, groups, last, accuracy(None)
+        )
     except Exception as error:
         refused(f"conv{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_INPUT)
 
@@ -289,7 +292,9 @@ def _by_weight(
         shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
         _check("ConvolutionBackwardWeights", shapes, strides, pads, dilations, groups)
         last = lies_last(given) or lies_last(grad)
-        return call("weight_gradient", given, grad, shapes[2][2:], strides, pads, dilations, groups, last)
+        return call(
+            "weight_gradient", given, grad, shapes[2][2:], strides, pads, dilations, groups, last, accuracy(None)
+        )
     except Exception as error:
         refused(f"conv{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 
@@ -305,7 +310,7 @@ def _by_transposed_input(
         _check("ConvTransposeBackwardWeights", (small, large, kernel), strides, pads, dilations, groups)
         ends = tuple(-rest for rest in rests_of(large[2:], small[2:], kernel[2:], strides, pads, dilations))
         last = lies_last(grad) or lies_last(weight)
-        return call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last)
+        return call("forward", grad, weight, None, strides, pads, ends, dilations, groups, last, accuracy(None))
     except Exception as error:
         refused(f"conv_transpose{axes}d_input", error, {"weight": weight, "grad_output": grad}, _OF_TRANSPOSED_INPUT)
 
@@ -319,7 +324,9 @@ def _by_transposed_weight(
         shapes = tuple(given.shape), tuple(grad.shape), tuple(size)
         _check("ConvTransposeBackwardWeights", shapes, strides, pads, dilations, groups)
         last = lies_last(given) or lies_last(grad)
-        return call("weight_gradient", grad, given, shapes[2][2:], strides, pads, dilations, groups, last)
+        return call(
+            "weight_gradient", grad, given, shapes[2][2:], strides, pads, dilations, groups, last, accuracy(None)
+        )
     except Exception as error:
         refused(f"conv_transpose{axes}d_weight", error, {"input": given, "grad_output": grad}, _OF_WEIGHT)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import torch
 
 from convgrad import engines
-from convgrad.engines.settings import accuracy, asked_of_us, cap, count
+from convgrad.engines.settings import asked_of_us, cap, count, on
 from convgrad.formats import BF16, F16, F32, F64, Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
+from convgrad.libraries.torch import TORCH
+from convgrad.spec.chosen import DIRECT
 from convgrad.spec.geometry import effective_kernel, transposed_extent
 from convgrad.spec.operators import find
 from convgrad.spec.problem import Problem
@@ -40,11 +45,12 @@ def forward(
     dilations: Ints,
     groups: int,
     channels_last: bool,
+    most: float = DIRECT,
 ) -> Tensor:
     """Return dst; a pad at the end may be negative, in derivatives of transposes: so many positions are not met."""
     layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
-    return _known(dst_problem, layer, channels_last, *_lying(given))(given)
+    return _known(dst_problem, layer, channels_last, *_lying(given), most)(given)
 
 
 def data_gradient(
@@ -57,11 +63,12 @@ def data_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
+    most: float = DIRECT,
 ) -> Tensor:
     """Return diff_src, of these spatial extents; what a transposed layer is, to which a bias may be added."""
     layer = extents, strides, pads_begin, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    return _known(src_problem, layer, channels_last, *_lying(given))(given)
+    return _known(src_problem, layer, channels_last, *_lying(given), most)(given)
 
 
 def weight_gradient(
@@ -73,16 +80,17 @@ def weight_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
+    most: float = DIRECT,
 ) -> Tensor:
     """Return diff_weights, of these spatial extents."""
     layer, given = (kernel, strides, pads_begin, dilations, groups), (diff_dst, src)
-    return _known(weights_problem, layer, channels_last, *_lying(given))(given)
+    return _known(weights_problem, layer, channels_last, *_lying(given), most)(given)
 
 
 def bias_gradient(diff_dst: Tensor) -> Tensor:
     """Return diff_bias."""
     given = (diff_dst,)
-    return _known(bias_problem, (), False, *_lying(given))(given)
+    return _known(bias_problem, (), False, *_lying(given), DIRECT)(given)
 
 
 def gradients(
@@ -97,10 +105,11 @@ def gradients(
     dilations: Ints,
     groups: int,
     channels_last: bool,
+    most: float,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of a forward that are wanted, of src, weights and bias: known as one call."""
     layer = extents, kernel, strides, pads_begin, dilations, groups
-    of_src, of_weights, of_bias = _known_gradients(wanted[:3], layer, channels_last, *_lying((v, src, weights)))
+    of_src, of_weights, of_bias = _known_gradients(wanted[:3], layer, channels_last, *_lying((v, src, weights)), most)
     return (
         None if of_src is None else of_src((v, weights)),
         None if of_weights is None else of_weights((v, src)),
@@ -130,8 +139,33 @@ class _Call:
         operands = [tensor.data_ptr() for tensor in given]
         if min(operands) < _LOW:
             _see_memory(given)
-        self.compute(operands, out.data_ptr(), given)
+        began = 0.0 if (calls := _timed.get()) is None else perf_counter()
+        on(TORCH.pool, self.compute, operands, out.data_ptr(), given)
+        if calls is not None:
+            calls.append(KernelCall(self.compute.problem, lies_last(given[0]), perf_counter() - began))
         return out
+
+
+class KernelCall(NamedTuple):
+    """One call of a kernel: its problem, whether its first operand is channels last, and how long it took."""
+
+    problem: Problem
+    channels_last: bool
+    seconds: float
+
+
+_timed: ContextVar[list[KernelCall] | None] = ContextVar("convgrad_torch_timed", default=None)
+
+
+@contextmanager
+def timed() -> Iterator[list[KernelCall]]:
+    """Collect the kernel calls of this thread or task in a ``with`` block."""
+    calls: list[KernelCall] = []
+    token = _timed.set(calls)
+    try:
+        yield calls
+    finally:
+        _timed.reset(token)
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -168,10 +202,10 @@ def _known_gradients(
     return tuple([_known(*call, threads, cap, most) if asked else None for asked, call in asked_for])
 
 
-def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str, float]:
-    """Return what decides how a call is computed: types, shapes, strides; threads, instruction set's cap, accuracy."""
+def _lying(given: tuple[Tensor | None, ...]) -> tuple[tuple[Any, ...], int, str]:
+    """Return what decides how a call is computed: types, shapes, strides; threads, instruction set's cap."""
     lying = tuple([None if one is None else (one.dtype, one.shape, one.stride()) for one in given])
-    return lying, _threads(), cap(), accuracy(None)
+    return lying, _threads(), cap()
 
 
 def _see_memory(given: tuple[Tensor, ...]) -> None:

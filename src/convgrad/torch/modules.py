@@ -1,21 +1,24 @@
-"""A model whose convolutions are this library's: the class that makes a module one, and the way back."""
+"""A model whose layers are this library's: the class that makes a module one, and the way back."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import is_parametrized
 
-from convgrad.errors import InvalidDataTypeError
+from convgrad.engines.settings import accuracy
+from convgrad.errors import InvalidDataTypeError, UnsupportedError
 from convgrad.torch import functional
 
+_SHOWN = 8  # classes that a warning lists
 Model = TypeVar("Model")  # so that editors know what comes back
 _FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}  # what there are kernels for
 _CONVOLUTION = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -29,24 +32,31 @@ def _conv_forward(self: Any, input: Any, weight: Any, bias: Any) -> Any:
         pads = self._reversed_padding_repeated_twice
         input, padding = nn.functional.pad(input, pads, mode=self.padding_mode), 0
     convolution = _CONVOLUTION[len(self.kernel_size)]
-    return convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+    most = self.convgrad_max_error
+    return convolution(input, weight, bias, self.stride, padding, self.dilation, self.groups, max_error=most)
 
 
 def _transposed_forward(self: Any, input: Any, output_size: list[int] | None = None) -> Any:
     """Convolve as ``torch.nn.ConvTranspose1d``, ``2d`` and ``3d`` do."""
     axes = len(self.kernel_size)
     rest = self._output_padding(input, output_size, self.stride, self.padding, self.kernel_size, axes, self.dilation)
-    convolution = _TRANSPOSED[axes]
-    return convolution(input, self.weight, self.bias, self.stride, self.padding, rest, self.groups, self.dilation)
+    layer = self.stride, self.padding, rest, self.groups, self.dilation
+    return _TRANSPOSED[axes](input, self.weight, self.bias, *layer, max_error=self.convgrad_max_error)
+
+
+def _linear_forward(self: Any, input: Any) -> Any:
+    """Compute what ``torch.nn.Linear`` does."""
+    return functional.linear(input, self.weight, self.bias)
 
 
 # By PyTorch's class: the methods that tell what its forward is, and what takes the place of the last of them.
-_METHODS = {kind: (("forward", "_conv_forward"), _conv_forward) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)} | {
+_CONVOLUTIONS = {kind: (("forward", "_conv_forward"), _conv_forward) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)} | {
     kind: (("forward",), _transposed_forward) for kind in (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 }
+_METHODS = _CONVOLUTIONS | {nn.Linear: (("forward",), _linear_forward)}
 
 
-def reproducible(model: Model) -> Model:
+def reproducible(model: Model, *, linear: bool = False, max_error: float | None = None) -> Model:
     """Let this library compute every convolution of a model, in place; return the model.
 
     Each ``Conv1d``, ``2d``, ``3d`` and ``ConvTranspose1d``, ``2d``, ``3d`` stays the module that it is, with its
@@ -55,12 +65,20 @@ def reproducible(model: Model) -> Model:
     depend on numbers alone, neither on threads nor on the instruction set. `report` names what else a model has, and
     whether PyTorch computes it in the same bits. `original` is the way back. Call it again for modules added later.
 
-    A warning names the convolutions that are left out, and why: those whose forward is their own, lazy ones before
+    With ``linear=True`` each ``Linear`` is computed by this library too, as a convolution with one tap. PyTorch's own
+    may have different bits on different numbers of threads. ``MultiheadAttention`` computes its projections itself.
+
+    ``max_error`` admits faster sums by tiles, in the forward and all gradients of each convolution: as
+    ``convgrad.max_error`` around the forward, which it beats. Convolutions keep their value when this is called again
+    without one. Those that have none follow the context that is open in their forward, in their gradients too.
+
+    A warning names the layers that are left out, and why: those whose forward is their own, lazy ones before
     their first call, f64 and complex ones, modules compiled by TorchScript. Convolutions that a forward calls as
     functions, such as ``torch.nn.functional.conv2d``, are no modules and cannot be seen: `convgrad.torch.functional`
-    has functions of the same names.
+    has functions of the same names. Where nothing is found, a warning lists the classes of the model's modules.
 
-    Raises InvalidDataTypeError where the model is no ``torch.nn.Module``.
+    Raises InvalidDataTypeError where the model is no ``torch.nn.Module``, and InvalidAttributeError where ``max_error``
+    is not a number, 1 at least.
 
     >>> model = reproducible(torch.nn.Sequential(torch.nn.Conv1d(1, 1, 2, bias=False), torch.nn.ReLU()))
     >>> model[0]
@@ -68,19 +86,40 @@ def reproducible(model: Model) -> Model:
     >>> isinstance(model[0], torch.nn.Conv1d)
     True
     """
-    left = []
+    most, computed, left = None if max_error is None else accuracy(max_error, "reproducible"), 0, []
     for name, module in named_modules("reproducible", model):
+        if not is_convolution(module) and not (linear and _is_linear(module)):
+            continue
         if reason := why_left_out(module):
             left.append(f"{name or 'the model'}, {reason}")
-        elif is_convolution(module) and not is_reproducible(module):
+            continue
+        computed += 1
+        if not is_reproducible(module):
             module.__class__ = _swapped(module, _derived)
+        if most is not None and is_convolution(module):
+            module.convgrad_max_error = most
     if left:
         warnings.warn(f"reproducible: PyTorch goes on to compute {'; '.join(left)}", UserWarning, stacklevel=2)
+    elif not computed:
+        warnings.warn(f"reproducible: {_found(model, linear)}", UserWarning, stacklevel=2)
     return model
 
 
+def _found(model: Any, linear: bool) -> str:
+    """Return what a model has in the place of convolutions, those first whose names say that they are some."""
+    kinds = dict.fromkeys(f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, model.modules()))
+    names = sorted(kinds, key=lambda kind: "conv" not in kind.rpartition(".")[2].lower())
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    hint = "" if linear or not any(map(_is_linear, model.modules())) else " linear=True computes the Linear."
+    return (
+        f"found no convolution of torch.nn, so nothing has changed. The model's modules are {shown}.{hint} Layers of"
+        " other libraries, quantized layers and functions that a forward calls are not seen: call"
+        " convgrad.torch.conv2d there."
+    )
+
+
 def original(model: Model) -> Model:
-    """Let PyTorch compute the convolutions of a model again, in place; return the model.
+    """Let PyTorch compute the layers of a model again, in place; return the model.
 
     >>> original(reproducible(torch.nn.Conv1d(1, 1, 2)))
     Conv1d(1, 1, kernel_size=(2,), stride=(1,))
@@ -88,6 +127,7 @@ def original(model: Model) -> Model:
     for _, module in named_modules("original", model):
         if is_reproducible(module):
             module.__class__ = _swapped(module, lambda kind: kind.__bases__[0])
+            vars(module).pop("convgrad_max_error", None)
     return model
 
 
@@ -100,34 +140,46 @@ def named_modules(function: str, model: Any) -> Iterator[tuple[str, Any]]:
 
 def is_convolution(module: Any) -> bool:
     """Tell whether a module is a convolution by its class, compiled ones included."""
-    compiled = module.original_name if isinstance(module, torch.jit.ScriptModule) else ""
-    return isinstance(module, _ConvNd) or compiled in {kind.__name__ for kind in _METHODS}
+    return isinstance(module, _ConvNd) or _compiled_name(module) in {kind.__name__ for kind in _CONVOLUTIONS}
+
+
+def _is_linear(module: Any) -> bool:
+    return isinstance(module, nn.Linear) or _compiled_name(module) == nn.Linear.__name__
+
+
+def _compiled_name(module: Any) -> str:
+    """Return the name of the class that TorchScript has compiled a module from; none, "", of other modules."""
+    return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else ""
 
 
 def is_reproducible(module: Any) -> bool:
-    """Tell whether this library computes a convolution."""
+    """Return whether this library computes a module."""
     return getattr(type(module), "_is_reproducible", False)
 
 
 def why_left_out(module: Any) -> str | None:
-    """Return why a convolution stays PyTorch's; None if it need not, or is none."""
-    if not is_convolution(module) or is_reproducible(module):
+    """Return why a convolution or a linear layer stays PyTorch's; None if it need not."""
+    if is_reproducible(module):
         return None
     kind = type(module)
     if isinstance(module, torch.jit.ScriptModule):
         return "which TorchScript has compiled: make the model reproducible before that"
     if isinstance(module, LazyModuleMixin):
         return f"a {kind.__name__}, whose shape is known after the model's first call: call it, then this again"
+    if isinstance(module, NonDynamicallyQuantizableLinear):
+        return f"a {kind.__name__}, whose weights MultiheadAttention reads in a forward of its own"
     base = next((base for base in kind.__mro__ if base in _METHODS), None)
     methods = _METHODS[base][0] if base else ()
     own = [name for name in methods if getattr(kind, name) is not getattr(base, name) or name in vars(module)]
     if base is None or own:
-        return f"a {kind.__name__}, whose {own[0] if own else 'forward'} is its own"
+        return (
+            f"a {kind.__name__}, whose {own[0] if own else 'forward'} is its own: call convgrad.torch's functions in it"
+        )
     return why_no_kernel(module)
 
 
 def why_no_kernel(module: Any) -> str | None:
-    """Return why a convolution has no kernel that keeps the order of sums; None if it has.
+    """Return why a layer has no kernel that keeps the order of sums; None if it has.
 
     Parameters are asked, as asking for a weight that is computed may change what it is computed from.
     """
@@ -153,24 +205,46 @@ def _swapped(module: Any, exchange: Callable[[Any], Any]) -> Any:
 
 @cache
 def _derived(kind: type) -> type:
-    """Return the class whose instances are this library's convolutions."""
+    """Return the class whose instances this library computes."""
     base = next(base for base in kind.__mro__ if base in _METHODS)
     names, forward = _METHODS[base]
     members = {
         "__module__": kind.__module__,  # a leaf to torch.fx, as it was
         "__doc__": f"A {kind.__name__} that convgrad computes.",
         "__reduce_ex__": _reduce,
+        "__prepare_scriptable__": _not_scripted,
         "_is_reproducible": True,
+        "convgrad_max_error": None,  # of an instance whatever `reproducible` was told
+        "extra_repr": _extra_repr,
         names[-1]: forward,
     }
     return type(f"Reproducible{kind.__name__}", (kind,), members)
 
 
+def _extra_repr(self: Any) -> str:
+    """Return what a printed model has of a module: what it had, and its accuracy."""
+    most, kind = self.convgrad_max_error, _reproducible_class(self)
+    words: str = super(kind, self).extra_repr()
+    return words if most is None else f"{words}, max_error={most:g}"
+
+
+def _reproducible_class(module: Any) -> Any:
+    """Return the class that `reproducible` made, of which a module's own may be derived."""
+    return next(kind for kind in type(module).__mro__ if "_is_reproducible" in vars(kind))
+
+
+def _not_scripted(self: Any) -> NoReturn:
+    """Refuse a module that torch.jit.script is about to compile, before it has changed anything."""
+    raise UnsupportedError(
+        f"torch.jit.script: TorchScript cannot compile a {type(self).__name__}. Use torch.jit.trace or torch.export, or"
+        " call convgrad.torch.original(model) first, so that PyTorch computes the model again."
+    )
+
+
 def _reduce(self: Any, protocol: Any) -> tuple[Any, ...]:
     """Return how a module is pickled and copied: by the class it had, as its own cannot be imported."""
-    kind = next(kind for kind in type(self).__mro__ if "_is_reproducible" in vars(kind))
     state = cast(tuple[Any, ...], object.__reduce_ex__(self, protocol))[2:]
-    return _rebuilt, (kind.__bases__[0],), *state
+    return _rebuilt, (_reproducible_class(self).__bases__[0],), *state
 
 
 def _rebuilt(kind: type) -> Any:

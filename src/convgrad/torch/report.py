@@ -1,55 +1,102 @@
-"""What of a model is computed in the same bits everywhere, and what PyTorch computes otherwise: by name."""
+"""Which layers of a model have the same bits everywhere, and which may not; how long its training step takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from convgrad.torch.modules import is_convolution, is_reproducible, named_modules, why_left_out, why_no_kernel
-from convgrad.torch.varying import DEPENDENCES, VARIES_WITH
+from convgrad.torch.steps import Steps, measured
+from convgrad.torch.varying import DEPENDENCES, TRIED, VARIES_WITH
+from convgrad.words import counted
 
 _UNSEEN = "functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are no modules: unseen"
+_COMPUTED = "layers of convgrad, with the same bits on any threads and instruction set"
+_VARYING = "modules of PyTorch that may have different bits"
+_WIDTH = 60  # of the names on a line, which ends with how many there are if they are more
 
 
 @dataclass(frozen=True)
 class Report:
     """The modules of a model, by what their bits may depend on; each as its qualified name and its class.
 
-    ``reproducible`` are this library's convolutions, ``left_out`` those that PyTorch computes, with the reason.
-    Of modules of PyTorch's own ``varying`` says what they vary with, forward or backward, as docs/torch.md has measured
-    it; ``steady`` are those that never did. ``unknown`` are modules without children that nobody has measured.
+    ``reproducible`` are this library's layers, ``left_out`` those that PyTorch computes, with the reason. ``varying``
+    are modules of PyTorch's own with what they were measured to vary with, forward or backward: a set of "threads",
+    "instruction set" and "memory format". ``steady`` are those that never varied. ``unknown`` are modules without
+    children that were not measured. ``steps`` has the times of a training step, if the report was given inputs.
+
+    ``print`` shows at most 25 lines. ``details()`` has all names.
     """
 
     reproducible: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
-    varying: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    varying: Mapping[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
     steady: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    steps: Steps | None = None
 
     def __str__(self) -> str:
-        """Return the report as text."""
-        lines = [f"convolutions with the same bits on any threads and instruction set: {len(self.reproducible)}"]
-        lines += [f"convolution left out: {name or 'the model'}, {reason}" for name, reason in self.left_out.items()]
-        for dependence in DEPENDENCES:
-            found = {name: kind for name, (kind, on) in self.varying.items() if on == dependence}
-            lines += _grouped(f"may vary with PyTorch's {dependence}", found)
-        lines += _grouped("not measured", self.unknown)
+        """Return the report as text of at most 25 lines."""
+        return "\n".join(self._lines(_few))
+
+    def details(self) -> str:
+        """Return the report as text with the name of every module."""
+        return "\n".join(self._lines(_all))
+
+    def _lines(self, shown: Callable[[Mapping[str, list[str]], int], Iterable[str]]) -> Iterator[str]:
+        """Yield the report's lines; ``shown`` makes lines of names by kind, so many at most."""
+        if self.reproducible:
+            yield f"{_COMPUTED}: {len(self.reproducible)}"
+            yield from shown(_by(self.reproducible), 2)
+        elif not self.left_out:
+            yield "the model has no convolutions: convgrad computes nothing of it"
+        if self.left_out:
+            yield f"layers left out, which PyTorch computes: {len(self.left_out)}"
+            yield from shown(_by(self.left_out), 3)
+        if self.varying:
+            yield f"{_VARYING}: {len(self.varying)}"
+            yield from shown(_by({name: f"{kind}, by {_words(on)}" for name, (kind, on) in self.varying.items()}), 5)
+        if self.unknown:
+            yield f"modules that were not measured: {len(self.unknown)}"
+            yield from shown(_by(self.unknown), 2)
         if self.steady:
-            lines.append(f"did not vary where measured: {', '.join(dict.fromkeys(self.steady.values()))}")
-        return "\n".join((*lines, _UNSEEN))
+            yield f"modules that did not vary where measured: {len(self.steady)}"
+            yield from shown(_by(self.steady), 1)
+        yield f"tried: {TRIED}"
+        yield _UNSEEN
+        if self.steps is not None:
+            yield from self.steps.lines()
 
 
-def report(model: Any) -> Report:
+def report(model: Any, *inputs: Any) -> Report:
     """Return what the bits of a model's modules depend on, by qualified name; ``print`` it.
+
+    With ``inputs``, which the model is called with, the report also runs training steps and shows their times: the step
+    as it is and the share of convgrad's kernels in it, the step in the other memory format, and the step with
+    ``max_error=64``. The loss is the sum of the squares of all floating outputs. The model is in the mode that you left
+    it in. Afterwards its parameters, buffers, gradients and modes, and the states of random number generators, are what
+    they were. Hooks of the model run.
+
+    Args:
+        model: any ``torch.nn.Module``.
+        inputs: tensors, or tuples, lists and dicts of tensors.
+
+    Raises:
+        InvalidDataTypeError: the model is no ``torch.nn.Module``; with inputs also if it has a lazy module that was
+            never called, or returns no floating output with a gradient.
 
     >>> import torch
     >>> from convgrad.torch.modules import reproducible
     >>> model = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 3), torch.nn.ReLU(), torch.nn.Linear(4, 5))
     >>> print(report(reproducible(model)))
-    convolutions with the same bits on any threads and instruction set: 1
-    may vary with PyTorch's threads: 2 (Linear)
-    did not vary where measured: ReLU
+    layers of convgrad, with the same bits on any threads and instruction set: 1
+      ReproducibleConv1d: 1 module (0)
+    modules of PyTorch that may have different bits: 1
+      Linear, by threads: 1 module (2)
+    modules that did not vary where measured: 1
+      ReLU: 1 module (1)
+    tried: 1, 2, 3, 8 threads; AVX-512, AVX2, neither; 2 memory formats; few and many channels and positions, odd sizes
     functions that a forward calls, such as torch.nn.functional.conv2d or torch.matmul, are no modules: unseen
     """
     made: dict[str, dict[str, Any]] = {
@@ -57,8 +104,8 @@ def report(model: Any) -> Report:
     }
     for name, module in named_modules("report", model):
         kind = type(module).__name__
-        known = _measured(type(module))
-        if is_convolution(module):
+        known = _measured(module)
+        if is_convolution(module) or is_reproducible(module):
             reason = why_left_out(module) or why_no_kernel(module)  # the types may have changed since
             if is_reproducible(module) and reason is None:
                 made["reproducible"][name] = kind
@@ -70,20 +117,68 @@ def report(model: Any) -> Report:
             made["steady"][name] = kind
         elif not any(module.children()):
             made["unknown"][name] = kind
-    return Report(**made)
+    return Report(**made, steps=measured(model, inputs) if inputs else None)
 
 
-def _measured(kind: type) -> str:
-    """Return which measured class of PyTorch's a module's forward is of; none, "", where it is of another."""
+def _measured(module: Any) -> str:
+    """Return which measured class of PyTorch's computes a module's forward; "" if none does."""
+    kind = type(module)
     forward = getattr(kind, "forward", None)
+    if "forward" in vars(module):
+        return ""
     same = (base for base in kind.__mro__ if getattr(base, "forward", None) is forward)
     ours = (base.__name__ for base in same if base.__module__.startswith("torch.nn.modules"))
     return next((name for name in ours if name in VARIES_WITH), "")
 
 
-def _grouped(title: str, kinds: Mapping[str, str]) -> Iterable[str]:
-    """Yield a line for each class: the names of its modules."""
-    classes: dict[str, list[str]] = {}
+# -- words ---------------------------------------------------------------------------------------------------------
+
+
+def _words(on: frozenset[str]) -> str:
+    """Return what a class varies with, in words.
+
+    >>> _words(frozenset(["memory format", "threads"]))
+    'threads and memory format'
+    """
+    *first, last = [one for one in DEPENDENCES if one in on]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _by(kinds: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of modules by kind, the most frequent kind first."""
+    found: dict[str, list[str]] = {}
     for name, kind in kinds.items():
-        classes.setdefault(kind, []).append(name or "the model")
-    return [f"{title}: {', '.join(names)} ({kind})" for kind, names in classes.items()]
+        found.setdefault(kind, []).append(name or "the model")
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def _few(found: Mapping[str, list[str]], most: int) -> Iterator[str]:
+    """Yield lines with the first names of each kind; the last of ``most`` lines has the kinds that are left."""
+    kinds = list(found)
+    alone = kinds if len(kinds) <= most else kinds[: most - 1]
+    for kind in alone:
+        yield f"  {kind}: {counted(len(found[kind]), 'module')} ({_beginning(found[kind])})"
+    if rest := kinds[len(alone) :]:
+        modules = counted(sum(len(found[kind]) for kind in rest), "module")
+        yield f"  {'others: ' if alone else ''}{modules} ({_beginning(rest)})"
+
+
+def _beginning(names: list[str]) -> str:
+    """Return the first names, as many as a line has room for.
+
+    >>> _beginning(["a", "b"]), _beginning(["a" * 50, "b" * 50])
+    ('a, b', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, ...')
+    """
+    shown = names[:1]
+    for name in names[1:]:
+        if len(", ".join((*shown, name))) > _WIDTH:
+            return f"{', '.join(shown)}, ..."
+        shown.append(name)
+    return ", ".join(shown)
+
+
+def _all(found: Mapping[str, list[str]], most: int) -> Iterator[str]:
+    """Yield a line for each kind and one for each of its modules."""
+    for kind, names in found.items():
+        yield f"  {kind}: {counted(len(names), 'module')}"
+        yield from (f"    {name}" for name in names)

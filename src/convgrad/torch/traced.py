@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from convgrad.spec.chosen import DIRECT
 from convgrad.spec.geometry import effective_kernel, forward_extent
 from convgrad.spec.rules import refuse
 from convgrad.torch import kernels
@@ -23,6 +24,7 @@ def forward(
     dilations: Ints,
     groups: int,
     channels_last: bool,
+    most: float = DIRECT,
 ) -> Tensor:
     """See ``kernels.forward``."""
     given = (src, weights) if bias is None else (src, weights, bias)
@@ -53,6 +55,7 @@ def data_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
+    most: float = DIRECT,
 ) -> Tensor:
     """See ``kernels.data_gradient``."""
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
@@ -79,6 +82,7 @@ def weight_gradient(
     dilations: Ints,
     groups: int,
     channels_last: bool,
+    most: float = DIRECT,
 ) -> Tensor:
     """See ``kernels.weight_gradient``."""
     given = (diff_dst, src)

@@ -1,32 +1,45 @@
-"""Which of PyTorch's own modules answer in other bits with other threads or instructions: as measured, no guess.
+"""What PyTorch's own modules vary with, as ``benchmarks/torch_varies.py --classes`` writes it from measured rows.
 
-benchmarks/torch_varies.py measures it, forward and backward, and docs/torch.md has the table by pass. One that never
-varied may still do so on other shapes or another processor.
+A class varies with a setting if any pass had different bits, on any processor that was measured, in f32.
+Settings: 1, 2, 3 and 8 threads; AVX-512, AVX2 and neither; contiguous and channels-last operands.
+Shapes: few and many channels, few and many positions, sizes that no vector length divides.
+A class that never varied may still do so with other shapes or on another processor.
 """
 
 from __future__ import annotations
 
+TRIED = "1, 2, 3, 8 threads; AVX-512, AVX2, neither; 2 memory formats; few and many channels and positions, odd sizes"
+DEPENDENCES = ("threads", "instruction set", "memory format")
 _CLASSES = {
-    "threads and instruction set": """
-        BCEWithLogitsLoss GLU GroupNorm LSTM LayerNorm Softmax Softmax2d TransformerEncoderLayer
+    ("threads", "instruction set", "memory format"): """
+        BCEWithLogitsLoss BatchNorm2d BatchNorm3d CELU ELU GELU GLU GroupNorm Mish SELU SiLU Sigmoid Softplus
     """,
-    "threads": """
-        Bilinear HuberLoss KLDivLoss L1Loss Linear MSELoss PReLU SmoothL1Loss
+    ("threads", "memory format"): """
+        BCELoss HuberLoss L1Loss MSELoss PReLU PoissonNLLLoss SmoothL1Loss Softshrink
     """,
-    "instruction set": """
-        BatchNorm1d BatchNorm2d BatchNorm3d CELU CrossEntropyLoss ELU EmbeddingBag GELU GRU InstanceNorm1d
-        InstanceNorm2d InstanceNorm3d LogSigmoid LogSoftmax Mish MultiheadAttention RNN SELU SiLU Sigmoid Softmin
-        Softplus Tanh Tanhshrink Upsample UpsamplingBilinear2d
+    ("threads", "instruction set"): """
+        BatchNorm1d LSTM LayerNorm Softmax Softmax2d Softmin TransformerEncoderLayer
     """,
-    "": """
-        AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d
-        AlphaDropout AvgPool1d AvgPool2d AvgPool3d ChannelShuffle CircularPad1d CircularPad2d CircularPad3d
-        ConstantPad1d ConstantPad2d ConstantPad3d CosineSimilarity Dropout Dropout2d Embedding Flatten Fold Hardshrink
-        Hardsigmoid Hardswish Hardtanh Identity LPPool2d LeakyReLU LocalResponseNorm MaxPool1d MaxPool2d MaxPool3d
-        NLLLoss PairwiseDistance PixelShuffle PixelUnshuffle RMSNorm ReLU ReLU6 ReflectionPad1d ReflectionPad2d
-        ReflectionPad3d ReplicationPad1d ReplicationPad2d ReplicationPad3d Softshrink Softsign Threshold Unfold
-        UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d
+    ("instruction set", "memory format"): """
+        Upsample UpsamplingBilinear2d
+    """,
+    ("memory format",): """
+        AdaptiveAvgPool2d AdaptiveAvgPool3d AlphaDropout Dropout
+    """,
+    ("threads",): """
+        Bilinear KLDivLoss Linear
+    """,
+    ("instruction set",): """
+        CrossEntropyLoss EmbeddingBag GRU GRUCell InstanceNorm1d InstanceNorm2d InstanceNorm3d LogSigmoid LogSoftmax
+        MultiheadAttention RNN RNNCell Tanh Tanhshrink
+    """,
+    (): """
+        AdaptiveAvgPool1d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d AvgPool1d AvgPool2d AvgPool3d
+        ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d
+        CosineSimilarity Dropout1d Dropout2d Dropout3d Embedding Flatten Fold Hardshrink Hardsigmoid Hardswish Hardtanh
+        Identity LPPool2d LeakyReLU LocalResponseNorm MaxPool1d MaxPool2d MaxPool3d NLLLoss PairwiseDistance
+        PixelShuffle PixelUnshuffle RMSNorm ReLU ReLU6 ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d
+        ReplicationPad2d ReplicationPad3d Softsign Threshold Unfold UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d
     """,
 }
-DEPENDENCES = tuple(filter(None, _CLASSES))
-VARIES_WITH = {name: dependence for dependence, names in _CLASSES.items() for name in names.split()}
+VARIES_WITH = {name: frozenset(on) for on, names in _CLASSES.items() for name in names.split()}

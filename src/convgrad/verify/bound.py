@@ -19,7 +19,8 @@ from convgrad.spec.rules import refuse
 from convgrad.spec.toom_cook_bound import BOUNDS, PATHS, direct_height, may_be_direct, variant_bound
 from convgrad.verify.compare import compare, sum_bound
 from convgrad.verify.declared import SUM, Declared, declared
-from convgrad.verify.reference import Reference, certify
+from convgrad.verify.parts import PART, Part, parts_of, references
+from convgrad.verify.reference import Reference
 from convgrad.verify.verdict import Verdict
 from convgrad.verify.winograd import winograd_bound
 
@@ -44,12 +45,13 @@ def error_bound(
     gamma_h = h u / (1 - h u), and one rounding of a number of size ``|S| + B`` to the output's type. u is the unit
     roundoff and tiny the smallest number of ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32, f64,
     f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
-    that a term goes through, or the blocks of an order; by default, and at most, it is n, and one for bias, which
-    holds for every order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps at a time along each axis
-    (then h is not asked, and the bound is one on norms), or "fft", of which nothing is promised. ``max_error`` is that
-    of the call: where it admits tiles, the bound is that of ours in one of three forms, ``bound``: "paths", the
-    tightest, of all ways of an element's terms; "norms", of norms of the values at each point; "kappa", gamma_H kappa
-    times two norms of operands, which ``max_error`` promises beforehand. Elsewhere ``bound`` changes nothing.
+    that a term goes through, or the blocks of an order. By default, and at most, it is the number of products that are
+    not 0, and one for bias, which holds for every order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps
+    at a time along each axis (then h is not asked, and the bound is one on norms), or "fft", of which nothing is
+    promised. ``max_error`` is that of the call: where it admits tiles, the bound is that of ours in one of three forms,
+    ``bound``: "paths", the tightest, of all ways of an element's terms; "norms", of norms of the values at each point;
+    "kappa", gamma_H kappa times two norms of operands, which ``max_error`` promises beforehand. Elsewhere ``bound``
+    changes nothing.
 
     The bound is infinite where nothing can be promised: where sums or results may overflow, where h u >= 1, where
     operands are not finite. Of integers so small that sums are exact only the output's rounding is left.
@@ -68,18 +70,25 @@ def error_bound(
     """
     if bound not in BOUNDS:  # D10
         wanted = f"bound must be one of {', '.join(BOUNDS)}"
-        refuse("D10", operator, f"{wanted}; got {bound!r}; paths, the default, is the tightest")
+        refuse("D10", operator, f"{wanted}; got {bound!r:.200}; paths, the default, is the tightest")
     prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype).within(max_error)
     problem, operands = prepared.problem, prepared.operands
     how = declared(operator, problem.operand_format, accumulation, height, algorithm)
-    reference = certify(problem, operands)
-    with np.errstate(all="ignore"):
-        most, value = bound_of(reference, problem, how, operands, bound), reference.value
-        rounding = np.abs(round_to(value, problem.output_format) - value)
-        total = np.where(most == 0, rounding, output_bound(value, most, problem.output_format))
     result = arrays.aligned(problem.output_shape, F64.dtype)
-    prepared.canonical_output(result)[...] = np.where(np.isfinite(total), total, np.inf)
+    out = prepared.canonical_output(result)
+    most = PART if how.filtering is None else out.size  # of filtering, a bound is of all that its tiles may reach
+    for part, reference in references(parts_of(problem, operands, most=most), out.size):
+        out[part.index] = _total(reference, part, how, bound)
     return libraries.like(inputs[0])(result)
+
+
+def _total(reference: Reference, part: Part, how: Declared, bound: str) -> F64Array:
+    """Return the bound after the output's rounding."""
+    fmt, value = part.problem.output_format, reference.value
+    with np.errstate(all="ignore"):
+        most = bound_of(reference, part.problem, how, part.operands, bound)
+        total = np.where(most == 0, np.abs(round_to(value, fmt) - value), output_bound(value, most, fmt))
+    return np.where(np.isfinite(total), total, np.inf)
 
 
 def bound_of(
@@ -91,10 +100,10 @@ def bound_of(
         by_tiles: F64Array = variant_bound(problem, operands, how.accumulation, bound) + own
         if not may_be_direct(problem, operands, how.accumulation):
             return by_tiles
-        direct = np.minimum(answer.terms + last_additions(problem), direct_height(problem))
+        direct = np.minimum(rounded_terms(answer) + last_additions(problem), direct_height(problem))
         return np.maximum(by_tiles, sum_bound(answer, how.accumulation, direct))
     if how.algorithm == SUM:
-        return sum_bound(answer, how.accumulation, heights(answer.terms, problem, how))
+        return sum_bound(answer, how.accumulation, heights(rounded_terms(answer), problem, how))
     if how.filtering is None:
         return np.full_like(answer.magnitude, np.inf)
     own = sum_bound(answer, how.accumulation, np.zeros_like(answer.terms))
@@ -110,8 +119,13 @@ def bounded_by(
     return compare(got, answer, problem, 0, bound=bound)
 
 
+def rounded_terms(answer: Answer | Reference) -> NDArray[np.int64]:
+    """Return how many products of each element can be rounded: a product that is exactly 0 changes no sum."""
+    return answer.nonzero if isinstance(answer, Reference) else answer.terms
+
+
 def heights(terms: NDArray[np.int64], problem: Problem, how: Declared) -> NDArray[np.int64]:
-    """Return the most roundings that a term of each element goes through: its own number of terms, or less."""
+    """Return the most roundings that a term of each element goes through: its number of products, or less."""
     last = last_additions(problem)
     own = terms + last
     if how.blocks:

@@ -26,7 +26,8 @@ def certificate(
     """Return what JSON holds of an element of a result ``got``, at ``index`` in the caller's layout.
 
     With products x y of the terms and what is added without one, the exact value is S = sum x y + sum added, A the sum
-    of their magnitudes, n the number of products and h the declared height:
+    of their magnitudes, n the number of products, and h the declared height, at most the number of terms that are not
+    products of 0:
 
         bound = gamma_h A + n tiny/2 (1 + gamma_h),  gamma_h = h u / (1 - h u)
 
@@ -60,6 +61,10 @@ def certificate(
     if declared.algorithm != SUM:
         wanted = "a certificate is of a sum of products, one term after the other in some order"
         raise UnsupportedError(f"{operator}: {wanted}; declared is {declared.algorithm}")
+    if problem.variant:
+        raise UnsupportedError(
+            f"{operator}: a certificate is of a direct sum; this one is by tiles of {problem.variant}"
+        )
     array, fmt = as_result(got, problem)
     place = tuple(map(int, index))
     if len(place) != array.ndim or not all(0 <= at < extent for at, extent in zip(place, array.shape, strict=True)):

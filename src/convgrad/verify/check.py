@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,17 +13,16 @@ from convgrad.errors import ConvgradError
 from convgrad.formats import F64, Format
 from convgrad.functional.call import Prepared, prepare, spelled_out
 from convgrad.libraries import detached
+from convgrad.spec.chosen import DIRECT
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
-from convgrad.verify.bound import bounded_by
+from convgrad.verify.claim import Claim
 from convgrad.verify.declared import SUM, Declared, declared
-from convgrad.verify.diagnose import diagnose
 from convgrad.verify.foreign import WRONG_KIND, answer
-from convgrad.verify.judge import judge
-from convgrad.verify.pardon import pardoned
-from convgrad.verify.reference import Reference, certify
-from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Verdict
+from convgrad.verify.parts import PART, parts_of, references
+from convgrad.verify.reference import Progress, Reference
+from convgrad.verify.verdict import WRONG, Defect, Verdict
 
 Array = NDArray[Any]
 
@@ -36,6 +35,7 @@ def check(
     accumulation: str | Format | None = None,
     height: int | Sequence[int] | None = None,
     algorithm: str = SUM,
+    max_error: float | None = None,
     **attributes: object,
 ) -> Verdict:
     """Return the verdict on a result that any implementation computed for a call of ``convgrad.run``.
@@ -47,7 +47,8 @@ def check(
     Declared is the arithmetic it is judged by: ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32,
     f64; by default f32, f64 for f64); ``height``, the most roundings a term went through, those of adding bias and
     ``old`` counted, or the blocks of an order that ``convgrad probe`` revealed; by default any order of each element's
-    own terms.
+    own terms. ``max_error`` is that of the call that computed the result: where it admits Winograd tiles, the result is
+    judged by the bound of convgrad's tiles. A function that is judged is called without it.
 
     Attributes are as for ``convgrad.run``, or as the functions take them: one int for all axes, strides and dilations 1
     where nothing is said of them; a function is given them spelled out. Raises as ``convgrad.run`` does of the inputs.
@@ -60,7 +61,7 @@ def check(
     """
     inputs, result, old = tuple(map(detached, inputs)), detached(result), detached(old)
     attributes = dict(spelled_out(operator, inputs, attributes))
-    prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None)
+    prepared = prepare(operator, inputs, attributes, None, accumulate=old is not None).within(max_error or DIRECT)
     problem = prepared.problem
     if callable(result):
         result = answer(result, operator, inputs, attributes)
@@ -89,50 +90,50 @@ def verdict_on(
     how: Declared,
     old: Array | None = None,
     reference: Reference | None = None,
-    progress: Callable[[float], None] = lambda share: None,
+    progress: Progress = lambda share: None,
+    most: int = PART,
 ) -> Verdict:
     """Return the verdict on what is said to be the result of a prepared call, in the caller's layout.
 
     Its own type counts, whatever output type the problem names. ``old`` and ``reference`` are canonical; a reference
-    that is at hand is not computed again.
+    that is at hand is not computed again, and the result is judged as one part.
     """
+    if reference is None:
+        return verdicts_of([(result, how)], prepared, old, progress, most)[0]
+    claim = _claim(result, prepared, how, old)
+    return claim if isinstance(claim, Verdict) else claim.whole(reference)
+
+
+def verdicts_of(
+    results: Sequence[tuple[object, Declared]],
+    prepared: Prepared,
+    old: Array | None = None,
+    progress: Progress = lambda share: None,
+    most: int = PART,
+) -> list[Verdict]:
+    """Return the verdicts on results of one call, each with what is declared of it, in parts of ``most`` elements."""
+    claims = [_claim(result, prepared, how, old) for result, how in results]
+    left = [claim for claim in claims if isinstance(claim, Claim)]
+    if left:
+        if any(claim.is_one_part for claim in left):
+            most = max(most, left[0].got.size)
+        parts = parts_of(prepared.problem, prepared.operands, old, most)
+        for part, reference in references(parts, left[0].got.size, progress):
+            for claim in left:
+                claim.add(part, reference)
+    return [claim.verdict() if isinstance(claim, Claim) else claim for claim in claims]
+
+
+def _claim(result: object, prepared: Prepared, how: Declared, old: Array | None) -> Claim | Verdict:
+    """Return the claim that this is the result, or the verdict on what cannot be."""
     if isinstance(result, Verdict):
         return result
     try:
         array, fmt = as_result(result, prepared.problem)
     except ConvgradError as error:
         return Verdict(outcome=WRONG, reason=str(error), found=(Defect(WRONG_KIND),))
-    problem, operands = replace(prepared.problem, output_format=fmt), prepared.operands
-    got = array.transpose(problem.output_order)
-    reference = reference or certify(problem, operands, old, progress)
-    bounded = bounded_by(got, reference, problem, how, operands)
-    if bounded.outcome == WRONG and bounded.mask is not None:
-        beyond = bounded.mask.transpose(problem.output_order)
-        diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
-        found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # its arithmetic, its place
-        where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
-        return replace(bounded, where=where, found=found)
-    if bounded.undecided == bounded.elements > 0 and how.algorithm != SUM:
-        unknown = f"no bound is known of the errors of {how.algorithm} in this problem"
-        return replace(bounded, reason=f"{unknown}; declare {SUM} to hold it to that")
-    if bounded.outcome != OK or not bounded.elements or problem.variant:  # of tiles the bound is all that is known
-        return bounded
-    judged = judge(got, reference, problem, operands, how, old)
-    outcome = DEGRADED if judged.evidence else UNDECIDED if judged.reason else OK
-    found = judged.found
-    if outcome == DEGRADED and not found:  # a bound of long sums is wide: zeros, a transposed result may lie inside
-        unequal = got != reference.rounded(fmt)
-        if unequal.any():
-            found = diagnose(got, unequal, reference, problem, operands, old, how.accumulation).found
-    return replace(
-        bounded,
-        outcome=outcome,
-        reason=judged.reason,
-        evidence=judged.evidence,
-        found=found,
-        statistics=judged.statistics,
-        limits=judged.limits,
-    )
+    problem = replace(prepared.problem, output_format=fmt)
+    return Claim(array.transpose(problem.output_order), problem, prepared.operands, how, old)
 
 
 def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Array, Format]:

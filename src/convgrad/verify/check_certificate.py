@@ -55,7 +55,8 @@ def largest(name: str) -> Fraction:
 def bound_of(pairs: list[tuple[float, float]], added: int, magnitude: Fraction, declared: dict[str, Any]) -> Number:
     """Return gamma_h magnitude + n tiny/2 (1 + gamma_h); 0 where sums are exact, infinite where they may overflow."""
     p, least, *_ = SUMS[declared["accumulation"]]
-    height, blocks = len(pairs), declared["height"]  # of any order: all terms
+    live = sum(x != 0 and y != 0 for x, y in pairs[: len(pairs) - added])
+    height, blocks = added + live, declared["height"]  # any order: all terms, as a product that is 0 is never rounded
     if isinstance(blocks, int):
         height = min(height, blocks)
     elif blocks:

@@ -12,6 +12,7 @@ from convgrad.spec.check import as_integer
 
 SUM = "sum"  # of products, one by one or fused, in the declared order
 FFT = "fft"  # no bound is known of it
+MOST_ROUNDINGS = 2**F64.significand_bits  # no bound holds beyond, in any format
 _WINOGRAD = re.compile(r"winograd:([1-9]\d*),([1-9]\d*)")
 _MOST_POINTS = 16  # of minimal filtering: beyond, its bound is no use, and its matrices are no longer of moderate size
 
@@ -47,20 +48,21 @@ def declared(
     fmt = operands.accumulator if accumulation is None else ACCUMULATIONS.get(str(accumulation))
     if fmt is None:
         wanted = f"accumulation must be one of {', '.join(ACCUMULATIONS)}"
-        raise InvalidAttributeError(f"{operator}: {wanted}; got {accumulation!r}")
+        raise InvalidAttributeError(f"{operator}: {wanted}; got {accumulation!r:.200}")
     _check_algorithm(operator, algorithm)
     if isinstance(height, Sequence) and not isinstance(height, str) and height:
         blocks = tuple(as_integer(block) or 0 for block in height)
-        if min(blocks) < 1:
-            raise InvalidAttributeError(f"{operator}: the blocks of an order are positive integers; got {height!r}")
+        if not 1 <= min(blocks) <= max(blocks) <= MOST_ROUNDINGS:
+            wanted = f"the blocks of an order must be positive integers, {MOST_ROUNDINGS} at most"
+            raise InvalidAttributeError(f"{operator}: {wanted}; got {height!r:.200}")
         return Declared(fmt, None, blocks, algorithm)
     if height is None:
         return Declared(fmt, None, (), algorithm)
     number = as_integer(height)
     if number is None or number < 0:
         wanted = "a non-negative integer, the most roundings a term of a sum went through, or the blocks of its order"
-        raise InvalidAttributeError(f"{operator}: height must be {wanted}; got {height!r}")
-    return Declared(fmt, min(number, 2**F64.significand_bits), (), algorithm)  # no bound holds beyond, in any format
+        raise InvalidAttributeError(f"{operator}: height must be {wanted}; got {height!r:.200}")
+    return Declared(fmt, min(number, MOST_ROUNDINGS), (), algorithm)
 
 
 def _check_algorithm(operator: str, algorithm: str) -> None:
@@ -68,4 +70,4 @@ def _check_algorithm(operator: str, algorithm: str) -> None:
     if algorithm in (SUM, FFT) or (filtering and sum(filtering) - 1 <= _MOST_POINTS):
         return
     wanted = f'"{SUM}", "{FFT}" or "winograd:M,R", M outputs of R taps from at most {_MOST_POINTS} products'
-    raise InvalidAttributeError(f"{operator}: algorithm must be {wanted}; got {algorithm!r}")
+    raise InvalidAttributeError(f"{operator}: algorithm must be {wanted}; got {algorithm!r:.200}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy.typing import NDArray
+
 from convgrad import libraries
-from convgrad.functional.call import prepare, room, spelled_out
-from convgrad.verify.reference import certify
+from convgrad.functional.call import Prepared, prepare, room, spelled_out
+from convgrad.verify.parts import PART, parts_of, references
+from convgrad.verify.reference import Progress
 
 
 def exact(operator: str, *inputs: object, dtype: object = None, **attributes: object) -> Any:
@@ -23,7 +26,14 @@ def exact(operator: str, *inputs: object, dtype: object = None, **attributes: ob
     [6.0, 6.0]
     """
     prepared = prepare(operator, inputs, spelled_out(operator, inputs, attributes), dtype)
+    return libraries.like(inputs[0])(exact_of(prepared))
+
+
+def exact_of(prepared: Prepared, progress: Progress = lambda share: None, most: int = PART) -> NDArray[Any]:
+    """Return the exact result of a prepared call, in the caller's layout, certified in parts of ``most`` elements."""
     problem = prepared.problem
-    result = room(problem, None, {}, aligned=True)
-    prepared.canonical_output(result)[...] = certify(problem, prepared.operands).rounded(problem.output_format)
-    return libraries.like(inputs[0])(result)
+    result: NDArray[Any] = room(problem, None, {}, aligned=True)
+    out = prepared.canonical_output(result)
+    for part, reference in references(parts_of(problem, prepared.operands, most=most), out.size, progress):
+        out[part.index] = reference.rounded(problem.output_format)
+    return result

@@ -39,7 +39,7 @@ def load(name: str) -> Function:
     """
     module_name, _, path = name.partition(":")
     if not all(word.isidentifier() for word in (*module_name.split("."), *path.split("."))):
-        raise NotationError(f"a function is named module:function, such as convgrad:run; got {name!r}")
+        raise NotationError(f"a function is named module:function, such as convgrad:run; got {name!r:.200}")
     here = os.getcwd()
     if sys.path[:1] not in ([""], [here]):  # as python -m has it
         sys.path.insert(0, here)

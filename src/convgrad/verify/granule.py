@@ -23,10 +23,10 @@ COARSE = 1 << 20  # the exponent of zeros, which are multiples of any power
 NUMBERS = 1 << 20  # looked at together
 
 
-def granules(problem: Problem, operands: Sequence[Array], old: Array | None = None) -> Exponents:
+def granules(problem: Problem, operands: Sequence[Array]) -> Exponents:
     """Return exponents e, broadcastable to the canonical output: all terms of an element are multiples of 2^e.
 
-    Operands are canonical, without NaN and infinities. Bias and old value are terms too.
+    Operands are canonical. Bias is a term too.
     """
     given = dict(zip(problem.operands, operands, strict=True))
     lines: dict[Tensor, Exponents] = {t: _lines(array) for t, array in given.items() if t != "bias"}
@@ -38,7 +38,7 @@ def granules(problem: Problem, operands: Sequence[Array], old: Array | None = No
     found = found.reshape(*found.shape, *[1] * (_rank(problem) - found.ndim))
     if "bias" in given:
         found = np.minimum(found, lowest_bits(given["bias"]).reshape(-1, *[1] * (_rank(problem) - 2)))
-    return found if old is None else np.minimum(found, lowest_bits(old))
+    return found
 
 
 def _rank(problem: Problem) -> int:
@@ -65,20 +65,27 @@ def _of_products(conv: Conv, solves_for: str, lines: Mapping[Tensor, Exponents])
 def _lines(array: Array) -> Exponents:
     """Return the least exponent of each line along the third axis and later ones."""
     found = np.full(array.shape[:2], COARSE, np.int32)
-    step = max(1, NUMBERS // max(1, array[:1].size))
-    for begin in range(0, len(array), step):
-        some = lowest_bits(array[begin : begin + step])
-        found[begin : begin + step] = some.min(axis=tuple(range(2, some.ndim)), initial=COARSE)
+    if array.size > NUMBERS and len(array) > 1:
+        step = max(1, NUMBERS // array[:1].size)
+        for begin in range(0, len(array), step):
+            found[begin : begin + step] = _lines(array[begin : begin + step])
+    elif array.size > NUMBERS and array.ndim > 2 and array.shape[2] > 1:
+        step = max(1, NUMBERS // array[:, :, :1].size)
+        for begin in range(0, array.shape[2], step):
+            np.minimum(found, _lines(array[:, :, begin : begin + step]), out=found)
+    else:
+        found = lowest_bits(array).min(axis=tuple(range(2, array.ndim)), initial=COARSE)
     return found
 
 
 def lowest_bits(values: Array) -> Exponents:
-    """Return the exponent of the lowest bit that is set in each number; of 0, ``COARSE``.
+    """Return the exponent of the lowest bit that is set in each number; ``COARSE`` of 0, NaN and infinities.
 
     >>> lowest_bits(np.array([1.0, 6.0, 0.75, 5e-324])).tolist(), int(lowest_bits(np.zeros(1))[0]) == COARSE
     ([0, 1, -2, -1074], True)
     """
-    fraction, exponent = np.frexp(np.asarray(values).astype(np.float64))
+    wide = np.asarray(values).astype(np.float64)
+    fraction, exponent = np.frexp(np.where(np.isfinite(wide), wide, 0.0))
     digits = np.ldexp(fraction, 53).astype(np.int64)
     _, lowest = np.frexp((digits & -digits).astype(np.float64))  # 2^(lowest - 1)
     found: Exponents = np.where(digits == 0, COARSE, exponent + lowest - 54).astype(np.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -15,7 +15,7 @@ from convgrad.spec import oracle
 from convgrad.spec.bound import gamma
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.gather import pieces
-from convgrad.verify.granule import granules
+from convgrad.verify.granule import NUMBERS, granules, lowest_bits
 from convgrad.verify.sums import Sums, two_sum
 from convgrad.verify.terms import terms_of
 from convgrad.verify.wide import exact_sum, to_odd
@@ -54,32 +54,81 @@ class Reference:
         return store(self.value + 0.0, fmt)
 
 
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is known of all terms of a problem: a part of its output is certified by them as the whole is.
+
+    ``granule`` has the exponents e of ``granules``; ``integral``: all operands are integers; ``finite``: all operands
+    are finite; ``few``: the terms of f64 operands are so few that all are added exactly.
+    """
+
+    granule: NDArray[np.int32]
+    integral: bool
+    finite: bool
+    few: bool
+
+    def of_images(self, images: slice) -> Facts:
+        """Return the same for some images of the output."""
+        return self if len(self.granule) == 1 else replace(self, granule=self.granule[images])
+
+
+def facts_of(problem: Problem, operands: Sequence[Array], old: Array | None = None) -> Facts:
+    """Return the facts of a problem on canonical operands."""
+    given = [*operands] if old is None else [*operands, old]
+    few = False
+    if problem.operand_format is F64:
+        shape = canonical_shape(problem.geometry, problem.output)
+        few = int(oracle.count_terms(problem, shape).sum()) <= F64_TERMS
+    integral = all(_all(_is_integral, array) for array in given)
+    return Facts(granules(problem, operands), integral, all(_all(np.isfinite, array) for array in given), few)
+
+
+def _is_integral(values: Array) -> NDArray[np.bool_]:
+    there = np.isfinite(values)
+    whole: NDArray[np.bool_] = (values == np.rint(values)) | ~there
+    return whole
+
+
+def _all(holds: Callable[[Array], Array], array: Array) -> bool:
+    """Return whether something holds of all numbers of an array; some of a large one are looked at at a time."""
+    array = np.asarray(array)
+    if array.size <= NUMBERS:
+        return bool(holds(array).all())
+    if len(array) == 1:
+        return _all(holds, array[0])
+    step = max(1, NUMBERS // array[0].size)
+    return all(_all(holds, array[begin : begin + step]) for begin in range(0, len(array), step))
+
+
 def certify(
     problem: Problem,
     operands: Sequence[Array],
     old: Array | None = None,
     progress: Progress = lambda share: None,
+    facts: Facts | None = None,
 ) -> Reference:
     """Return the reference of a problem on canonical operands; ``old`` is what an accumulating problem adds to.
 
     Sums in float64 have a bound on their error. Where it does not decide to what an element rounds, in f32, bf16 and
     f16, its terms are added exactly. NaN and infinities reach the elements whose terms they are in, and count as 0
-    in all else. Of f64 operands a value is the sum correctly rounded where there are few terms in all.
+    in all else. Of f64 operands a value is the sum correctly rounded where there are few terms in all. ``facts`` are
+    those of a larger problem, of which this one is a part.
     """
     if problem.accumulate and old is None:
         raise ValueError("an accumulating problem needs the old value it adds to")
+    known = facts_of(problem, operands, old) if facts is None else facts
     finite, before = [_finite(a) for a in operands], None if old is None else _finite(old)
     with np.errstate(all="ignore"):
-        result = _in_float64(problem, finite, before, progress)
+        result = _in_float64(problem, finite, before, progress, known)
         spoiled = np.zeros(result.value.shape, np.bool_)
-        if any(a is not b for a, b in zip((*finite, before), (*operands, old), strict=True)):
+        if not known.finite:
             answer = oracle.evaluate(problem, operands, old).value
             spoiled = ~np.isfinite(answer)
             result.value[spoiled], result.error[spoiled] = answer[spoiled], 0.0
         if problem.operand_format is not F64:
             open_ones = _undecided(result.value, result.error) & ~spoiled
         else:
-            open_ones = (result.error > 0) & ~spoiled & (int(result.terms.sum()) <= F64_TERMS)
+            open_ones = (result.error > 0) & ~spoiled & known.few
         for index in zip(*(axis.tolist() for axis in np.nonzero(open_ones)), strict=True):
             nearest, rest = exact_sum(terms_of(problem, finite, index, before))
             narrow = problem.operand_format is not F64
@@ -95,7 +144,9 @@ def _finite(array: Array) -> Array:
     return array if finite.all() else np.where(finite, array, array.dtype.type(0))
 
 
-def _in_float64(problem: Problem, operands: Sequence[Array], old: Array | None, progress: Progress) -> Reference:
+def _in_float64(
+    problem: Problem, operands: Sequence[Array], old: Array | None, progress: Progress, facts: Facts
+) -> Reference:
     """Return the reference as float64 sums tell it, on finite operands."""
     shape = canonical_shape(problem.geometry, problem.output)
     value, error, magnitude, squares = (np.zeros(shape) for _ in range(4))
@@ -105,7 +156,9 @@ def _in_float64(problem: Problem, operands: Sequence[Array], old: Array | None, 
     nonzero = np.zeros(shape, np.int64) if counted else terms
     bias = given["bias"].reshape(-1, *[1] * (len(shape) - 2)) if "bias" in given else None
     entering = [np.broadcast_to(array, shape) for array in (bias, old) if array is not None]
-    granule = np.broadcast_to(granules(problem, operands, old), shape)
+    granule = np.broadcast_to(facts.granule, shape)
+    if old is not None:
+        granule = np.minimum(granule, lowest_bits(old))
     done = 0
     for piece in pieces(problem, operands):
         sums, at = Sums(piece.shape, counted), piece.index
@@ -123,23 +176,23 @@ def _in_float64(problem: Problem, operands: Sequence[Array], old: Array | None, 
             squares[at] += np.square(values)
         value[at] = total = high + low
         underflow = terms[at] * F64.tiny if problem.operand_format is F64 else 0.0
-        error[at], magnitude[at] = _bounds(sums, total, size, underflow, granule[at])
+        error[at], magnitude[at] = _bounds(sums, total, size, terms[at], underflow, granule[at])
         done += prod(piece.shape)
         progress(done / max(value.size, 1))
-    integral = all(np.array_equal(a, np.rint(a)) for a in (*operands, old) if a is not None)
-    return Reference(value, error, magnitude, squares, terms, nonzero, integral)
+    return Reference(value, error, magnitude, squares, terms, nonzero, facts.integral)
 
 
 def _bounds(
-    sums: Sums, value: F64Array, size: F64Array, underflow: F64Array | float, granule: Array
+    sums: Sums, value: F64Array, size: F64Array, terms: Array, underflow: F64Array | float, granule: Array
 ) -> tuple[F64Array, F64Array]:
     """Return bounds on the error of sums and on their magnitudes, of which ``size`` is what float64 says.
 
-    A term goes through at most ``chunk`` roundings before its chunk is added; what chunks, bias and old value miss is
-    added in float64, and so is the last of it. Sums of few bits have no error.
+    A term goes through at most ``chunk`` roundings before its chunk is added, and through fewer where an element has
+    fewer terms: zeros stand for the others. What chunks, bias and old value miss is added in float64, and so is the
+    last of it. Sums of few bits have no error.
     """
     upper = size * (1 + 2 * gamma(sums.chunk + sums.adds + 3, F64.unit)) + underflow
-    missing = gamma(sums.chunk, F64.unit) + 2 * (F64.unit * (sums.joins + 2)) ** 2
+    missing = gamma(np.minimum(terms, sums.chunk), F64.unit) + 2 * (F64.unit * (sums.joins + 2)) ** 2
     error = (missing * upper + F64.unit * np.abs(value) + underflow) * _SLACK
     error[~np.isfinite(value)] = np.inf  # sums of f64 may overflow
     exact = (upper <= np.ldexp(1.0, granule + F64.significand_bits)) & (granule >= _LOWEST) & np.isfinite(upper)

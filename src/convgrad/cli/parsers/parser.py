@@ -12,13 +12,17 @@ from convgrad.cli.exits import UsageError
 from convgrad.spec.operators import OPERATORS
 from convgrad.words import meant
 
+LONGEST = 200  # characters of the command line in a message of argparse
+
 
 class Parser(argparse.ArgumentParser):
     """A parser that prints and refuses as the commands do."""
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line, and say which option a word that is none may have been meant for."""
-        raise UsageError(message + self._meant(message))
+        cut = re.sub(rf"\S{{{LONGEST + 1},}}", lambda word: word[0][:LONGEST], message)
+        head, unknown, words = cut.partition("unrecognized arguments: ")
+        raise UsageError(head + unknown + (words[:LONGEST] if unknown else words) + self._meant(message))
 
     def _meant(self, message: str) -> str:
         chosen = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)

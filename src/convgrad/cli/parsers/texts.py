@@ -11,7 +11,7 @@ MAX_ERROR = "admit errors of so many times the direct sum's guarantee: sums of 3
 def seed(text: str) -> int:
     """Return a seed."""
     if not text.isdecimal():
-        raise ArgumentTypeError(f"a seed is a non-negative integer; got {text!r}")
+        raise ArgumentTypeError(f"a seed is a non-negative integer; got {text!r:.200}")
     return int(text)
 
 
@@ -20,7 +20,7 @@ def height_or_blocks(text: str) -> int | list[int]:
     numbers = text.split(",")
     if not all(number.isdecimal() for number in numbers) or (len(numbers) > 1 and not all(map(int, numbers))):
         wanted = "a height is a non-negative integer, a number of roundings, or an order's blocks, as 240,240,96"
-        raise ArgumentTypeError(f"{wanted}; got {text!r}")
+        raise ArgumentTypeError(f"{wanted}; got {text!r:.200}")
     return int(text) if len(numbers) == 1 else [int(number) for number in numbers]
 
 
@@ -28,7 +28,7 @@ def index(text: str) -> tuple[int, ...]:
     """Return the index of an element, with brackets or without."""
     numbers = text.strip("()[] ").rstrip(",").split(",")
     if not all(number.strip().isdecimal() for number in numbers):
-        raise ArgumentTypeError(f"an index is non-negative integers, as 0,2,1; got {text!r}")
+        raise ArgumentTypeError(f"an index is non-negative integers, as 0,2,1; got {text!r:.200}")
     return tuple(map(int, numbers))
 
 
@@ -39,21 +39,21 @@ def seconds(text: str) -> float:
     except ValueError:
         time_s = 0.0
     if not 0 < time_s < LONGEST_S:
-        raise ArgumentTypeError(f"a positive number of seconds is wanted; got {text!r}")
+        raise ArgumentTypeError(f"a positive number of seconds is wanted; got {text!r:.200}")
     return time_s
 
 
 def positive(text: str) -> int:
     """Return a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"a positive integer is wanted; got {text!r}")
+        raise ArgumentTypeError(f"a positive integer is wanted; got {text!r:.200}")
     return int(text)
 
 
 def threads(text: str) -> int:
     """Return an integer, of which the checks of a call say whether it is a number of threads."""
     if not text.removeprefix("-").isdecimal():
-        raise ArgumentTypeError(f"a positive integer is wanted; got {text!r}")
+        raise ArgumentTypeError(f"a positive integer is wanted; got {text!r:.200}")
     return int(text)
 
 
@@ -64,7 +64,7 @@ def times(text: str) -> float:
     except ValueError:
         number = 0.0
     if not number >= 1:
-        raise ArgumentTypeError(f"a number is wanted, 1 at least; got {text!r}")
+        raise ArgumentTypeError(f"a number is wanted, 1 at least; got {text!r:.200}")
     return number
 
 

@@ -6,7 +6,7 @@ import argparse
 
 from convgrad.cli.exits import EXIT_CODES
 from convgrad.cli.parsers.parser import Parser, add_limit
-from convgrad.cli.parsers.texts import height_or_blocks, index, positive, seconds, seed
+from convgrad.cli.parsers.texts import height_or_blocks, index, positive, seconds, seed, times
 from convgrad.formats import FORMATS
 
 FILLS = ("normal", "integers", "truncation", "adversarial")
@@ -64,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--algorithm", metavar="NAME", help="sum (default), or what is no sum of products: winograd:M,R, fft"
     )
+    accuracy = "judge by the bound of convgrad's sums of this max_error, and compute convgrad's own results with it"
+    how.add_argument("--max-error", type=times, metavar="TIMES", help=accuracy)
 
     told = verify.add_argument_group("what is told")
     told.add_argument("--verbose", action="store_true", help="a line for every case, not only those that are not ok")

@@ -20,6 +20,7 @@ from convgrad.plan.recipe import F32_BYTES
 Array = NDArray[Any]
 
 VECTORS = 4  # that are added at a time
+PROTOTYPE = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 MOST = 1 << 20  # elements a call: it cannot be interrupted
 
 
@@ -35,9 +36,7 @@ def add_up(isa: Isa, terms: Sequence[Array], out: Array, fmt: str, accumulate: b
 
 @cache
 def _compiled(isa: Isa, fmt: str, accumulate: bool) -> Any:
-    integer = ctypes.c_int64
-    prototype = (None, ctypes.c_void_p, ctypes.c_void_p, integer, integer)
-    return jit.functions(isa, module_of(isa, fmt, accumulate), add=prototype)[0]
+    return jit.functions(isa, module_of, isa, fmt, accumulate, add=PROTOTYPE)[0]
 
 
 def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:

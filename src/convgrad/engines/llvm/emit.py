@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -322,6 +323,28 @@ class Module:
     def __str__(self) -> str:
         attributes = "attributes #0 = { nounwind }"
         return "\n\n".join([*map(str, self.functions), "\n".join(self.declared), attributes, ""])
+
+
+def separate(ir: str) -> list[str]:
+    """Return each function of a module as a module of its own, which declares what it calls.
+
+    The texts of two functions are equal if their code is: a module's other functions leave no trace in them.
+    """
+    blocks = [block.strip("\n") for block in ir.split("\n\n")]
+    defined = [block for block in blocks if block.startswith("define ")]
+    others = [line for block in blocks for line in block.splitlines() if line.startswith(("declare ", "attributes "))]
+    heads = [block.partition(" {")[0].replace("internal ", "").replace("define", "declare") for block in defined]
+    declared = {_NAMES.findall(line)[0]: line for line in (*heads, *others) if line.startswith("declare ")}
+    attributes = [line for line in others if line.startswith("attributes ")]
+    modules = []
+    for block in defined:
+        own, *called = dict.fromkeys(_NAMES.findall(block))
+        needed = sorted(declared[name] for name in called if name != own)
+        modules.append("\n".join([block.replace("define internal", "define", 1), *needed, *attributes, ""]))
+    return modules
+
+
+_NAMES = re.compile(r"@[\w.]+")
 
 
 def _suffix(kind: str) -> str:

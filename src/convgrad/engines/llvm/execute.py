@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import pool, scratch
+from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
@@ -85,7 +85,7 @@ class Executable:
             self.free.append(bound)  # whoever is interrupted before takes them along
         else:
             kernel, held = self.kernel, (self, keep, kept)
-            pool.run(kernel, arguments, schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, held)
+            pools.run(kernel, arguments, schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, held)
         if kept is not None:
             scratch.shared.give_back(kept)
 

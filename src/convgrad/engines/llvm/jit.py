@@ -1,24 +1,32 @@
-"""Compiling: one target machine and one linker a process, a kernel once, and the instruction set of the host."""
+"""Compiling: one target machine and one linker a process, a kernel and each function once, or read from the cache."""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import hashlib
 import mmap
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from convgrad.engines import starting
+from convgrad.engines.llvm import object_cache
+from convgrad.engines.llvm.emit import separate
+from convgrad.engines.llvm.object_cache import Objects
+from convgrad.engines.settings import kernel_directory
 from convgrad.engines.starting import apart, forked_with
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from convgrad.plan.recipe import Spec
 
-CAPACITY = 256  # kernels kept
+CAPACITY = 256  # kernels kept,
+FUNCTIONS = 1024  # and the code of functions, which new kernels may share: a few MB
 LONGEST_S = 10.0  # that the process's end waits for a kernel that is being compiled
 LOADING_MIB, COMPILING_MIB = 192, 32  # what LLVM takes: where it cannot have that, it ends the process
 Kernel = Callable[[int, int], None]
@@ -62,6 +70,14 @@ def assembly(ir: str, isa: Isa, cpu: str = "") -> str:
 
 
 @cache
+def _llvmlite_version() -> str:
+    import llvmlite  # noqa: PLC0415 - importing convgrad must stay light
+
+    version: str = llvmlite.__version__
+    return version
+
+
+@cache
 def refusal() -> str:
     """Return why this process cannot run code made at run time, by trying; the empty string where it can."""
     try:
@@ -87,6 +103,10 @@ class _Linker:
     One lock is held while a kernel is made, by the thread of ours that makes it, so that each is made once. A kernel
     that is known is had without the lock.
 
+    Functions are compiled one by one: kernels share about half of them. No pass of LLVM that runs here looks beyond a
+    function, so the code is that of whole modules. llvmlite holds a lock of its own while it compiles: two threads
+    would not be faster.
+
     Code that nobody may call any more is unloaded when the next is made, by the thread that makes it: were it
     unloaded where the last reference goes, that could be in a finalizer, and Python drops an interrupt raised there.
     """
@@ -94,13 +114,17 @@ class _Linker:
     def __init__(self) -> None:
         self.lock = forked_with()
         self.kernels: dict[tuple[Spec, Generator], Kernel] = {}
+        self.compiled: dict[bytes, bytes] = {}  # functions by the digests of their texts
         self.loaded: list[tuple[weakref.ref[Any], Any]] = []  # functions, and what keeps their code in memory
-        self.jits: dict[str, Any] = {}
+        self.machines: dict[str, tuple[Any, Any]] = {}  # what compiles for an instruction set, and what loads
         self.number = 0
 
     def kernel(self, spec: Spec, generate: Generator) -> Kernel:
         known = self._known((spec, generate))
-        return apart(lambda: self._make(spec, generate)) if known is None else known
+        if known is not None:
+            return known
+        directory = kernel_directory()
+        return apart(lambda: self._make(spec, generate, directory))
 
     def end(self) -> None:
         """Let no other thread compile any more: LLVM must not be at work while the process takes it down."""
@@ -113,35 +137,68 @@ class _Linker:
             self.kernels[key] = known  # the latest at the end
         return known
 
-    def _make(self, spec: Spec, generate: Generator) -> Kernel:
+    def _make(self, spec: Spec, generate: Generator, directory: Path | None) -> Kernel:
         with self.lock:
             known = self._known((spec, generate))
             if known is None:
-                (known,) = self.functions(spec.isa, generate(spec), driver=_DRIVER)
+                (known,) = self.functions(directory, spec.isa, generate, (spec,), {"driver": _DRIVER})
                 self.kernels[spec, generate] = known
                 if len(self.kernels) > CAPACITY:
                     oldest, *_ = self.kernels  # at once: others look for theirs meanwhile
                     self.kernels.pop(oldest, None)
             return known
 
-    def functions(self, isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
+    def functions(
+        self,
+        directory: Path | None,
+        isa: Isa,
+        module: Callable[..., str],
+        described: Sequence[object],
+        prototypes: Mapping[str, tuple[Any, ...]],
+    ) -> list[Any]:
         with self.lock:  # what is local is gone before a fork gets it: to dispose of that is a call of LLVM too
-            return self._linked(isa, ir, prototypes)
+            self.loaded = [(function, tracker) for function, tracker in self.loaded if function() is not None]
+            binding = llvm()
+            _room(COMPILING_MIB, "compiling a kernel")
+            triple = binding.get_process_triple()
+            if isa.name not in self.machines:
+                machine = target_machine(isa, triple=triple)
+                self.machines[isa.name] = machine, binding.create_lljit_compiler(machine, use_jit_link=False)
+            compiler = f"llvmlite {_llvmlite_version()}, LLVM {binding.llvm_version_info}, {triple}"
+            key = None if directory is None else object_cache.key(isa, compiler, module, described)
+            objects = None
+            if directory is not None and key is not None:
+                objects = object_cache.store(directory).read(key)
+            if objects is None:
+                objects = self._objects(isa, f'target triple = "{triple}"\n', module(*described))
+                if directory is not None and key is not None:
+                    object_cache.store(directory).write(key, objects)
+            self.compiled.update(objects)
+            while len(self.compiled) > FUNCTIONS:
+                del self.compiled[next(iter(self.compiled))]
+            return self._linked(isa, objects.values(), prototypes)
 
-    def _linked(self, isa: Isa, ir: str, prototypes: Mapping[str, tuple[Any, ...]]) -> list[Any]:
-        self.loaded = [(function, tracker) for function, tracker in self.loaded if function() is not None]
-        binding = llvm()
-        _room(COMPILING_MIB, "compiling a kernel")
-        triple = binding.get_process_triple()
-        if isa.name not in self.jits:
-            machine = target_machine(isa, triple=triple)
-            self.jits[isa.name] = binding.create_lljit_compiler(machine, use_jit_link=False)
+    def _objects(self, isa: Isa, triple: str, ir: str) -> Objects:
+        """Return the code of each function of a module."""
+        objects = {}
+        for text in separate(ir):
+            digest = hashlib.sha256(f"{isa!r}\n{text}".encode()).digest()
+            code = self.compiled.get(digest)
+            if code is None:
+                module = llvm().parse_assembly(triple + text, llvm().create_context())
+                code = self.machines[isa.name][0].emit_object(module)
+            objects[digest] = code
+        return objects
+
+    def _linked(self, isa: Isa, objects: Iterable[bytes], prototypes: Mapping[str, tuple[Any, ...]]) -> list[Any]:
         self.number += 1
-        library = binding.JITLibraryBuilder().add_ir(f'target triple = "{triple}"\n{ir}')
+        library = llvm().JITLibraryBuilder()
+        for code in objects:
+            library.add_object_img(code)
         for name in prototypes:
             library.export_symbol(name)
         try:
-            tracker = library.link(self.jits[isa.name], f"kernel{self.number}")
+            tracker = library.link(self.machines[isa.name][1], f"kernel{self.number}")
         except RuntimeError as error:  # it was allowed when the first kernel was made
             raise UnsupportedError(
                 f"executable memory is refused by now: {str(error).strip()}; CONVGRAD_MAX_ISA=numpy computes without"
@@ -161,9 +218,10 @@ atexit.register(_linker.end)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the interpreter: threads may still be running it
 
 
-def functions(isa: Isa, ir: str, **prototypes: tuple[Any, ...]) -> list[Any]:
-    """Return compiled functions of a module by name; a prototype is the result's type and the parameters'."""
-    made: list[Any] = apart(lambda: _linker.functions(isa, ir, **prototypes))
+def functions(isa: Isa, module: Callable[..., str], *described: object, **prototypes: tuple[Any, ...]) -> list[Any]:
+    """Return compiled functions of ``module(*described)`` by name; a prototype is the result type, then parameters."""
+    directory = kernel_directory()
+    made: list[Any] = apart(lambda: _linker.functions(directory, isa, module, described, prototypes))
     return made
 
 

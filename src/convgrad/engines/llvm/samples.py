@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import pool
+from convgrad.engines import pools
 from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.llvm import jit, scaled, squares
 from convgrad.engines.llvm.execute import Executable, executable
@@ -38,7 +38,7 @@ def compiled(isa: Isa) -> Compiled:
     """Return the functions, compiled once."""
     address, number = ctypes.c_void_p, ctypes.c_int64
     prototypes = {"squares": (None, address, number, number, address), "driver": (None, address, address)}
-    return Compiled(*jit.functions(isa, squares.module_of(isa), **prototypes))
+    return Compiled(*jit.functions(isa, squares.module_of, isa, **prototypes))
 
 
 def squares_of(isa: Isa, rows: Array) -> Array:
@@ -63,9 +63,9 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Mac
         _one_by_one(one, together, operands, view, out, compiled(machine.isa).squares)
         return
     arguments, scratch_bytes = _bound(one, operands, gradient, out)
-    used = threads if threads > 1 and pool.helped(threads, time_ms) else 1
+    used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
     time_ms *= threads / used
-    pool.run(compiled(machine.isa).driver, arguments, scratch_bytes, used, time_ms, (one, operands, out))
+    pools.run(compiled(machine.isa).driver, arguments, scratch_bytes, used, time_ms, (one, operands, out))
 
 
 def _one_by_one(
@@ -74,7 +74,7 @@ def _one_by_one(
     """Compute each sample's gradient on all threads, and add its squares on this one."""
     gradient, norms = address_of(view), address_of(out)
     for sample in range(len(out)):
-        call = together if pool.helped(together.plan.threads, together.plan.time_ms) else one
+        call = together if pools.helped(together.plan.threads, together.plan.time_ms) else one
         call.execute([operand[sample : sample + 1] for operand in operands], view)
         add(gradient, 1, view.size, norms + out.itemsize * sample)
 
@@ -117,7 +117,7 @@ def driver_arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
 def _scaling(isa: Isa, fmt: Format) -> jit.Kernel:
     """Return the driver that scales images in a format, compiled once."""
     prototype = (None, ctypes.c_void_p, ctypes.c_void_p)
-    (driver,) = jit.functions(isa, scaled.module_of(isa, fmt.name), driver=prototype)
+    (driver,) = jit.functions(isa, scaled.module_of, isa, fmt.name, driver=prototype)
     kernel: jit.Kernel = driver
     return kernel
 
@@ -132,6 +132,6 @@ def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, thread
         "elements": out.size // max(1, len(out)),
     }
     time_ms = (data.nbytes + out.nbytes) / BYTES_PER_NS / 1e6 / threads
-    used = threads if threads > 1 and pool.helped(threads, time_ms) else 1
+    used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
     arguments = driver_arguments((*scaled.ADDRESSES, *scaled.NUMBERS), values)
-    pool.run(_scaling(isa, fmt), arguments, 64, used, time_ms * threads / used, (data, factors, out))
+    pools.run(_scaling(isa, fmt), arguments, 64, used, time_ms * threads / used, (data, factors, out))

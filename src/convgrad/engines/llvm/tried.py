@@ -49,7 +49,7 @@ def _sums(isa: Isa, word: PairSum) -> NDArray[np.float32]:
     out = np.empty((len(made[0]), STEPS), np.float32)
     a, b = (np.ascontiguousarray(each.reshape(-1, isa.lanes, STEPS).transpose(0, 2, 1)) for each in made)
     pointers = (ctypes.c_void_p,) * 3
-    (chains,) = jit.functions(isa, _module(isa, word), chains=(None, *pointers, ctypes.c_int64))
+    (chains,) = jit.functions(isa, _module, isa, word, chains=(None, *pointers, ctypes.c_int64))
     chains(address_of(a), address_of(b), address_of(out), len(a))
     return out
 
@@ -57,7 +57,7 @@ def _sums(isa: Isa, word: PairSum) -> NDArray[np.float32]:
 def _rounded(isa: Isa, sums: NDArray[np.float32], word: PairNarrow) -> NDArray[np.uint16]:
     """Return sums in bf16, rounded by a word."""
     out, pointers = np.empty(sums.shape, np.uint16), (ctypes.c_void_p,) * 2
-    (rounds,) = jit.functions(isa, _rounding(isa, word), rounds=(None, *pointers, ctypes.c_int64))
+    (rounds,) = jit.functions(isa, _rounding, isa, word, rounds=(None, *pointers, ctypes.c_int64))
     rounds(address_of(sums), address_of(out), sums.size // (2 * isa.lanes))
     return out
 

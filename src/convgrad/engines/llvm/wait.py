@@ -127,7 +127,8 @@ def compiled() -> Waiting:
     return Waiting(
         *jit.functions(
             isa,
-            module(isa.architecture),
+            module,
+            isa.architecture,
             serve=(None, address, number),
             post=(number, address, address, address, number, address),
             idle=(None, address, address, number),

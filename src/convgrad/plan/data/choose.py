@@ -18,7 +18,7 @@ from convgrad.plan.data.view import OPERAND, Gather
 from convgrad.plan.data.window import windows
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import ITEMS, NEITHER, Rejected
+from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, Rejected
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
@@ -77,9 +77,12 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
         few = view.positions <= rates.FEW_AGAIN * most
         if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.results:
             continue
-        whole = view.results >= vectors * isa.lanes and view.tap_step is not None and not problem.accumulate
+        whole = view.results >= vectors * isa.lanes and not problem.accumulate
+        padded = view.taps * view.terms * vectors * isa.lanes * F32_BYTES
+        masked = view.results < vectors * isa.lanes and padded > rates.PADDED_BYTES
         once = few or (exchanged and f32)  # else caches want them close together, and in f32
-        ways = (False, True) if weights == ITEMS and whole and once and step == 1 else (False,)
+        readable = weights == ITEMS and view.tap_step is not None and step == 1
+        ways = (False, True) if readable and once and (whole or masked) else (False,)
         rest = view.results % (vectors * isa.lanes)
         for rows in range(most, max(1, most - rates.FEWER_HEIGHTS), -1):
             narrow = vectors > 1 and 0 < rest <= isa.lanes
@@ -92,7 +95,7 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
                     continue
                 yield DataSpec(
                     isa, *names, rows, vectors, narrow and not place, len(view.axes), data, weights, out, in_place,
-                    place, exchanged, step=step,
+                    place, exchanged, step=step, masked=place and masked,
                 )  # fmt: skip
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 from math import ceil, prod
+from typing import NamedTuple
 
 from convgrad.plan import rates
 from convgrad.plan.data.heights import tiles
@@ -15,12 +14,11 @@ from convgrad.plan.data.view import Along, Gather
 from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES
-from convgrad.plan.stretches import Part
+from convgrad.plan.stretches import Parts
 from convgrad.spec.order import BLOCK
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """Output positions of a slab along each axis, panels packed at a time, parts of groups, panels and slabs."""
 
     slab: tuple[int, ...]
@@ -50,28 +48,9 @@ def read_bytes(view: Gather, spec: DataSpec) -> int:
     return view.taps * spec.pitch * spec.position_bytes(view.terms)
 
 
-def slabs(axis: Along, size: int) -> list[range]:
-    """Return the slabs of an axis, of so many positions; the last has the rest."""
-    return [range(first, min(first + size, axis.extent)) for first in range(0, axis.extent, size)]
-
-
-def within(axis: Along, positions: range) -> list[Part]:
-    """Return the parts of an axis within a slab."""
-    found = []
-    for part in axis.parts:
-        step = part.positions.step
-        first = max(0, -((part.positions.start - positions.start) // step))
-        end = max(first, min(len(part.positions), -((part.positions.start - positions.stop) // step)))
-        if first < end:
-            met = part.met + first * part.by_position
-            found.append(Part(part.positions[first:end], part.taps, met, part.by_position, part.by_tap))
-    return found
-
-
-@lru_cache(maxsize=256)
-def parts_of(axis: Along, size: int) -> tuple[Part, ...]:
-    """Return the parts of all slabs of an axis."""
-    return tuple(part for one in slabs(axis, size) for part in within(axis, one))
+def parts_of(axis: Along, size: int) -> Parts:
+    """Return the parts of all slabs of an axis, of so many positions."""
+    return axis.parts.in_slabs(size).parts
 
 
 def cuts(view: Gather, machine: Machine, spec: DataSpec, threads: int, runs_along: int) -> Iterator[Cut]:
@@ -127,9 +106,7 @@ def levels(view: Gather) -> int:
 
 def most_tiles(view: Gather, slab: Sequence[int], spec: DataSpec) -> int:
     """Return the most tiles that a box of slabs of such a size may have, whichever axis they run along."""
-    longest = [
-        max(len(part.positions) for part in parts_of(axis, size)) for axis, size in zip(view.axes, slab, strict=True)
-    ]
+    longest = [parts_of(axis, size).most for axis, size in zip(view.axes, slab, strict=True)]
     along = [tiles(count, spec.rows, spec.vectors)[1] for count in longest]
     return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
 
@@ -140,18 +117,18 @@ def _slab(view: Gather, machine: Machine, spec: DataSpec, wanted: int, last: int
     One axis, which most tiles run along, is cut last, and in whole tiles.
     """
     most = max(1, int(machine.l2_bytes * rates.SLAB_SHARE))
-    size = [axis.extent for axis in view.axes]
-    for axis in sorted(range(len(size)), key=lambda a: (a == last, a)):
-        extent = size[axis]
-        unit = spec.rows if axis == last else 1
-        have = prod(ceil(a.extent / s) for a, s in zip(view.axes, size, strict=True))
-        room = most if axis != last or all(s == a.extent for s, a in zip(size, view.axes, strict=True)) else 2 * most
-        least = max(1.0, reached_bytes(view, size) / room, wanted / have)
-        if axis == last and reached_bytes(view, size) <= rates.SLAB_BYTES:
+    size, have = [axis.extent for axis in view.axes], 1
+    several = [axis for axis, extent in enumerate(size) if extent > 1]
+    for axis in sorted(several, key=last.__eq__):
+        extent, reached = size[axis], reached_bytes(view, size)
+        unit, room = (spec.rows, most if have == 1 else 2 * most) if axis == last else (1, most)
+        least = max(1.0, reached / room, wanted / have)
+        if axis == last and reached <= rates.SLAB_BYTES:
             least = min(least, extent / (rates.LEAST_TILES * spec.rows))
         whole = max(1, int(extent / max(1.0, least)))
         if whole < extent:
             size[axis] = ceil(ceil(extent / ceil(extent / whole)) / unit) * unit
+            have *= ceil(extent / size[axis])
     return tuple(size)
 
 
@@ -162,6 +139,5 @@ def reached_bytes(view: Gather, size: Sequence[int]) -> int:
 
 def _reach(axis: Along, size: int) -> int:
     """Return about how many positions of the operand some of the output reach, from the first to the last."""
-    widest = max(axis.parts, key=lambda part: len(part.taps))
-    between = (size - 1) * widest.by_position // max(1, widest.positions.step)
-    return min(axis.met, between + abs(widest.by_tap) * max(0, len(widest.taps) - 1) + 1)
+    between = (size - 1) * axis.parts.by_position // axis.parts.step
+    return min(axis.met, between + axis.parts.reach + 1)

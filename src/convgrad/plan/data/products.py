@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
 
+import numpy as np
+
 from convgrad.formats import F32, FORMATS
 from convgrad.plan import rates
 from convgrad.plan.cost import PACK_NS
-from convgrad.plan.data.cuts import slabs, within
 from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.recipe import PACKED, DataSpec
 from convgrad.plan.data.view import OPERAND, Along, Gather
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
-from convgrad.plan.stretches import Part
 from convgrad.spec.order import APART_RESULTS, FAN_IN, height_of
 from convgrad.spec.problem import Problem
 
@@ -157,26 +157,10 @@ def tap_lines(view: Gather) -> list[tuple[int, int]]:
 
 def reached(axis: Along, size: int) -> list[range]:
     """Return the positions of the data that slabs need or that are still there: neither end ever goes back."""
-    found: list[range] = []
-    for one in slabs(axis, size):
-        ends = [end for part in within(axis, one) if part.taps for end in _ends(part)]
-        found.append(range(min(ends), max(ends) + 1) if ends else range(0))
-    low, first = axis.met, []
-    for each in reversed(found):
-        low = min(low, each.start) if each else low
-        first.append(low)
-    high, whole = 0, []
-    for each, begin in zip(found, reversed(first), strict=True):
-        high = max(high, each.stop)
-        whole.append(range(min(begin, high), high))
-    return whole
-
-
-def _ends(part: Part) -> Iterator[int]:
-    """Yield what the first and the last position meet by the first and the last tap."""
-    for p in (0, len(part.positions) - 1):
-        for t in (0, len(part.taps) - 1):
-            yield part.met + p * part.by_position + t * part.by_tap
+    low, end = axis.parts.in_slabs(size).reached
+    begin = np.minimum.accumulate(np.where(low < end, low, axis.met)[::-1])[::-1]
+    high = np.maximum.accumulate(end)
+    return list(map(range, np.minimum(begin, high).tolist(), high.tolist()))
 
 
 def _planned(
@@ -230,6 +214,7 @@ def _time_ns(view: Gather, machine: Machine, spec: ProductsSpec, slab: tuple[int
     fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
     again = max(0, parts - images) * max(0, max(map(len, lines)) - fresh // len(lines))
     met = (images * fresh + again) * inner * sum(map(len, last))
+    met = max(met, slab_count(view, spec, slab) * one.width)  # lanes of a slab without a position are packed too
     _, _, cycles = tiles(rows, one.rows, one.vectors)
     compute = met * rows * view.terms * cycles / one.width * 2 * one.isa.lanes / machine.fma_per_ns
     read = PACK_NS[one.weights] + FORMATS[one.operand].dtype.itemsize / machine.bytes_per_ns

@@ -7,7 +7,8 @@ from functools import cache
 from itertools import pairwise
 from math import prod
 
-from convgrad.plan.data.cuts import slabs, within
+import numpy as np
+
 from convgrad.plan.data.fields import RUN, fields
 from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.products import ProductsPlan, reached, rows_of, tap_lines
@@ -15,9 +16,10 @@ from convgrad.plan.data.view import Along, Gather
 from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS
-from convgrad.plan.stretches import Part
-from convgrad.plan.tables import Schedule, placed, table_of
+from convgrad.plan.stretches import Parts
+from convgrad.plan.tables import Schedule, columns_of, placed, table_of
 from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.view import Ints, wrapped
 from convgrad.spec.order import BLOCK
 
 TABLES = ("ends", "phases", "runs", "blocks")  # beside those of any forward or data gradient
@@ -63,16 +65,17 @@ def schedule(view: Gather, plan: ProductsPlan, accumulates: bool) -> Schedule:
     spec, one = plan.spec, plan.spec.product
     lines, last = view.axes[spec.line], view.axes[-1]
     along, across = plan.slab
-    rows, parts = reached(lines, along), list[tuple[int, ...]]()
-    slab_rows = []
-    for of_lines, met in zip(slabs(lines, along), rows, strict=True):
-        found = [_part(view, spec.line, part) for part in within(lines, of_lines)]
-        slab_rows.append((len(parts) * 8 * len(PART), len(found), met.start, met.stop))
-        parts.extend(found)
+    rows, cut = reached(lines, along), lines.parts.in_slabs(along)
+    parts = [_parts(view, spec.line, cut.parts)]
+    firsts = (cut.begins * 8 * len(PART)).tolist()
+    slab_rows = [
+        (first, count, met.start, met.stop)
+        for first, count, met in zip(firsts, cut.lengths.tolist(), rows, strict=True)
+    ]
     for at in range(spec.line + 1, len(view.axes) - 1):
-        inner = [_part(view, at, part) for part in view.axes[at].parts]
-        slab_rows.append((len(parts) * 8 * len(PART), len(inner), 0, 0))
-        parts.extend(inner)
+        inner = _parts(view, at, view.axes[at].parts)
+        slab_rows.append((sum(map(len, parts)) * 8 * len(PART), len(inner), 0, 0))
+        parts.append(inner)
     ends, phases = _ends(last, across, _unit(view, len(view.axes) - 1))
     order = view.order
     block_count = order.blocks_a_line
@@ -85,10 +88,9 @@ def schedule(view: Gather, plan: ProductsPlan, accumulates: bool) -> Schedule:
     count = prod(axis.extent for axis in view.axes[: spec.line]) * len(rows) * len(ends)
     tasks = [(first, end - first) for first, end in evenly(count, plan.parts)]
     given: dict[str, Sequence[Sequence[int]]] = {
-        "tasks": tasks, "slabs": slab_rows, "parts": parts, "ends": ends, "phases": phases, "runs": runs,
-        "blocks": blocks,
+        "tasks": tasks, "slabs": slab_rows, "ends": ends, "phases": phases, "runs": runs, "blocks": blocks,
     }  # fmt: skip
-    tables = {name: table_of(rows) for name, rows in given.items()}
+    tables = {name: table_of(rows) for name, rows in given.items()} | {"parts": np.concatenate(parts)}
     numbers = _numbers(view, plan, [len(met) for met in rows], [row[2] for row in ends], [row[5] for row in ends])
     numbers |= {
         "task_count": len(tasks), "slab_count": len(rows), "end_count": len(ends), "phase_count": len(last.phases),
@@ -104,33 +106,41 @@ def _unit(view: Gather, at: int) -> int:
     return prod(inner.kernel for inner in view.axes[at + 1 :])
 
 
-def _part(view: Gather, at: int, part: Part) -> tuple[int, ...]:
-    """Return a row of PART."""
-    axis, unit = view.axes[at], _unit(view, at)
-    return (
-        len(part.positions), part.positions.start * axis.out, part.positions.step * axis.out, part.met,
-        part.by_position, len(part.taps), part.taps.start * unit, part.taps.step * unit, part.by_tap,
+def _parts(view: Gather, at: int, parts: Parts) -> Ints:
+    """Return rows of PART."""
+    out, unit = view.axes[at].out, _unit(view, at)
+    columns = (
+        parts.count, parts.first * wrapped(out), parts.step * out, parts.met, parts.by_position, parts.taps,
+        parts.tap * unit, parts.tap_step * unit, parts.by_tap,
     )  # fmt: skip
+    return columns_of(columns, len(parts))
 
 
 def _ends(last: Along, across: int, unit: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Return rows of END and of PHASE."""
     ends, rows = list[tuple[int, ...]](), list[tuple[int, ...]]()
     stride = last.phases[0].positions.step
-    for one, met in zip(slabs(last, across), reached(last, across), strict=True):
-        each = -(-len(one) // stride)
-        ends.append((len(rows) * 8 * len(PHASE), met.start, len(met), one.start * last.out, len(one), each))
+    for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
+        count = min(across, last.extent - begin)
+        each = -(-count // stride)
+        ends.append((len(rows) * 8 * len(PHASE), met.start, len(met), begin * last.out, count, each))
         for phase in last.phases:
-            first = phase.met + one.start // stride * phase.by_position - met.start
-            there = [
-                tap
-                for tap in range(len(phase.taps))
-                if first + tap * phase.by_tap < len(met) and first + tap * phase.by_tap + each > 0
-            ]
-            taps = phase.taps[there[0] : there[-1] + 1] if there else range(0)
-            low = first + there[0] * phase.by_tap if there else 0
+            first = phase.met + begin // stride * phase.by_position - met.start
+            there = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
+            taps = phase.taps[there.start : there.stop] if there else range(0)
+            low = first + there.start * phase.by_tap if there else 0
             rows.append((low, len(taps), taps.start * unit, taps.step * unit, phase.by_tap))
     return ends, rows
+
+
+def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -> range:
+    """Return the taps by which some positions, neighbours of which the first meets ``first``, meet 0 to an extent.
+
+    >>> _touching(-3, 1, 9, 2, 4), _touching(3, -1, 9, 2, 4)
+    (range(2, 7), range(0, 5))
+    """
+    low, end = (1 - positions - first, extent - first) if by_tap > 0 else (first - extent + 1, first + positions)
+    return range(max(0, -(-low // abs(by_tap))), min(taps, -(-end // abs(by_tap))))
 
 
 def _numbers(view: Gather, plan: ProductsPlan, reach: list[int], counts: list[int], each: list[int]) -> dict[str, int]:

@@ -85,6 +85,12 @@ class DataSpec:
     exchanged: bool = False  # rows are results, lanes positions
     window: Window | None = None  # lanes are channels of several groups
     step: int = 1  # terms a multiply-add; of two, of bf16, rows and lanes meet words of a term and, above it, the next
+    masked: bool = False  # lanes in place: there are fewer results than a panel is wide, and loads are of those
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the last panel begins before the one before ends: lanes in place are read in whole panels."""
+        return self.lanes_in_place and not self.masked
 
     @property
     def body(self) -> str:

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.data.cuts import levels, most_tiles, panel_bytes, panels_of, slabs, tile_sums, within
+from convgrad.plan.data.cuts import levels, most_tiles, panel_bytes, panels_of, tile_sums
 from convgrad.plan.data.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, WINDOW_RUN
 from convgrad.plan.data.heights import tiles
 from convgrad.plan.data.recipe import DataPlan, DataSpec
@@ -19,10 +19,10 @@ from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
-from convgrad.plan.stretches import Part
-from convgrad.plan.tables import Schedule, placed, table_of
+from convgrad.plan.stretches import Parts, Slabs
+from convgrad.plan.tables import Schedule, columns_of, placed
 from convgrad.plan.tasks import parts as evenly
-from convgrad.plan.view import Ints
+from convgrad.plan.view import Ints, distinct, wrapped
 from convgrad.spec.order import FAN_IN
 
 MOST_WEIGHED = 1 << 20  # slabs; of more, one is like the other
@@ -35,15 +35,14 @@ def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     spec = plan.spec
     view = view.seen(spec)
-    cut = [slabs(axis, size) for axis, size in zip(view.axes, plan.slab, strict=True)]
-    reached = [[_reached(axis, one) for one in each] for axis, each in zip(view.axes, cut, strict=True)]
-    most = [max(len(one) for one in each) for each in reached]
+    cut = [axis.parts.in_slabs(size) for axis, size in zip(view.axes, plan.slab, strict=True)]
+    reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
+    most = [int(counts.max()) for _, counts in reached]
     axes = _axes(view, spec, cut, reached, _steps(view, spec, most))
-    work = [[_work(axis, one) for one in each] for axis, each in zip(view.axes, cut, strict=True)]
     tables = {
-        "tasks": _tasks(view, plan, work),
-        "slabs": np.array(axes.slabs, np.int64),
-        "parts": table_of(axes.parts),
+        "tasks": _tasks(view, plan, list(map(_work, cut))),
+        "slabs": np.concatenate(axes.slabs),
+        "parts": np.concatenate(axes.parts),
     }
     assert tuple(tables) == TABLES
     packed = 0 if spec.in_place else prod(most) * spec.position_bytes(view.channels)
@@ -67,35 +66,26 @@ def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
 class _Axes:
     """What the driver knows of all axes: rows of SLAB and of PART, and numbers."""
 
-    slabs: list[tuple[int, ...]]
-    parts: list[tuple[int, ...]]
+    slabs: list[Ints]  # of each axis
+    parts: list[Ints]
     numbers: dict[str, int]
 
 
 def _axes(
-    view: Gather, spec: DataSpec, cut: Sequence[Sequence[range]], reached: Sequence[Sequence[range]],
-    steps: Sequence[int],
-) -> _Axes:  # fmt: skip
-    made = _Axes([], [], {})
+    view: Gather, spec: DataSpec, cut: Sequence[Slabs], reached: Sequence[tuple[Ints, Ints]], steps: Sequence[int]
+) -> _Axes:
+    made, slabs, parts = _Axes([], [], {}), 0, 0  # before those of an axis
     for at, axis in enumerate(view.axes):
-        values = (
-            axis.extent,
-            axis.met,
-            len(cut[at]),
-            len(made.slabs) * 8 * len(SLAB),
-            axis.kernel,
-            axis.weights,
-            axis.data,
-        )
+        begins = cut[at].begins
+        values = (axis.extent, axis.met, len(begins), slabs * 8 * len(SLAB), axis.kernel, axis.weights, axis.data)
         made.numbers.update(
             (f"axis{at}.{word}", value) for word, value in zip(ALONG, (*values, steps[at]), strict=True)
         )
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])
         contiguous = spec.out != TERMS or at == len(view.axes) - 1
-        for one, met in zip(cut[at], reached[at], strict=True):
-            found = [_row(part, axis, steps[at], unit, spec, contiguous) for part in within(axis, one)]
-            made.slabs.append((len(made.parts) * 8 * len(PART), len(found), met.start, len(met)))
-            made.parts.extend(found)
+        made.slabs.append(np.stack([(parts + begins) * 8 * len(PART), cut[at].lengths, *reached[at]], 1))
+        made.parts.append(_rows(cut[at].parts, axis, steps[at], unit, spec, contiguous))
+        slabs, parts = slabs + len(begins), parts + len(cut[at].parts)
     return made
 
 
@@ -106,39 +96,38 @@ def _steps(view: Gather, spec: DataSpec, most: Sequence[int]) -> list[int]:
     return [prod(most[at + 1 :]) * spec.position_bytes(view.channels) for at in range(len(most))]
 
 
-def _reached(axis: Along, positions: range) -> range:
-    """Return the operand's positions from the first that a slab meets to the last, of those that exist."""
-    ends = [
-        end
-        for part in within(axis, positions)
-        if part.taps
-        for p in (0, len(part.positions) - 1)
-        for t in (0, len(part.taps) - 1)
-        for end in (part.met + p * part.by_position + t * part.by_tap,)
+def _reached(axis: Along, cut: Slabs) -> tuple[Ints, Ints]:
+    """Return the first existing position of the operand that each slab meets, and the number to the last."""
+    low, end = cut.reached
+    low, end = np.maximum(low, 0), np.minimum(end, axis.met)
+    there = low < end
+    return np.where(there, low, 0), np.where(there, end - low, 0)
+
+
+def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: DataSpec, contiguous: bool) -> Ints:
+    """Return rows of PART."""
+    counts, which = distinct(parts.count)
+    along = 0 if contiguous else NOT_ALONG
+    heights = [
+        (height, many, int(1024 * waste) + along)
+        for height, many, waste in (tiles(count, spec.rows, spec.vectors) for count in counts.tolist())
     ]
-    return range(max(0, min(ends)), min(axis.met, max(ends) + 1)) if ends else range(0)
-
-
-def _row(part: Part, axis: Along, step: int, unit: int, spec: DataSpec, contiguous: bool) -> tuple[int, ...]:
-    """Return a row of PART."""
-    count = len(part.positions)
-    height, many, waste = tiles(count, spec.rows, spec.vectors)
-    first_tap = part.taps.start * unit if part.taps else 0
-    return (
-        count, part.positions.start * axis.out, part.positions.step * axis.out,
-        part.met, part.by_position, part.met * step if part.taps else 0, part.by_position * step,
-        len(part.taps), first_tap, part.taps.step * unit, part.by_tap * step,
-        *((F32_BYTES * part.positions.start, F32_BYTES) if spec.exchanged and axis.extent > 1 else (0, 0)),
-        height, many, int(1024 * waste) + (0 if contiguous else NOT_ALONG),
+    first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.exchanged and axis.extent > 1 else (0, 0)
+    columns = (
+        parts.count, parts.first * wrapped(axis.out), parts.step * axis.out,
+        parts.met, parts.by_position, np.where(parts.taps > 0, parts.met * wrapped(step), 0), parts.by_position * step,
+        parts.taps, np.where(parts.taps > 0, parts.tap * unit, 0), parts.tap_step * unit, parts.by_tap * step,
+        first_bias, bias, *np.array(heights, np.int64)[which].T,
     )  # fmt: skip
+    return columns_of(columns, len(parts))
 
 
-def _work(axis: Along, positions: range) -> int:
-    """Return how much a slab of an axis has to do: meetings of positions and taps, and a little for each position."""
-    return sum(len(part.positions) * (4 * len(part.taps) + 1) for part in within(axis, positions))
+def _work(cut: Slabs) -> Ints:
+    """Return how much slabs of an axis have to do: meetings of positions and taps, and a little for each position."""
+    return np.add.reduceat(cut.parts.count * (4 * cut.parts.taps + 1), cut.begins)
 
 
-def _tasks(view: Gather, plan: DataPlan, work: list[list[int]]) -> Ints:
+def _tasks(view: Gather, plan: DataPlan, work: Sequence[Ints]) -> Ints:
     """Rows of TASK: groups and panels as evenly as can be, slabs in parts that grow smaller.
 
     The first parts are large, as what lies together is read by one thread; the last small, as all threads end together.
@@ -158,11 +147,11 @@ def _tasks(view: Gather, plan: DataPlan, work: list[list[int]]) -> Ints:
     return np.array(rows, np.int64)
 
 
-def _ends(work: Sequence[Sequence[int]], done: NDArray[np.float64]) -> Ints:
+def _ends(work: Sequence[Ints], done: NDArray[np.float64]) -> Ints:
     """Return behind which slab some shares of all work are done: that of a slab is the product of its axes'."""
     weights = np.ones(1)
     for each in work:
-        weights = np.multiply.outer(weights, np.array(each, float)).ravel()
+        weights = np.multiply.outer(weights, each.astype(float)).ravel()
     total = np.concatenate([[0.0], np.cumsum(weights)])
     ends: Ints = np.searchsorted(total, total[-1] * done, side="left")
     return ends
@@ -227,7 +216,7 @@ def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
 def _scratch(view: Gather, plan: DataPlan, data_bytes: int, line: int) -> tuple[dict[str, int], int]:
     """Return where what a task keeps is in scratch, ``line`` positions of data at a time, and the bytes of all."""
     spec, order = plan.spec, view.order
-    met = prod(max(len(part.taps) for part in axis.parts) for axis in view.axes)
+    met = prod(axis.parts.most_taps for axis in view.axes)
     runs = met * order.blocks_a_line + 1
     sums = tile_sums(view, spec)
     sizes = {

@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import prod
 
 from convgrad.plan.data.recipe import DataSpec
-from convgrad.plan.stretches import Part, parts, phases, uncut
+from convgrad.plan.stretches import Part, Parts, parts, phases, uncut
 from convgrad.plan.view import Strides
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import Order
@@ -19,14 +19,14 @@ FEWEST_AXES = 4  # images and three of space: kernels of fewer are those of four
 OPERAND = {"dst": "src", "src": "dst"}  # what a role reads beside the weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Along:
     """One axis of the output: its positions cut into parts; bytes from a position, from a tap to the next."""
 
     extent: int  # positions of the output
     met: int  # positions of the operand
     kernel: int
-    parts: tuple[Part, ...]
+    parts: Parts
     data: int
     out: int
     weights: int
@@ -41,13 +41,13 @@ class Along:
             return None
         extent = self.extent * inner.extent
         whole = Part(range(extent), range(1), 0, 1, 1)
-        return replace(inner, extent=extent, met=extent, parts=(whole,), phases=(whole,))
+        return replace(inner, extent=extent, met=extent, parts=Parts.of([whole]), phases=(whole,))
 
 
 def even(extent: int, data: int, out: int) -> Along:
     """An axis of so many positions, each of which meets the one of its number."""
     whole = Part(range(extent), range(1), 0, 1, 1)
-    return Along(extent, extent, 1, (whole,), data, out, 0, True, (whole,))
+    return Along(extent, extent, 1, Parts.of([whole]), data, out, 0, True, (whole,))
 
 
 _ONE = even(1, 0, 0)
@@ -73,17 +73,17 @@ class Gather:
     order: Order
     merged: int = 1  # groups whose results are those of one: each meets the terms of its own
 
-    @property
+    @cached_property
     def taps(self) -> int:
         """Taps of the kernel."""
         return prod(axis.kernel for axis in self.axes)
 
-    @property
+    @cached_property
     def positions(self) -> int:
         """Output positions of all images."""
         return prod(axis.extent for axis in self.axes)
 
-    @property
+    @cached_property
     def tap_step(self) -> int | None:
         """Bytes of weights from any tap to the next, row-major; None where they are not evenly apart."""
         several = [axis for axis in self.axes if axis.kernel > 1]
@@ -92,7 +92,7 @@ class Gather:
         even = all(outer.weights == inner.weights * inner.kernel for outer, inner in pairwise(several))
         return several[-1].weights if even else None
 
-    @property
+    @cached_property
     def channels(self) -> int:
         """Channels of the data of a group, or of those that are merged."""
         return self.merged * self.terms
@@ -111,7 +111,7 @@ class Gather:
     def with_merged_groups(self) -> Gather:
         """Return the same sums with the results of all groups as one's; the last axis is cut into phases only."""
         *outer, last = self.axes
-        alone = replace(last, parts=uncut(last.phases, last.met))
+        alone = replace(last, parts=Parts.of(uncut(last.phases, last.met)))
         group, item, term = self.weights
         return replace(
             self, groups=1, results=self.groups * self.results, merged=self.groups,
@@ -136,12 +136,12 @@ class Gather:
             data=(0, by_term), out=(out, positions.out), weights=(data, positions.data, self.data[1]),
         )  # fmt: skip
 
-    @property
+    @cached_property
     def met_taps(self) -> int:
         """Pairs of an output position and a tap that it meets."""
-        return prod(sum(len(part.positions) * len(part.taps) for part in axis.parts) for axis in self.axes)
+        return prod(axis.parts.meetings for axis in self.axes)
 
-    @property
+    @cached_property
     def multiply_adds(self) -> int:
         """Multiply-adds of existing taps."""
         return self.met_taps * self.groups * self.results * self.terms

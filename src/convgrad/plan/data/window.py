@@ -14,7 +14,7 @@ from convgrad.plan.data.sides import lies
 from convgrad.plan.data.view import Gather
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import ITEMS, NEITHER
-from convgrad.plan.stretches import Part
+from convgrad.plan.stretches import Parts
 from convgrad.spec.order import BLOCK
 from convgrad.spec.problem import Problem
 
@@ -22,10 +22,10 @@ from convgrad.spec.problem import Problem
 def windows(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
     """Yield the kernels whose lanes are channels of several groups, where these are small enough."""
     merged = view.with_merged_groups
-    parts = [part for part in merged.axes[-1].parts if part.taps]
-    if view.groups == 1 or view.results > isa.lanes or not parts:
+    parts = merged.axes[-1].parts
+    if view.groups == 1 or view.results > isa.lanes or not parts.most_taps:
         return
-    if parts[0].taps.step * view.terms > BLOCK:
+    if parts.tap_step * view.terms > BLOCK:
         return  # there may be blocks that none of a row's taps is in
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = lies(merged, *names)
@@ -58,15 +58,14 @@ def _heights(isa: Isa, window: Window, vectors: int) -> range:
     return range(most, max(1, most // 2) - 1, -1)
 
 
-def _window(view: Gather, isa: Isa, groups: int, vectors: int, parts: Sequence[Part]) -> Window:
+def _window(view: Gather, isa: Isa, groups: int, vectors: int, parts: Parts) -> Window:
     """Return the numbers of windows of so many groups and vectors a panel, under phases of the last axis."""
-    one, most = parts[0], max(1, rates.WINDOW_WEIGHTS // view.terms)
-    unit = gcd(one.by_position, one.by_tap)
-    counts, in_blocks = {len(part.taps) for part in parts}, view.order.blocks > 1
+    most, unit = max(1, rates.WINDOW_WEIGHTS // view.terms), gcd(parts.by_position, parts.by_tap)
+    counts, in_blocks = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
     sizes = {min(n, most) for n in counts} | {n % most for n in counts if n > most} | ({1} if in_blocks else set())
     group, item, _ = view.weights
     window = Window(
-        view.results, view.terms, groups, one.by_position // unit, one.by_tap // unit, one.taps.step,
+        view.results, view.terms, groups, parts.by_position // unit, parts.by_tap // unit, parts.tap_step,
         tuple(sorted(sizes - {0}, reverse=True)), guarded=in_blocks or max(counts) > most,
         apart=view.results > 1 and group != view.results * item, masked=False,
     )  # fmt: skip
@@ -81,14 +80,15 @@ def cycles(view: Gather, spec: DataSpec, slab: Sequence[int]) -> float:
     """Return the cycles of all windows of a view whose groups are merged, by slabs of such a size."""
     *outer, last = (parts_of(axis, size) for axis, size in zip(view.axes, slab, strict=True))
     positions = prod(axis.extent for axis in view.axes[:-1])
-    rows_of_taps = prod(sum(len(part.positions) * len(part.taps) for part in parts) for parts in outer)
+    rows_of_taps = prod(parts.meetings for parts in outer)
     panels = ceil(view.results / spec.width)
     found = 0.0
-    for part in last:
-        rows, many, _ = tiles(len(part.positions), spec.rows, spec.vectors)
+    for (count, taps), parts in last.alike:
+        rows, each, _ = tiles(count, spec.rows, spec.vectors)
+        many = each * parts
         found += many * positions * (rates.WINDOW_CYCLES + rates.WINDOW_ROW_CYCLES * rows * spec.vectors)
-        if part.taps:
-            found += many * rows_of_taps * _row_cycles(spec, rows, len(part.taps))
+        if taps:
+            found += many * rows_of_taps * _row_cycles(spec, rows, taps)
     boxes = prod(len(parts) for parts in (*outer, last))
     assert spec.window is not None
     if spec.window.groups == spec.isa.lanes and spec.in_place and panels > 1:

@@ -26,13 +26,13 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     """Yield the kernels whose tile is channels of one operand, each in all lanes, times lanes of the other's."""
     names = (problem.operand_format.name, problem.output_format.name)
     channels, compact = per_group(view), 2 in steps(problem, isa) and _whole_words(problem, view)
+    lying = {tensor: lies(problem, view, tensor) for tensor in channels}
+    ways = {tensor: (False, True) if readable_in_place(problem, view, tensor) else (False,) for tensor in channels}
     for (rows, lanes), (most, vectors) in product((("src", "dst"), ("dst", "src")), isa.tiles):
         whole = lanes_in_place(problem, view, isa, lanes, vectors)
-        for tile, in_place in product(outer_products(most, vectors, channels[rows]), (False, True)):
-            if in_place and not readable_in_place(problem, view, rows):
-                continue
-            x = Read(lies(problem, view, rows), tile.rows, in_place, moves=True)
-            y = Read(lies(problem, view, lanes), vectors * isa.lanes)
+        for tile, in_place in product(outer_products(most, vectors, channels[rows]), ways[rows]):
+            x = Read(lying[rows], tile.rows, in_place, moves=True)
+            y = Read(lying[lanes], vectors * isa.lanes)
             few = ceil(channels[rows] / tile.rows) <= LANES_AGAIN and view.conv.taps == 1  # tiles read lanes
             for read in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for step in steps(problem, isa):

@@ -12,6 +12,9 @@ from convgrad.formats import BF16, F16, TF32, Format, round_to
 from convgrad.verify.diagnose.fit import MOST, Explanation, Rounding
 from convgrad.verify.diagnose.make import edited
 from convgrad.verify.diagnose.sums import Changed, F64Array, Scene
+from convgrad.verify.judge.model import last_place
+from convgrad.verify.judge.names import MULTIPLES, OFFSET, SCALED
+from convgrad.verify.judge.statistics.grid import multiples, to_multiples
 
 
 def scaled(scene: Scene) -> Iterator[Explanation]:
@@ -26,11 +29,11 @@ def scaled(scene: Scene) -> Iterator[Explanation]:
     for what, count in counts.items():
         if count > 1:
             named.append((1 / count, "mean instead of sum", f"divided by the {count} {what}"))
-            named.append((float(count), "scaled by a constant", f"times the {count} {what}"))
+            named.append((float(count), SCALED, f"times the {count} {what}"))
     yield from (_times(scene, factor, name, detail) for factor, name, detail in named)
     factor = _factor(scene)
     if factor is not None and not any(abs(factor - one) <= 1e-3 * abs(one) for one, *_ in named):
-        yield _times(scene, factor, "scaled by a constant", f"times {factor:.6g}", MOST)
+        yield _times(scene, factor, SCALED, f"times {factor:.6g}", MOST)
 
 
 def _times(scene: Scene, factor: float, name: str, detail: str, chosen: float = 0.0) -> Explanation:
@@ -77,7 +80,7 @@ def added(scene: Scene) -> Iterator[Explanation]:
     if constant is not None:
         everywhere = np.broadcast_to(np.float64(constant), scene.got.shape)
         detail = f"{constant:.6g} is added everywhere"
-        yield _plus(scene, everywhere, "accumulated into old contents", detail, MOST)
+        yield _plus(scene, everywhere, OFFSET, detail, MOST)
 
 
 def _plus(scene: Scene, extra: F64Array, name: str, detail: str, chosen: float = 0.0) -> Explanation:
@@ -126,6 +129,11 @@ def rounded(scene: Scene) -> Iterator[Explanation]:
         elif fmt is not out:
             roundings.append(("output rounded twice", f"through {fmt}", _chained(fmt, out), 1.0))
     roundings.append(("saturated instead of infinite", f"at {out.largest:g}", _saturated(out), 1.0))
+    exact_values = scene.exact.value.ravel()
+    step = multiples(scene.actual, exact_values, out) if np.isfinite(exact_values).all() else 0.0
+    if step:
+        grain = min(1.0, float(np.median(last_place(exact_values, out))) / step)
+        roundings.append((MULTIPLES, f"of {step:g}", to_multiples(step, out), grain))
     for name, detail, rounding, grain in roundings:
         yield Explanation(name, detail, exact, rounding, grain)
     yield Explanation("denormals flushed", "results below the normal numbers are 0", exact, _flushed(out))

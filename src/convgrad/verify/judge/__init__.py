@@ -42,15 +42,17 @@ def judge(
     operands: Sequence[NDArray[Any]],
     declared: Declared,
     old: NDArray[Any] | None = None,
+    origin: Sequence[int] = (),
 ) -> Judgement:
     """Return the judgement on a canonical result, of ``problem.output_format``, that lies inside its bound.
 
     Undecided, with a reason, are sums so long for their format that additions lose whole terms, and results of a
     declared algorithm other than sums of products whose errors are larger than those of a sum in any order. The same
-    call has the same judgement: the sampled elements are always the same.
+    call has the same judgement: the sampled elements are always the same. ``origin`` is where a result that is a part
+    of a larger one begins there: places are named as they are in the larger one.
     """
     with np.errstate(all="ignore"):
-        errors = errors_of(got, reference, problem, operands, declared, old)
+        errors = errors_of(got, reference, problem, operands, declared, old, origin)
         if errors is None:
             return Judgement()
         grains = grain(errors)

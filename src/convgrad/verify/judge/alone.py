@@ -17,7 +17,11 @@ def alone(values: NDArray[np.float64], judged: NDArray[np.bool_]) -> NDArray[np.
     [False, True, True, False]
     """
     places = np.flatnonzero(judged)
-    first = np.unique(np.frexp(np.abs(values.ravel()[places]))[0], return_index=True)[1]
+    significands = np.frexp(np.abs(values.ravel()[places]))[0]
+    rising = np.sort(significands)
+    if not (rising[1:] == rising[:-1]).any():  # as of most data: to sort is quicker than to find the first ones
+        return judged.copy()
+    first = np.unique(significands, return_index=True)[1]
     mask = np.zeros(values.size, np.bool_)
     mask[places[first]] = True
     return mask.reshape(values.shape)

@@ -59,6 +59,7 @@ class Errors:
     kappas: F64Array
     kappa: float
     curve: Curve
+    origin: Index  # of the first element, where these are a part of a result
 
     @property
     def fmt(self) -> Format:
@@ -116,13 +117,18 @@ class Errors:
         """Return the same with fewer elements judged."""
         return replace(self, judged=self.judged & mask)
 
+    def against(self, other: F64Array) -> Errors:
+        """Return the same errors, counted from other values than the exact ones."""
+        return replace(self, error=np.where(self.judged, _error(self.got, other, self.fmt, self.narrow), 0.0))
+
     def own_share(self, at: Sequence[Index]) -> F64Array:
         """Return by how much the variance of elements rises by their own kappa: the second look at suspects."""
         return np.maximum(_kappas(take(self.problem, self.operands, at).products) / self.kappa, 1.0)
 
     def place(self, index: Index) -> str:
         """Return an element's place in the caller's layout, in words."""
-        return f"element {from_canonical(index, self.problem.layouts[-1])}"
+        whole = [at + first for at, first in zip(index, self.origin, strict=True)]
+        return f"element {from_canonical(whole, self.problem.layouts[-1])}"
 
 
 def rms_term(squares: F64Array, terms: F64Array) -> F64Array:
@@ -138,12 +144,17 @@ def errors_of(
     operands: Sequence[Array],
     declared: Declared,
     old: Array | None,
+    origin: Sequence[int] = (),
 ) -> Errors | None:
-    """Return the errors of a canonical result; None where all are exact, not finite, or sums of zeros."""
+    """Return the errors of a canonical result; None where all are exact, not finite, or sums of zeros.
+
+    Squares of large f64 terms may overflow: there is no model of errors at such elements.
+    """
     accumulator = declared.accumulation
     actual = got.astype(np.float64)
     exact = reference.integral & (reference.magnitude <= 2.0**accumulator.significand_bits)
-    judged = np.isfinite(actual) & np.isfinite(reference.value) & (reference.magnitude > 0) & ~exact
+    finite = np.isfinite(actual) & np.isfinite(reference.value) & np.isfinite(reference.squares)
+    judged = finite & (reference.magnitude > 0) & ~exact
     if not judged.any():
         return None
     value = np.where(judged, reference.value, 0.0)
@@ -177,12 +188,13 @@ def errors_of(
         terms=terms,
         doubt=reference.error + _common(added, value, accumulator),
         judged=judged,
-        error=np.where(judged, actual - value if wide else _implied(actual, value, problem.output_format), 0.0),
+        error=np.where(judged, _error(actual, value, problem.output_format, not wide), 0.0),
         variance=np.maximum(variance, np.finfo(np.float64).tiny),
         sample=sample,
         kappas=kappas,
         kappa=kappa,
         curve=losses,
+        origin=tuple(origin) or (0,) * got.ndim,
     )
 
 
@@ -234,7 +246,10 @@ def _common(added: F64Array | float, value: F64Array, accumulator: Format) -> F6
     return lost
 
 
-def _implied(actual: F64Array, value: F64Array, fmt: Format) -> F64Array:
+def _error(actual: F64Array, value: F64Array, fmt: Format, narrow: bool) -> F64Array:
+    """Return the errors of results; for a narrow format the smallest errors before the last rounding."""
+    if not narrow:
+        return actual - value
     low, high = cell(actual, fmt)
     implied: F64Array = np.where(value < low, low - value, np.where(value > high, high - value, 0.0))
     return implied

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import round_to
+from convgrad.verify.judge.common import common_change
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.model import last_place
-from convgrad.verify.judge.names import ACCUMULATED, ADDITIONS_TRUNCATED, LAST_TRUNCATED
+from convgrad.verify.judge.names import ACCUMULATED, LAST_TRUNCATED
 from convgrad.verify.judge.partials import RUNNING, TENS, UNSURE, far_above, rounded_partials
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect
@@ -18,7 +19,7 @@ from convgrad.verify.verdict import Defect
 F64Array = NDArray[np.float64]
 
 MOST = 0.9  # of the results that a last rounding towards 0 changes
-LEANING = 0.8  # of the errors, where all additions are truncated
+LEANINGS = tuple(f"{name} of the errors" for name in ("bias", "slope", "mean"))
 
 
 def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
@@ -32,12 +33,10 @@ def named(errors: Errors, findings: Sequence[Finding]) -> tuple[Defect, ...]:
         return told[:1]
     if last_truncated(errors):
         return (Defect(LAST_TRUNCATED, "towards 0 where nearest is away from it"),)
-    alarms = [one for finding in findings for one in finding.evidence]
-    leaning = [one for one in alarms if one.statistic == "bias of the errors"]
-    if leaning and leaning[0].value < 0 and _all_lean(errors) and _as_truncated(errors):
-        return (Defect(ADDITIONS_TRUNCATED, f"t {leaning[0].value:.3g}"),)
-    symmetric = not any(one.statistic in ("bias of the errors", "slope of the errors") for one in alarms)
-    return (partials,) if partials and (symmetric or partials.detail == RUNNING) else ()
+    leaning = any(one.statistic in LEANINGS for finding in findings for one in finding.evidence)
+    if leaning and (common := common_change(errors)):
+        return common
+    return (partials,) if partials and (not leaning or partials.detail == RUNNING) else ()
 
 
 def _of_either(told: Defect, partials: Defect, above: bool) -> tuple[Defect, ...]:
@@ -61,15 +60,3 @@ def last_truncated(errors: Errors) -> bool:
 def _towards_zero(values: F64Array, errors: Errors) -> F64Array:
     inward: F64Array = values - np.sign(values) * last_place(np.nextafter(values, 0), errors.fmt)
     return inward
-
-
-def _as_truncated(errors: Errors) -> bool:
-    """Tell whether errors are such as truncated additions can have: of 2 u of a partial sum each."""
-    most = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
-    return bool((np.abs(errors.error) <= most)[errors.alone].all())
-
-
-def _all_lean(errors: Errors) -> bool:
-    """Tell whether errors lean by their own size: those of truncated additions have hardly another sign."""
-    towards = (errors.z * np.sign(errors.value))[errors.alone]
-    return bool(towards.mean() < 0 and np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards))

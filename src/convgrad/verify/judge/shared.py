@@ -60,7 +60,8 @@ def shared(problem: Problem, operands: Sequence[NDArray[Any]], products: float, 
 def _equal(values: NDArray[Any]) -> float:
     """Return the probability that two values, neither of them 0, have the same size."""
     if values.size > VALUES:
-        values = values[np.unique(np.random.default_rng(0).integers(values.size, size=VALUES))]
+        drawn = np.sort(np.random.default_rng(0).integers(values.size, size=VALUES))
+        values = values[drawn[np.append(True, drawn[1:] != drawn[:-1])]]  # np.unique takes ten times as long
     live = np.abs(values[values != 0].astype(np.float64))
     counts = np.unique(live, return_counts=True)[1].astype(np.float64)
     pairs = max(1, live.size * (live.size - 1))

@@ -148,7 +148,7 @@ def probe(
     op = find(operator)
     fmt = formats.named(operand_type)
     if fmt is None:  # T1
-        refuse("T1", operator, f"operand_type must be one of {', '.join(formats.FORMATS)}; got {operand_type!r}")
+        refuse("T1", operator, f"operand_type must be one of {', '.join(formats.FORMATS)}; got {operand_type!r:.200}")
     checked, problem = problem_of_row(op, tuple(shapes), attributes, fmt, dtype)
     masks = masks_of(problem)
 

@@ -103,9 +103,7 @@ def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, 
             if spec.step == 2:
                 f.call("weight_words", f.arguments, each.to, each.left, _least_of_panel(f, a, each.to))
         if not spec.exchanged:
-            source = (
-                f.at(each.bias, f.least(each.left - spec.width, 0) * a.bias_item) if spec.lanes_in_place else each.bias
-            )
+            source = f.at(each.bias, f.least(each.left - spec.width, 0) * a.bias_item) if spec.overlaps else each.bias
             f.call("pack_bias", f.arguments, each.bias_to, source, each.left)
         each.next(
             to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_panel),
@@ -122,7 +120,7 @@ def _bias(module: Module, spec: DataSpec) -> None:
     there = f.op("i1", f"icmp ne {a.bias}, null")
     if spec.exchanged:
         size, full = along(a, spec)[-1].extent, along(a, spec)[-1].extent
-    elif spec.lanes_in_place:
+    elif spec.overlaps:
         size, full = f.value(spec.width), f.value(spec.width)
     else:
         size, full = f.least(f.left, spec.width), f.value(spec.width)
@@ -270,7 +268,7 @@ def _box(module: Module, spec: DataSpec) -> None:
 
     with f.loop(f.panels, **begin) as each:
         first = each.first
-        if spec.lanes_in_place:  # the last panel overlaps the one before
+        if spec.overlaps:  # the last panel does the one before
             first = f.least(first, a.results - spec.width)
         panel = {
             "weights": f.at(each.weights, first * a.weights_item) if spec.lanes_in_place else each.weights,

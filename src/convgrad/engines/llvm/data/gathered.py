@@ -13,12 +13,11 @@ from convgrad.engines.llvm.finish import put
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.data.products import VECTORS, ProductsSpec
 from convgrad.plan.data.products_schedule import END, ENTRY, NODE, PHASE
+from convgrad.plan.joins import FAN_IN_BITS
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
-from convgrad.spec.order import FAN_IN
 
 NODE_BYTES, ENTRY_BYTES, PHASE_BYTES, OUTER_BYTES = (8 * len(names) for names in (NODE, ENTRY, PHASE, ("at", "tap")))
 SHUFFLED = (2, 3, 4, 6)  # numbers of streams
-BITS = FAN_IN.bit_length() - 1
 Arguments = Callable[[Function, ProductsSpec], Named]
 
 
@@ -43,7 +42,7 @@ def _listed(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
         place, number = f.load("i64", outer.outer), f.load("i64", outer.outer, 8)
         carried = {name: outer.carried[name] for name in begin}
         with f.loop(p.taps, number=number + p.tap, met=p.met, **carried) as tap:
-            here = tap.number >> BITS
+            here = tap.number >> FAN_IN_BITS
             new = f.compare("ne", here, tap.last)
             node = f.select(new, f.at(tap.node, NODE_BYTES), tap.node)
             f.store(f.select(new, f.value(1), f.load("i64", node, 8) + 1), node, 8)
@@ -94,7 +93,7 @@ def _phase(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
                         product = f.load(kind, place, v * lanes * F32_BYTES)
                         added[f"sum{v}"] = f.add(tap.carried[f"sum{v}"], f.select(exists, product, zeros))
                     tap.next(entry=f.at(tap.entry, ENTRY_BYTES), **added)
-                above = f.load("i64", node.node) >> BITS
+                above = f.load("i64", node.node) >> FAN_IN_BITS
                 other = f.compare("ne", above, node.above)
                 after = {}
                 for v in sums:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, narrow, stored, widen
+from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, load_masked, narrow, stored, widen
 from convgrad.engines.llvm.data.arguments import BLOCK_BYTES, RUN_BYTES, arguments
 from convgrad.engines.llvm.data.finish import total
 from convgrad.engines.llvm.data.terms import Terms, terms_of
@@ -14,13 +14,12 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
 from convgrad.plan.data.fields import BLOCK, RUN
 from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.joins import FAN_IN_BITS
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES, ITEMS
-from convgrad.spec.order import FAN_IN
 
-FAN_IN_BITS = FAN_IN.bit_length() - 1  # of a block's number, a level of the tree
 BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
 
 
@@ -116,13 +115,14 @@ class Tile:
     ) -> dict[str, Value]:
         """A loop over terms, as many at a time as are read together."""
         f, lanes = self.f, self.spec.isa.lanes
+        masks = [f.mask(f.left - v * lanes, lanes) for v in range(self.vectors)] if self.spec.masked else []
         with f.loop(count, **begin) as term:
             sums, w = {name: term.carried[name] for name in self.names}, term.w
             many = len(read.together)
             for at, (behind, part) in enumerate(read.together):
                 later = many - 1 - 2 * at if self.spec.lanes_in_place else 0  # packed they lie as they are taken
                 there = f.at(w, term_bytes * later) if later else w
-                columns = [self.column(there, v) for v in range(self.vectors)]
+                columns = [self.column(there, v, masks) for v in range(self.vectors)]
                 for r in range(self.rows):
                     if r % BASE_ROWS == 0:
                         here = f.at(self.hidden(term.carried[f"x{r}"]), behind)
@@ -140,11 +140,14 @@ class Tile:
             term.next(**moved, w=w, ahead=f.at(term.ahead, f.rate * many), **sums)
         return {name: term.carried[name] for name in begin}
 
-    def column(self, weights: Value, number: int) -> Value:
-        """Return a vector of weights in f32: packed they are, in place they are as stored."""
+    def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
+        """Return a vector of weights in f32: packed they are, in place they are as stored, of masks those there are."""
         f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
         if not self.spec.lanes_in_place:
             return f.load(self.kind, weights, number * lanes * F32_BYTES)
+        if masks:
+            raw = load_masked(f, operand, lanes, f.at(weights, number * lanes * BYTES[operand]), masks[number])
+            return widen(f, operand, raw)
         return widen(f, operand, f.load(stored(operand, lanes), weights, number * lanes * BYTES[operand]))
 
     def words(self, count: Value, begin: dict[str, Value], steps: list[Value | int]) -> dict[str, Value]:

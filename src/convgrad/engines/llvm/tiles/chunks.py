@@ -14,7 +14,7 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.toom_cook import VARIANTS
 
 _PLACES = ("points_at", "sums_at", "room_at", "planes_at")  # in scratch
-_SUMS = ("terms", *(f"sums.{name}" for name in sums.NUMBERS if name not in ("down", "vectors")))
+_SUMS = ("terms", "levels", *(f"sums.{name}" for name in sums.NUMBERS if name not in ("down", "vectors")))
 _BACK = ("back.out", "back.bias", "back.infinite")
 _BACK_NUMBERS = tuple(f"back.{name}" for name in positions.NUMBERS if name not in ("first", "count"))
 
@@ -45,7 +45,7 @@ def rows_module(isa: Isa, variant: str, data: str, out: str) -> str:
         with f.loop(count) as row:
             points.row(f, isa, VARIANTS[variant], True, data, of_met, planes, row.index)
         of_sums = a.of("sums").but(down=count * a.tiles, vectors=_vectors(isa, a.results))
-        sums.trees(f, isa, of_sums, met, a.weights, made_of, a.terms, room)
+        sums.trees(f, isa, of_sums, (met, a.weights, made_of), a.terms, a.levels, room)
         with f.loop(count) as row:
             positions.row(f, isa, VARIANTS[variant], out, back, planes, row.index)
     return str(made)
@@ -71,7 +71,7 @@ def results_module(isa: Isa, variant: str, weights: str, reverse: bool, out: str
         with f.loop(of_kernel.count) as some:
             kernel.terms(f, isa, VARIANTS[variant], weights, reverse, of_kernel, planes, some.index)
         of_sums = a.of("sums").but(down=a.tiles, vectors=_vectors(isa, count))
-        sums.trees(f, isa, of_sums, a.met, weights_of, made_of, a.terms, room)
+        sums.trees(f, isa, of_sums, (a.met, weights_of, made_of), a.terms, a.levels, room)
         with f.loop(a.named("rows")) as row:
             positions.row(f, isa, VARIANTS[variant], out, back, planes, row.index)
     return str(made)

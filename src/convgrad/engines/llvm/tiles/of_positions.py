@@ -23,14 +23,16 @@ from convgrad.engines.llvm.tiles.stage import (
     together,
     written,
 )
-from convgrad.engines.llvm.tiles.sums import HEIGHTS
+from convgrad.engines.llvm.tiles.sums import level_bytes
 from convgrad.plan.data.recipe import TAPS as BY_TAPS
+from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.plan.tables import placed
 from convgrad.plan.tiles.positions import PositionsPlan, plan
 from convgrad.plan.tiles.recipe import PANEL, of_panel, of_point, of_weights, pitch
 from convgrad.spec.problem import Problem
+from convgrad.spec.tiles import BLOCK
 from convgrad.spec.toom_cook import AXES, MET, TAPS, VARIANTS, Variant
 
 
@@ -112,6 +114,7 @@ def _common(
 ) -> tuple[dict[str, int], dict[str, int], int]:  # fmt: skip
     """Return what chunks are told of their sums and of how many there are; where what is theirs lies in scratch."""
     conv, met, across = chosen.forward, transforms[0].settled, variant.covering(chosen.forward)[1]
+    levels = levels_of(-(-conv.src_channels // BLOCK))
     lie = {
         "points": variant.points, "point": of_point(chosen.tiles, chosen.results), "row": pitch(chosen.results),
         "rows.point": met["point"], "rows.step": met["tile"], "rows.term": F32_BYTES,
@@ -119,12 +122,12 @@ def _common(
         "lanes.panel": of_panel(conv.src_channels, isa), "lanes.term": PANEL * isa.lanes * F32_BYTES,
     }  # fmt: skip
     settled = {
-        "count": chosen.tasks, "each": chosen.each, "all": chosen.every, "terms": conv.src_channels,
+        "count": chosen.tasks, "each": chosen.each, "all": chosen.every, "terms": conv.src_channels, "levels": levels,
         "tiles": across if chosen.by_rows else chosen.all_rows * across, "results": conv.dst_channels,
     } | {f"sums.{name}": number for name, number in lie.items()}  # fmt: skip
     places, scratch_bytes = placed({
         "points_at": chosen.chunk_bytes, "sums_at": chosen.sums_bytes,
-        "room_at": HEIGHTS[isa.registers][0] * PANEL * isa.lanes * F32_BYTES,
+        "room_at": levels * level_bytes(isa),
         "planes_at": max(each.planes_bytes for each in transforms),
     })  # fmt: skip
     return settled, places, scratch_bytes

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import pool, scratch
+from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.execute import Lies, executable
@@ -44,8 +44,8 @@ class Stage:
         """Run it on so many threads, or on one where others are not there."""
         arguments = driver_arguments(self.names, {**self.settled, **given})
         time_ms = max(self.time_ms, min(self.call_ms, pool.LONG_MS / 2))
-        used = threads if threads > 1 and pool.helped(threads, time_ms) else 1
-        pool.run(self.kernel, arguments, self.scratch_bytes, used, time_ms * threads / used, held)
+        used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
+        pools.run(self.kernel, arguments, self.scratch_bytes, used, time_ms * threads / used, held)
 
 
 @dataclass(frozen=True)
@@ -184,6 +184,6 @@ def by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:
 @cache
 def driver(isa: Isa, module: Callable[..., str], *described: object) -> jit.Kernel:
     """Return the driver of a module, compiled once."""
-    (kernel,) = jit.functions(isa, module(isa, *described), driver=(None, ctypes.c_void_p, ctypes.c_void_p))
+    (kernel,) = jit.functions(isa, module, isa, *described, driver=(None, ctypes.c_void_p, ctypes.c_void_p))
     found: jit.Kernel = kernel
     return found

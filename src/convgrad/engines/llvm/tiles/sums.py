@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
+from convgrad.plan.joins import FAN_IN_BITS
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES
@@ -28,6 +29,11 @@ NUMBERS = (
 )  # fmt: skip
 
 
+def level_bytes(isa: Isa) -> int:
+    """Return the bytes of the most sums that registers hold: what a level of the tree takes of ``room``."""
+    return HEIGHTS[isa.registers][0] * PANEL * isa.lanes * F32_BYTES
+
+
 def chains(f: Function, isa: Isa, a: Named, rows: Value, lanes: Value, sums: Value, terms: Value, more: Value) -> None:
     """Emit the sums of one chain each; ``more`` tells whether they are added to what is there."""
 
@@ -37,31 +43,41 @@ def chains(f: Function, isa: Isa, a: Named, rows: Value, lanes: Value, sums: Val
     _panels(f, isa, a, (rows, lanes, sums), held)
 
 
-def trees(f: Function, isa: Isa, a: Named, rows: Value, lanes: Value, sums: Value, terms: Value, room: Value) -> None:
-    """Emit the sums of all terms: chains are added in nodes of 16, and these to one another.
+def trees(
+    f: Function, isa: Isa, a: Named, where: tuple[Value, Value, Value], terms: Value, levels: Value, room: Value
+) -> None:  # fmt: skip
+    """Emit the sums of all terms: chains are added in the 16-ary tree, which has so many levels.
 
-    ``room`` has what registers hold of a node's sums, but for the first node's.
+    The first node of each level is summed in ``sums``. ``room`` holds the sums of one other node per level.
     """
     of_rows, of_lanes, of_room = a.of("rows"), a.of("lanes"), f.value(PANEL * isa.lanes * F32_BYTES)
 
-    def held(tile: _Tile) -> None:
-        begin = {"rows": tile.rows, "lanes": tile.lanes, "left": terms}
-        with f.loop(_parts(f, terms, BLOCK * FAN_IN), **begin) as node:
-            others = f.compare("ne", node.index, 0)
-            place, step = f.select(others, room, tile.sums), f.select(others, of_room, a.row)
-            here = f.least(node.left, BLOCK * FAN_IN)
-            with f.loop(_parts(f, here, BLOCK), rows=node.rows, lanes=node.lanes, left=here) as block:
-                done = tile.chain(block.rows, block.lanes, f.least(block.left, BLOCK))
-                tile.put(done, place, step, f.compare("ne", block.index, 0))
-                block.next(
-                    rows=f.at(block.rows, of_rows.term * BLOCK), lanes=f.at(block.lanes, of_lanes.term * BLOCK),
-                    left=block.left - BLOCK,
-                )  # fmt: skip
-            with f.when(others):
-                tile.put(tile.there(room, of_room), tile.sums, a.row, others)
-            node.next(rows=block.rows, lanes=block.lanes, left=node.left - BLOCK * FAN_IN)
+    def put(tile: _Tile, values: list[Value], child: Value, place: Value) -> None:
+        """Add a child to its parent, which its first child begins."""
+        others = f.compare("ne", child >> FAN_IN_BITS, 0)
+        place, step = f.select(others, place, tile.sums), f.select(others, of_room, a.row)
+        tile.put(values, place, step, f.compare("ne", child & (FAN_IN - 1), 0))
 
-    _panels(f, isa, a, (rows, lanes, sums), held)
+    def held(tile: _Tile) -> None:
+        count = _parts(f, terms, BLOCK)
+        with f.loop(count, rows=tile.rows, lanes=tile.lanes, left=terms) as block:
+            put(tile, tile.chain(block.rows, block.lanes, f.least(block.left, BLOCK)), block.index, room)
+            last = f.compare("eq", block.index, count - 1)
+            following = f.select(last, f.value(-1), block.index + 1)
+            differ = f.op("i64", f"xor {block.index}, {following.name}") >> FAN_IN_BITS
+            with f.when(f.compare("ne", differ, 0)):
+                begin = {"node": block.index >> FAN_IN_BITS, "differ": differ, "place": room}
+                with f.loop(levels - 1, **begin) as level:
+                    parent = f.at(level.place, level_bytes(isa))
+                    with f.when(f.compare("ne", level.differ, 0) & f.compare("ne", level.node, 0)):
+                        put(tile, tile.there(level.place, of_room), level.node, parent)
+                    level.next(node=level.node >> FAN_IN_BITS, differ=level.differ >> FAN_IN_BITS, place=parent)
+            block.next(
+                rows=f.at(block.rows, of_rows.term * BLOCK), lanes=f.at(block.lanes, of_lanes.term * BLOCK),
+                left=block.left - BLOCK,
+            )  # fmt: skip
+
+    _panels(f, isa, a, where, held)
 
 
 def _parts(f: Function, count: Value, each: int) -> Value:

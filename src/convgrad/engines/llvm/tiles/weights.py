@@ -9,6 +9,7 @@ from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.tiles.lanes import InLanes, divided, scattered, told
 from convgrad.engines.llvm.transpose import transposed
+from convgrad.plan.joins import FAN_IN_BITS
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 from convgrad.spec.order import FAN_IN
@@ -60,7 +61,7 @@ def _joined(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number
 def _tree(f: Function, kind: str, a: Named, there: Value) -> None:
     """Add a vector of each unit: neighbours in order, into the first of them, level by level."""
     with f.loop(a.levels, left=a.units, step=a.unit) as level:
-        nodes = level.left + (FAN_IN - 1) >> FAN_IN.bit_length() - 1
+        nodes = level.left + (FAN_IN - 1) >> FAN_IN_BITS
         with f.loop(nodes, first=there, left=level.left) as node:
             begin = {"child": f.at(node.first, level.step), "sum": f.load(kind, node.first)}
             with f.loop(f.least(node.left, FAN_IN) - 1, **begin) as other:

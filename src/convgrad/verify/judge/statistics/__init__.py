@@ -9,7 +9,8 @@ coarse results come I at a time.
 | R, rms of z   | 1.3 (1 + 6 / sqrt N)               | at most 1 by the model; few elements have a heavy tail          |
 | R of a group  | 1.3 (1 + 14 / sqrt L)              | the same, the largest of many                                   |
 | max of z      | 2 + 0.6 ln(N / 1e-5)               | an error's tail is exp(-1.28 z): partial sums are a random walk |
-| bias, slope   | t = 5.5                            | self-normalised: 2 exp(-t^2 / 2), whatever the order            |
+| bias, slope,  | t = 5.5                            | self-normalised: 2 exp(-t^2 / 2), whatever the order            |
+| mean          |                                    |                                                                 |
 | of a group    | t = sqrt(2 ln(4 G / 1e-5)) + 1     | the same, the largest of many                                   |
 | mismatches    | 1.2 M + 6 sqrt M + 10              | Poisson, of a mean M at R = 1.3; of a narrow output             |
 | coarse grids  | 1.5 C + 6 sqrt C + 8               | cancellation alone makes C of them                              |
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convgrad.verify.judge.errors import Errors
-from convgrad.verify.judge.statistics.bias import bias, slope
+from convgrad.verify.judge.statistics.bias import bias, mean, slope
 from convgrad.verify.judge.statistics.filters import matched_filters
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.judge.statistics.grid import coarse_grids
@@ -38,6 +39,7 @@ STATISTICS: tuple[Callable[[Errors], Finding], ...] = (
     mismatches,
     bias,
     slope,
+    mean,
     sizes,
     leanings,
 )

@@ -1,4 +1,4 @@
-"""Errors that lean: towards or away from the value, in all elements or in those of large values.
+"""Errors that lean: towards or away from 0, in proportion to the value, or all to one side.
 
 t = sum d / sqrt(sum d^2), whose tail is below 2 exp(-t^2/2) for symmetric independent errors of any scales: no order
 has to be known. What nearest rounding itself may lose is taken off first; elements that share products count as one.
@@ -25,6 +25,19 @@ def bias(errors: Errors) -> Finding:
 def slope(errors: Errors) -> Finding:
     """Return t of z S / deviation: of errors that grow with the value, as a wrong scale's do."""
     return _leaning(errors, errors.value / errors.deviation, "slope", "towards 0, by the value", "by the value")
+
+
+def mean(errors: Errors) -> Finding:
+    """Return t of z / deviation: of errors that are all to one side, as an added constant's are."""
+    return _leaning(errors, errors.deviation[errors.alone].min(initial=np.inf) / errors.deviation, "mean", "down", "up")
+
+
+def leaning(errors: Errors) -> float:
+    """Return the largest t of bias, slope and mean, without a sign."""
+    return max(
+        (abs(value) for one in (bias, slope, mean) for value in one(errors).figures.values()),
+        default=0.0,
+    )
 
 
 def _leaning(errors: Errors, weight: NDArray[np.float64], name: str, below: str, above: str) -> Finding:

@@ -7,13 +7,16 @@ order: of data with few bits many do, so these do not count.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.formats import Format, round_to
 from convgrad.verify.judge.errors import Errors
-from convgrad.verify.judge.names import ACCUMULATED, RESULT
+from convgrad.verify.judge.model import last_place
+from convgrad.verify.judge.names import ACCUMULATED, MULTIPLES, RESULT
 from convgrad.verify.judge.statistics.finding import Finding
 from convgrad.verify.verdict import Defect, Evidence
 
@@ -23,6 +26,7 @@ F64Array = NDArray[np.float64]
 GRIDS = ((8, "bf16"), (11, "f16"), (16, ""), (20, ""))
 MOST, ALL = 0.9, 0.99  # of the results on a grid
 SMALL = 2.0**-100
+DIGITS = range(10)  # after the decimal point
 
 
 def coarse_grids(errors: Errors) -> Finding:
@@ -50,10 +54,38 @@ def coarse_grids(errors: Errors) -> Finding:
             every = np.count_nonzero(eligible)
             if fmt and count > MOST * every and not named:
                 was = np.count_nonzero((_rounded(value, grid) == got) & eligible) > MOST * every
-                if was or count > ALL * every:  # of sums of two that were rounded to fewer bits, most are on it too
+                if not was and (step := multiples(got, value, errors.fmt)):
+                    named.append(Defect(MULTIPLES, f"of {step:g}"))
+                elif was or count > ALL * every:  # of sums of two that were rounded to fewer bits, most are on it too
                     name = (RESULT if was else ACCUMULATED).format(fmt)
                     named.append(Defect(name, f"{count} of {every} lie on a grid of {grid} bits{_or(fmt)}"))
     return Finding(figures, tuple(evidence), tuple(named))
+
+
+def multiples(got: F64Array, value: F64Array, fmt: Format) -> float:
+    """Return the number whose multiples results are, if they are the exact values rounded to these; otherwise 0.
+
+    >>> from convgrad.formats import F32
+    >>> values = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0]))
+    >>> multiples(np.rint(values), values, F32), multiples(values.astype(np.float32), values, F32)
+    (1.0, 0.0)
+    """
+    live = got[got != 0]
+    if not live.size or not np.isfinite(live).all():
+        return 0.0
+    fraction, exponent = np.frexp(live)
+    whole = np.ldexp(fraction, 53).astype(np.int64)
+    lowest = np.ldexp((whole & -whole).astype(np.float64), exponent - 53).min()
+    for step in (float(lowest), *(10.0**-digits for digits in DIGITS)):
+        coarse = step > last_place(value, fmt)
+        if coarse.mean() > MOST and (to_multiples(step, fmt)(value) == got).mean() > MOST:
+            return step
+    return 0.0
+
+
+def to_multiples(step: float, fmt: Format) -> Callable[[F64Array], F64Array]:
+    """Return what rounds to multiples of a number, and then to a format."""
+    return lambda values: round_to(np.rint(values / step) * step, fmt)
 
 
 def _or(fmt: str) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from convgrad.verify.judge.errors import Errors
 from convgrad.verify.judge.names import ONE_GROUP
 from convgrad.verify.judge.sample import ELEMENTS
+from convgrad.verify.judge.statistics.bias import leaning
 from convgrad.verify.judge.statistics.finding import LEVEL, Finding
 from convgrad.verify.judge.statistics.size import largest_threshold, size_threshold
 from convgrad.verify.terms import Index
@@ -20,6 +21,7 @@ from convgrad.verify.verdict import Defect, Evidence
 
 F64Array = NDArray[np.float64]
 FEWEST = 8
+UPRIGHT = 3.0  # t of errors that do not lean; larger ones may have a cause that all elements share
 REST = 99  # and all axes that follow
 
 # What groups there are, by what is solved for: their name, and the axes of the canonical output that tell them apart.
@@ -35,11 +37,12 @@ _GROUPS: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]] = {
 
 @dataclass(frozen=True)
 class Grouping:
-    """One way to group: its name, the axes that are kept and those that are summed over."""
+    """One way to group: its name, the axes that are kept and those that are summed over, where the kept ones begin."""
 
     name: str
     kept: tuple[int, ...]
     summed: tuple[int, ...]
+    origin: Index
 
     def total(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the sums by group."""
@@ -48,7 +51,7 @@ class Grouping:
 
     def place(self, group: Index) -> str:
         """Return a group in words."""
-        return f"{self.name} {', '.join(map(str, group))}"
+        return f"{self.name} {', '.join(str(at + first) for at, first in zip(group, self.origin, strict=True))}"
 
 
 def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
@@ -65,7 +68,7 @@ def groupings(errors: Errors) -> Iterator[tuple[Grouping, F64Array]]:
         if kept in seen or not kept or not summed or prod(shape) < 2:
             continue
         seen.add(kept)
-        grouping = Grouping(name, kept, summed)
+        grouping = Grouping(name, kept, summed, tuple(errors.origin[axis] for axis in kept))
         counts = grouping.total(errors.alone).astype(np.float64)
         if counts.max(initial=0) >= FEWEST:
             yield grouping, counts
@@ -116,10 +119,11 @@ def _several(errors: Errors, grouping: Grouping, group: Index, threshold: float)
 
 
 def _rest_is_fine(errors: Errors, grouping: Grouping, group: Index) -> bool:
-    """Tell whether errors outside of a group are no larger than they may be: else the group is not what is off."""
-    rest = errors.z[errors.alone & ~_inside(errors, grouping, group)]
+    """Return whether the errors outside a group are small and do not lean: otherwise more than the group is off."""
+    others = errors.only(~_inside(errors, grouping, group))
+    rest = others.z[others.alone]
     small = np.square(rest).mean() <= size_threshold(rest.size) ** 2 if rest.size else True
-    return bool(small and np.abs(rest).max(initial=0) <= largest_threshold(rest.size))
+    return bool(small and np.abs(rest).max(initial=0) <= largest_threshold(rest.size) and leaning(others) <= UPRIGHT)
 
 
 def leanings(errors: Errors) -> Finding:
@@ -132,8 +136,8 @@ def leanings(errors: Errors) -> Finding:
         threshold = sqrt(2 * log(4 * counts.size / LEVEL)) + 1
         square = errors.shared * np.maximum(grouping.total(np.square(masked)), errors.observed * many)
         allowed = grouping.total(allowance)
-        for name, leaning in (("bias", masked * np.sign(errors.value)), ("mean", masked)):
-            t = np.maximum(np.abs(grouping.total(leaning)) - allowed, 0) / np.sqrt(square)
+        for name, signed in (("bias", masked * np.sign(errors.value)), ("mean", masked)):
+            t = np.maximum(np.abs(grouping.total(signed)) - allowed, 0) / np.sqrt(square)
             t = np.where(counts >= FEWEST, t, 0.0)
             worst = tuple(int(i) for i in np.unravel_index(int(t.argmax()), t.shape))
             figures[f"{name} of a {grouping.name}"] = float(t[worst])

@@ -14,6 +14,7 @@ from convgrad.verify.verdict import Defect, Evidence
 
 SUSPECTS, TERMS = 64, 2**22  # elements, and their terms, of which a second look is taken
 SHOWN = 8  # elements of a group that would be off, where the group were: more than chance hides
+LARGEST = "the largest error"
 FEW = 4  # elements, at most, that are called single, where no other comes near
 
 
@@ -57,7 +58,7 @@ def largest(errors: Errors) -> Finding:
     worst = int(looked.argmax())
     if looked[worst] <= threshold:
         return Finding({"max": float(looked[worst])})
-    evidence = Evidence("the largest error", float(looked[worst]), threshold, errors.place(at[worst]))
+    evidence = Evidence(LARGEST, float(looked[worst]), threshold, errors.place(at[worst]))
     single = int((looked > threshold).sum())
     rest = float(np.partition(z, z.size - single - 1, axis=None)[z.size - single - 1]) if single < z.size else 0.0
     named: tuple[Defect, ...] = ()

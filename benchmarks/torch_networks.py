@@ -1,0 +1,234 @@
+"""Nine networks that people train, written with torch.nn alone: what benchmarks of whole training steps run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+Layers = nn.Sequential
+
+
+def conv_bn(inner: int, outer: int, kernel: int = 3, stride: int = 1, groups: int = 1, act: type = nn.ReLU) -> Layers:
+    """Return a convolution without bias, its normalisation and, unless ``act`` is Identity, an activation."""
+    convolution = nn.Conv2d(inner, outer, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return Layers(convolution, nn.BatchNorm2d(outer), act())
+
+
+class Residual(nn.Module):
+    """The sum of a body's result and its input, which goes through ``shortcut``; then an activation."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module | None = None, act: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body, self.shortcut, self.act = body, shortcut or nn.Identity(), act or nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add the shortcut to the body's result."""
+        return self.act(self.body(x) + self.shortcut(x))
+
+
+def classifier(*features: nn.Module, channels: int) -> Layers:
+    return Layers(*features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
+def resnet(blocks: tuple[int, ...], bottleneck: bool) -> Layers:
+    """Return ResNet-18 or -50."""
+    layers: list[nn.Module] = [conv_bn(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    inner = 64
+    for stage, count in enumerate(blocks):
+        width = 64 << stage
+        outer = 4 * width if bottleneck else width
+        for number in range(count):
+            stride = 2 if stage and not number else 1
+            if bottleneck:
+                parts = [conv_bn(inner, width, 1), conv_bn(width, width, 3, stride)]
+            else:
+                parts = [conv_bn(inner, width, 3, stride)]
+            body = Layers(*parts, conv_bn(width, outer, 1 if bottleneck else 3, act=nn.Identity))
+            change = stride != 1 or inner != outer
+            shortcut = conv_bn(inner, outer, 1, stride, act=nn.Identity) if change else None
+            layers.append(Residual(body, shortcut, nn.ReLU()))
+            inner = outer
+    return classifier(*layers, channels=inner)
+
+
+class Excited(nn.Module):
+    """Squeeze and excitation: channels are weighted by what their means say."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.weigh = Layers(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, squeezed, 1), nn.SiLU(), nn.Conv2d(squeezed, channels, 1),
+            nn.Sigmoid(),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Weigh the channels."""
+        return x * self.weigh(x)
+
+
+def inverted(inner: int, outer: int, expand: int, kernel: int, stride: int, act: type, excited: bool) -> nn.Module:
+    """Return an inverted residual block: 1x1 up, depthwise, 1x1 down."""
+    width = inner * expand
+    layers = [conv_bn(inner, width, 1, act=act)] if expand > 1 else []
+    layers.append(conv_bn(width, width, kernel, stride, width, act))
+    layers += [Excited(width, max(1, inner // 4))] if excited else []
+    layers.append(conv_bn(width, outer, 1, act=nn.Identity))
+    return Residual(Layers(*layers)) if stride == 1 and inner == outer else Layers(*layers)
+
+
+def mobile(rows: tuple[tuple[int, ...], ...], first: int, last: int, act: type, excited: bool) -> Layers:
+    """Return a network of inverted residuals; a row has expansion, channels, blocks, stride and kernel."""
+    layers: list[nn.Module] = [conv_bn(3, first, 3, 2, act=act)]
+    inner = first
+    for expand, outer, count, stride, kernel in rows:
+        for number in range(count):
+            layers.append(inverted(inner, outer, expand, kernel, 1 if number else stride, act, excited))
+            inner = outer
+    return classifier(*layers, conv_bn(inner, last, 1, act=act), channels=last)
+
+
+MOBILENET_V2 = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3), (6, 96, 3, 1, 3), (6, 160, 3, 2, 3),
+    (6, 320, 1, 1, 3),
+)  # fmt: skip
+EFFICIENTNET_B0 = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
+    (6, 320, 1, 1, 3),
+)  # fmt: skip
+
+
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of an image."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise each position over its channels."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Pointwise(nn.Module):
+    """Two linear layers on the channels of an image."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = Layers(nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the layers at each position."""
+        return self.layers(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def convnext() -> Layers:
+    """Return ConvNeXt-T."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 96, 4, 4), ChannelNorm(96)]
+    for stage, count in enumerate((3, 3, 9, 3)):
+        width = 96 << stage
+        if stage:
+            layers += [ChannelNorm(width // 2), nn.Conv2d(width // 2, width, 2, 2)]
+        for _ in range(count):
+            depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
+            layers.append(Residual(Layers(depthwise, ChannelNorm(width), Pointwise(width))))
+    return classifier(*layers, channels=768)
+
+
+class UNet(nn.Module):
+    """A U-Net of four levels that halve the image."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        widths = [width << level for level in range(5)]
+        inner = [3, *widths]
+        self.down = nn.ModuleList(self.pair(inner[level], widths[level]) for level in range(5))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * one, one, 2, 2) for one in widths[:4])
+        self.joined = nn.ModuleList(self.pair(2 * one, one) for one in widths[:4])
+        self.last = nn.Conv2d(width, 2, 1)
+
+    @staticmethod
+    def pair(inner: int, outer: int) -> Layers:
+        """Return two 3x3 convolutions."""
+        return Layers(conv_bn(inner, outer), conv_bn(outer, outer))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Go down, and up again beside what was met on the way."""
+        levels = []
+        for level, layers in enumerate(self.down):
+            x = layers(nn.functional.max_pool2d(x, 2) if level else x)
+            levels.append(x)
+        for level in range(3, -1, -1):
+            x = self.joined[level](torch.cat([levels[level], self.up[level](x)], 1))
+        return self.last(x)
+
+
+def vgg11() -> Layers:
+    layers: list[nn.Module] = []
+    inner = 3
+    for outer in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
+        layers += [nn.Conv2d(inner, outer, 3, padding=1), nn.ReLU()] if outer else [nn.MaxPool2d(2)]
+        inner = outer or inner
+    dense = [nn.Linear(512 * 49, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000)]
+    return Layers(*layers, nn.Flatten(), *dense)
+
+
+def dcgan() -> Layers:
+    """Return DCGAN's generator of 64x64 images and its discriminator, one behind the other."""
+    layers: list[nn.Module] = [nn.ConvTranspose2d(100, 512, 4, bias=False), nn.BatchNorm2d(512), nn.ReLU()]
+    for inner in (512, 256, 128):
+        layers += [nn.ConvTranspose2d(inner, inner // 2, 4, 2, 1, bias=False), nn.BatchNorm2d(inner // 2), nn.ReLU()]
+    layers += [nn.ConvTranspose2d(64, 3, 4, 2, 1, bias=False), nn.Tanh()]
+    layers += [nn.Conv2d(3, 64, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
+    for inner in (64, 128, 256):
+        layers += [nn.Conv2d(inner, 2 * inner, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * inner), nn.LeakyReLU(0.2)]
+    return Layers(*layers, nn.Conv2d(512, 1, 4, bias=False))
+
+
+class Shuffled(nn.Module):
+    """A block of ShuffleNetV2: one half of the channels, or a branch of its own, goes beside the other."""
+
+    def __init__(self, inner: int, outer: int, stride: int) -> None:
+        super().__init__()
+        self.split, half = stride == 1, outer // 2
+        first = half if self.split else inner
+        depthwise = [conv_bn(half, half, 3, stride, half, nn.Identity), conv_bn(half, half, 1)]
+        self.right = Layers(conv_bn(first, half, 1), *depthwise)
+        left = Layers(conv_bn(inner, inner, 3, stride, inner, nn.Identity), conv_bn(inner, half, 1))
+        self.left = nn.Identity() if self.split else left
+        self.shuffle = nn.ChannelShuffle(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Join the two halves, and shuffle their channels."""
+        left, right = x.chunk(2, 1) if self.split else (x, x)
+        return self.shuffle(torch.cat([self.left(left), self.right(right)], 1))
+
+
+def shufflenet() -> Layers:
+    """Return ShuffleNetV2 of width 1."""
+    layers: list[nn.Module] = [conv_bn(3, 24, 3, 2), nn.MaxPool2d(3, 2, 1)]
+    inner = 24
+    for outer, count in ((116, 4), (232, 8), (464, 4)):
+        for number in range(count):
+            layers.append(Shuffled(inner, outer, 1 if number else 2))
+            inner = outer
+    return classifier(*layers, conv_bn(inner, 1024, 1), channels=1024)
+
+
+@dataclass(frozen=True)
+class Network:
+    """How a network is made, and the shape of a batch."""
+
+    make: Callable[[], nn.Module]
+    batch: tuple[int, ...] = (8, 3, 224, 224)
+
+
+NETWORKS: Mapping[str, Network] = {
+    "resnet18": Network(lambda: resnet((2, 2, 2, 2), False)),
+    "resnet50": Network(lambda: resnet((3, 4, 6, 3), True)),
+    "mobilenet_v2": Network(lambda: mobile(MOBILENET_V2, 32, 1280, nn.ReLU6, False)),
+    "efficientnet_b0": Network(lambda: mobile(EFFICIENTNET_B0, 32, 1280, nn.SiLU, True)),
+    "convnext_t": Network(convnext),
+    "unet": Network(UNet),
+    "vgg11": Network(vgg11),
+    "dcgan": Network(dcgan, (64, 100, 1, 1)),
+    "shufflenet_v2": Network(shufflenet),
+}

@@ -1,0 +1,94 @@
+"""Whose threads run a driver, a row each: ours, or those of the process's OpenMP runtime."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from ctypes import addressof
+from typing import Any, NamedTuple
+
+from convgrad.engines import openmp, pool, scratch, settings
+from convgrad.engines.addresses import Words, words
+from convgrad.engines.team import work
+
+PAGE_BYTES = 4096  # no two threads' scratch shares one
+
+
+class Pool(NamedTuple):
+    """What calls ask of a pool, and have it do: ``pool.helped`` and ``pool.run`` say what."""
+
+    helped: Callable[[int, float], bool]
+    run: Callable[[Any, Words, int, int, float, object], None]
+
+
+def helped(threads: int, time_ms: float) -> bool:
+    """Return whether a call that takes ``time_ms`` on some threads should be cut for any but the caller's."""
+    return _asked().helped(threads, time_ms)
+
+
+def run(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None) -> None:
+    """Run a driver on ``threads`` threads of the pool that the context asks for; ``pool.run`` has the parameters."""
+    _asked().run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
+
+
+def name() -> str:
+    """Return the name of the pool that calls of this context run on."""
+    asked = settings.pool()
+    return settings.OWN if asked == settings.OPENMP and openmp.runtime() is None else asked
+
+
+def _asked() -> Pool:
+    return POOLS[name()]
+
+
+# -- OpenMP ----------------------------------------------------------------------------------------------------------
+
+
+def _helped_by_team(threads: int, time_ms: float) -> bool:
+    """Return whether there are others: threads of PyTorch's, as it has them help with whatever is worth a plan."""
+    there = _there(threads)
+    return there > 1 or _waits(threads, there, time_ms)
+
+
+def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
+    """Run a driver on this thread and on its team, or on our pool if this thread has to hear Ctrl-C meanwhile.
+
+    A team that PyTorch made stays as large as it is, as one that shrinks ends its threads: those too many do nothing.
+    """
+    there = _there(threads)
+    if _waits(threads, there, time_ms):
+        pool.run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
+        return
+    if there == 1:
+        work(kernel, addressof(arguments), scratch_bytes)
+        return
+    from convgrad.engines.llvm import region  # noqa: PLC0415 - LLVM is there when a driver is
+
+    found, each = _found(), region.compiled().address
+    step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
+    address, memory = scratch.own.address(there * step, there)
+    given = words(len(region.REGION))
+    given[:] = [kernel.address, addressof(arguments), address, step, there, found.number]
+    found.parallel(each, addressof(given), max(there, found.threads()), 0)
+    del memory
+
+
+def _found() -> openmp.Runtime:
+    found = openmp.runtime()
+    assert found is not None, "calls are sent here where there is a runtime"
+    return found
+
+
+def _there(threads: int) -> int:
+    """Return how many of the threads asked for there are: within a region of somebody's, or at the end, the caller."""
+    found = _found()
+    return 1 if sys.is_finalizing() or found.inside() else min(threads, found.cores())
+
+
+def _waits(threads: int, there: int, time_ms: float) -> bool:
+    """Return whether the caller must wait for others: signals are heard by the main thread alone."""
+    return pool.is_long(threads, there, time_ms) and threading.current_thread() is threading.main_thread()
+
+
+POOLS = {settings.OWN: Pool(pool.helped, pool.run), settings.OPENMP: Pool(_helped_by_team, _run_by_team)}

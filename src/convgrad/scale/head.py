@@ -1,0 +1,113 @@
+"""What the head of a checkpoint says, read with distrust: its hash tells that it is whole, not who wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+from convgrad.functional.partials import SUMMED
+from convgrad.scale.finished import Part, Place
+from convgrad.scale.identity import Words
+from convgrad.spec.boxes import blocks_of
+from convgrad.spec.pieces import leaf_images, nodes_of
+from convgrad.spec.problem import Problem
+from convgrad.spec.slabs import positions
+
+NAMES = ("identity", "images", "rows", "sums", "out")
+CRCS = 1 << 32
+
+
+class Misfit(Exception):
+    """A head says what no call in pieces saves."""
+
+
+def written(identity: Words, place: Place, sums: tuple[int, int], parts: Sequence[Part]) -> Mapping[str, Any]:
+    """Return the head of a state: what is finished, how many sums there are of images and of rows, what ``out`` has."""
+    return dict(zip(NAMES, (dict(identity), *place, list(sums), [list(part) for part in parts]), strict=True))
+
+
+def identity_in(head: Any) -> Words:
+    """Return the words that tell the call from others."""
+    if not isinstance(head, dict) or set(head) != set(NAMES):
+        raise Misfit(f"it must have {', '.join(NAMES)}; got {_names(head)}")
+    words = head["identity"]
+    if not isinstance(words, dict) or not all(isinstance(word, str) for word in words.values()):
+        raise Misfit("identity must be texts by name")
+    return words
+
+
+def place_in(head: Mapping[str, Any], problem: Problem) -> Place:
+    """Return what is finished, of a head of this problem."""
+    images, rows = (_number(head[name], name) for name in ("images", "rows"))
+    batch, height = problem.geometry.batch, next(iter(positions(problem)), 0)
+    if images > batch or rows >= max(1, height) or (rows and images == batch):
+        raise Misfit(f"{images} images and {rows} rows of the next are not a part of {batch} images of {height} rows")
+    return images, rows
+
+
+def sums_in(head: Mapping[str, Any], problem: Problem, place: Place, sizes: Sequence[int]) -> int:
+    """Return how many of the arrays, of such sizes, are sums of images; the others are sums of rows."""
+    of_images, of_rows = _sums_of(problem, place)
+    if _list(head["sums"], "sums") != [of_images, of_rows]:
+        raise Misfit(f"sums must be {[of_images, of_rows]} at this place; got {_short(head['sums'])}")
+    each = prod(problem.output_shape)
+    if list(sizes) != [each] * (of_images + of_rows):
+        raise Misfit(f"there must be {of_images + of_rows} arrays of {each} numbers; got {len(sizes)} of {set(sizes)}")
+    return of_images
+
+
+def _sums_of(problem: Problem, place: Place) -> tuple[int, int]:
+    """Return how many sums are known of images and of rows, if a call may be left there."""
+    if problem.solves_for not in SUMMED:
+        return 0, 0
+    images, rows = place
+    each = leaf_images(problem.geometry)
+    if (images % each and images != problem.geometry.batch) or (rows and each > 1):
+        raise Misfit(f"{images} images and {rows} rows of the next end within a leaf, of {each} images")
+    of_rows = 0
+    if rows:
+        try:
+            of_rows = len(nodes_of(0, blocks_of(positions(problem), range(rows)).stop))
+        except ValueError as error:
+            raise Misfit(str(error)) from None
+    return len(nodes_of(0, -(-images // each))), of_rows
+
+
+def parts_in(head: Mapping[str, Any], problem: Problem, place: Place, has_out: bool) -> list[Part]:
+    """Return the parts of ``out`` that are finished, which follow one another up to the place."""
+    parts = []
+    for each in _list(head["out"], "out"):
+        if len(numbers := _list(each, "a part of out")) != len(Part._fields):
+            raise Misfit(f"a part of out must have {', '.join(Part._fields)}; got {_short(each)}")
+        parts.append(Part(*(_number(number, "a number of out") for number in numbers)))
+    ends = [(0, 0), *(part.end for part in parts)]
+    height = next(iter(positions(problem)), 0)
+    if ends[-1] != (place if has_out else (0, 0)) or any(one >= other for one, other in pairwise(ends)):
+        raise Misfit("the parts of out must follow one another up to what is finished")
+    if any(part.rows >= max(1, height) or part.crc >= CRCS for part in parts):
+        raise Misfit("a part of out must end within an image, and have a CRC-32")
+    return parts
+
+
+def _number(value: Any, name: str) -> int:
+    if type(value) is not int or value < 0:
+        raise Misfit(f"{name} must be an integer of at least 0; got {_short(value)}")
+    return value
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise Misfit(f"{name} must be a list; got {_short(value)}")
+    return value
+
+
+def _names(head: Any) -> str:
+    return _short(", ".join(head)) if isinstance(head, dict) else _short(head)
+
+
+def _short(value: Any) -> str:
+    """Return a value as a text of one line that is not long."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,57 @@
+"""The layers as PyTorch's own operators, which ONNX has: what an export to ONNX records of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from convgrad.errors import UnsupportedError
+
+Tensor = Any
+PerAxis = int | Sequence[int]
+
+
+def wanted() -> bool:
+    """Return whether the caller is being exported to ONNX, by either of PyTorch's exporters; both of them trace."""
+    traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return traced and bool(torch.onnx.is_in_onnx_export())
+
+
+def convolution(
+    name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: PerAxis, begin: PerAxis | str,
+    end: PerAxis | str, dilation: PerAxis, groups: int,
+) -> Tensor:  # fmt: skip
+    """Return what ``torch.nn.functional.conv1d``, ``2d``, ``3d`` do; pads that differ are added before."""
+    function = _function("conv", name, weight)
+    if begin != end:
+        pads = [pad for both in zip(_each(begin, weight), _each(end, weight), strict=True) for pad in reversed(both)]
+        input, begin = nn.functional.pad(input, pads[::-1]), 0
+    return function(input, weight, bias, stride, begin, dilation, groups)
+
+
+def transposed(
+    name: str, input: Tensor, weight: Tensor, bias: Tensor | None, stride: PerAxis, begin: PerAxis, end: PerAxis,
+    output_padding: PerAxis, dilation: PerAxis, groups: int,
+) -> Tensor:  # fmt: skip
+    """Return what ``torch.nn.functional.conv_transpose1d``, ``2d``, ``3d`` do; pads that differ are cut off after."""
+    function = _function("conv_transpose", name, weight)
+    if begin == end:
+        return function(input, weight, bias, stride, begin, output_padding, groups, dilation)
+    whole = function(input, weight, bias, stride, 0, output_padding, groups, dilation)
+    both = zip(_each(begin, weight), _each(end, weight), strict=True)
+    return whole[(..., *[slice(first, -last or None) for first, last in both])]
+
+
+def _function(kind: str, name: str, weight: Tensor) -> Any:
+    axes = weight.dim() - 2
+    if not 1 <= axes <= 3:
+        raise UnsupportedError(f"{name}: an export to ONNX needs 1 to 3 spatial axes; got {axes}")
+    return getattr(nn.functional, f"{kind}{axes}d")
+
+
+def _each(value: Any, weight: Tensor) -> Sequence[int]:
+    """Return one value per spatial axis."""
+    return value if isinstance(value, Sequence) else (value,) * (weight.dim() - 2)

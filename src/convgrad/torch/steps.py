@@ -1,0 +1,245 @@
+"""A training step of a model: how long it takes, how much of it convgrad's kernels take, and what would be faster."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves, tree_map
+
+from convgrad.engines.settings import accuracy, max_error
+from convgrad.errors import InvalidDataTypeError
+from convgrad.torch.kernels import LAST, KernelCall, timed
+from convgrad.words import LONGEST, counted, printable
+
+_TILES = 64.0  # the max_error that admits every Winograd tile
+_SECONDS, _FEWEST, _MOST = 4.0, 3, 10  # all ways are measured for so long, and each so many times
+_GRADIENTS = {"weights": "weight gradients", "bias": "bias gradients"}  # by what a kernel of the backward solves for
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step, forward and backward: its seconds, and the kernel calls of each."""
+
+    seconds: float
+    forward: tuple[KernelCall, ...]
+    backward: tuple[KernelCall, ...]
+
+    @property
+    def kernel_seconds(self) -> float:
+        """The seconds in convgrad's kernels."""
+        return sum(call.seconds for call in (*self.forward, *self.backward))
+
+    @property
+    def tiled(self) -> int:
+        """How many layers have a forward that is computed with Winograd tiles."""
+        return sum(bool(call.problem.variant) for call in self.forward)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A model's training step as it is, and changed in one thing at a time.
+
+    ``others`` has by the name of the change the fastest step, or the error that the model raised.
+    """
+
+    as_is: Step
+    others: Mapping[str, Step | str]
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was measured as lines of text."""
+        step, inside = self.as_is, self.as_is.kernel_seconds
+        share = f"{_ms(inside)}, {inside / step.seconds:.0%}, are in convgrad's kernels"
+        yield f"a training step takes {_ms(step.seconds)}" + (f"; {share}" if step.forward else "")
+        if not step.forward:
+            yield "  convgrad computes no layer of this step; reproducible(model) lets it, unless left out"
+            return
+        yield f"  {', '.join(f'{name} {_ms(seconds)}' for name, seconds in _passes(step).items())}"
+        algorithms = Counter(_algorithm(call) for call in step.forward)
+        formats = Counter(_format(call.channels_last) for call in step.forward)
+        yield f"  {counted(len(step.forward), 'layer')}: {_counts(algorithms)}; inputs: {_counts(formats)}"
+        for change, other in self.others.items():
+            yield f"  {self._compared(change, other)}"
+
+    def _compared(self, change: str, other: Step | str) -> str:
+        """Return what a change makes of the step, in words."""
+        if isinstance(other, str):
+            return f"{change}: the model refuses it: {other}"
+        times = f"a step takes {_ms(other.seconds)} instead of {_ms(self.as_is.seconds)}"
+        if change != _ADMITTING:
+            return f"{change}: {times}"
+        if other.tiled <= self.as_is.tiled:
+            return f"{change} admits Winograd tiles for no {'other ' * bool(other.tiled)}layer"
+        return f"{change} admits Winograd tiles for {other.tiled} of {len(other.forward)} layers: {times}"
+
+
+_ADMITTING = f"max_error={_TILES:.0f}"
+
+
+def measured(model: Any, inputs: Sequence[Any]) -> Steps:
+    """Run training steps of a model, as it is and changed; afterwards the model is what it was before."""
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise InvalidDataTypeError(
+                f"report: {name} has no shape before the model's first call; call the model, then report"
+            )
+    with _restored(model), torch.enable_grad():
+        first = _way(model, inputs)()
+        changed = _changes(model, inputs, first) if first.forward else {}
+        others: dict[str, Step | str] = {}
+        for change, run in list(changed.items()):
+            try:
+                run()  # compiles kernels
+            except Exception as error:  # a model may be unable to run in a memory format: the report shows its error
+                others[change] = printable(f"{type(error).__name__}: {error}".splitlines()[0], LONGEST)
+                del changed[change]
+        found = _fastest({"": _way(model, inputs)} | changed)
+    as_is = found.pop("")
+    return Steps(as_is, others | found)
+
+
+def _fastest(ways: Mapping[str, Callable[[], Step]]) -> dict[str, Step]:
+    """Return the fastest step of each way; they run in turns, so that other work of the machine slows all of them."""
+    began, found, rounds = perf_counter(), dict[str, Step](), 0
+    while rounds < _FEWEST or (rounds < _MOST and perf_counter() - began < _SECONDS):
+        for change, run in ways.items():
+            step = run()
+            found[change] = min(found.get(change, step), step, key=lambda one: one.seconds)
+        rounds += 1
+    return found
+
+
+def _changes(model: Any, inputs: Sequence[Any], step: Step) -> dict[str, Callable[[], Step]]:
+    """Return the ways to run a step that differ from one in the memory format or in the accuracy."""
+    made = {}
+    stored = Counter(call.channels_last for call in step.forward if len(call.problem.output_shape) in LAST)
+    if stored:
+        last = stored[True] <= stored[False]
+        made[f"model and inputs {_format(last)}"] = _way(model, inputs, last)
+    if accuracy(None) < _TILES:
+        made[_ADMITTING] = _way(model, inputs, most=_TILES)
+    return made
+
+
+def _way(model: Any, inputs: Sequence[Any], last: bool | None = None, most: float | None = None) -> Callable[[], Step]:
+    """Return what runs a step on copies of a model's parameters and of inputs, in a memory format and an accuracy.
+
+    None stands for what they are.
+    """
+    parameters = [(parameter, _copy(parameter.data, last)) for parameter in model.parameters()]
+
+    def run() -> Step:
+        for parameter, data in parameters:
+            parameter.data, parameter.grad = data, None
+        given = tree_map(lambda one: _copy(one, last) if isinstance(one, torch.Tensor) else one, tuple(inputs))
+        with nullcontext() if most is None else max_error(most):
+            began = perf_counter()
+            with timed() as forward:
+                loss = _loss(model(*given))
+            with timed() as backward:
+                loss.backward()
+            seconds = perf_counter() - began
+        return Step(seconds, tuple(forward), tuple(backward))
+
+    return run
+
+
+def _copy(tensor: Any, last: bool | None) -> Any:
+    """Return a copy of a tensor, whose history begins anew."""
+    formats = {True: LAST.get(tensor.dim(), torch.preserve_format), False: torch.contiguous_format}
+    memory = torch.preserve_format if last is None else formats[last]
+    return tensor.detach().clone(memory_format=memory).requires_grad_(tensor.requires_grad)
+
+
+def _loss(outputs: Any) -> Any:
+    """Return the sum of the squares of all floating outputs that have a gradient."""
+    squares = [
+        (one if one.dtype == torch.float64 else one.float()).square().sum()
+        for one in tree_leaves(outputs)
+        if isinstance(one, torch.Tensor) and one.is_floating_point() and one.requires_grad
+    ]
+    if not squares:
+        raise InvalidDataTypeError(
+            "report: a training step needs floating outputs with a gradient; "
+            f"got {type(outputs).__name__} without any: does the model need training mode or other inputs?"
+        )
+    return sum(squares[1:], squares[0])
+
+
+@contextmanager
+def _restored(model: Any) -> Iterator[None]:
+    """Give a model back its parameters, buffers, gradients and modes after a ``with`` block, and PyTorch its seeds.
+
+    What runs in the block changes copies.
+    """
+    parameters = [(one, one.data, one.grad) for one in model.parameters()]
+    buffers = [(one, one.data) for one in model.buffers()]
+    registered = [(module._buffers, dict(module._buffers.items())) for module in model.modules()]
+    modes = [(module, module.training) for module in model.modules()]
+    seeds = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that models use
+    for buffer, data in buffers:
+        buffer.data = data.clone()
+    try:
+        yield
+    finally:
+        for parameter, data, gradient in parameters:
+            parameter.data, parameter.grad = data, gradient
+        for buffer, data in buffers:
+            buffer.data = data
+        for now, before in registered:
+            for name, buffer in before.items():
+                if now[name] is not buffer:
+                    now[name] = buffer
+        for module, training in modes:
+            if module.training != training:
+                module.training = training
+        torch.set_rng_state(seeds[0])
+        random.setstate(seeds[1])
+        np.random.set_state(seeds[2])  # noqa: NPY002
+
+
+# -- words ---------------------------------------------------------------------------------------------------------
+
+
+def _passes(step: Step) -> dict[str, float]:
+    """Return the seconds in kernels by pass."""
+    found = {"forward": sum(call.seconds for call in step.forward)}
+    for call in step.backward:
+        name = _GRADIENTS.get(call.problem.solves_for, "data gradients")
+        found[name] = found.get(name, 0.0) + call.seconds
+    return found
+
+
+def _algorithm(call: KernelCall) -> str:
+    return f"Winograd tiles of {call.problem.variant}" if call.problem.variant else "direct"
+
+
+def _format(channels_last: bool) -> str:
+    return "in channels_last" if channels_last else "contiguous"
+
+
+def _counts(found: Counter[str]) -> str:
+    """Return how many there are of each, in words.
+
+    >>> _counts(Counter(["direct", "direct", "tiles"]))
+    '2 direct, 1 tiles'
+    """
+    return ", ".join(f"{number} {name}" for name, number in found.most_common())
+
+
+def _ms(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> _ms(0.0123456), _ms(12.3456)
+    ('12.3 ms', '12346 ms')
+    """
+    milliseconds = 1000 * seconds
+    return f"{milliseconds:.0f} ms" if milliseconds >= 100 else f"{milliseconds:.3g} ms"

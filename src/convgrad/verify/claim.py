@@ -1,0 +1,205 @@
+"""A claim that an array is the result of a call: judged part by part, and the verdict on the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.oracle import count_terms
+from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.verify.bound import bounded_by
+from convgrad.verify.declared import SUM, Declared
+from convgrad.verify.diagnose import diagnose
+from convgrad.verify.diagnose.place import place
+from convgrad.verify.judge import Judgement, judge
+from convgrad.verify.judge.names import ONE_GROUP, SINGLE
+from convgrad.verify.judge.statistics.size import LARGEST, largest_threshold
+from convgrad.verify.pardon import pardoned
+from convgrad.verify.parts import Part
+from convgrad.verify.reference import Reference, certify
+from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Defect, Evidence, Verdict
+
+Array = NDArray[Any]
+
+PLACED = (SINGLE, ONE_GROUP.partition("{}")[0])  # names of defects that are somewhere in particular
+DIAGNOSED = 1 << 22  # elements of a result, at most, that is looked at whole where it is not right
+
+
+@dataclass
+class Claim:
+    """The canonical ``got`` is said to be a problem's result, computed as declared; ``old`` is what it adds to.
+
+    ``add`` takes the parts of the output in order; ``verdict`` is on all of them. The bound of each element is that of
+    the whole result, counts add up, and the worst element is the worst of all parts. The statistics are each part's
+    own: a part is judged as a result is.
+    """
+
+    got: Array
+    problem: Problem
+    operands: Sequence[Array]
+    how: Declared
+    old: Array | None = None
+    _parts: int = 0
+    _bounded: Verdict = field(default_factory=Verdict)
+    _mask: NDArray[np.bool_] | None = None
+    _judged: list[Judgement] = field(default_factory=list)
+    _whole: Verdict | None = None
+
+    @property
+    def is_one_part(self) -> bool:
+        """Whether the bound of an element is one of all that tiles may reach, so that no part has it."""
+        return self.how.filtering is not None
+
+    def whole(self, reference: Reference) -> Verdict:
+        """Return the verdict on all elements at once."""
+        got, problem, operands, how, old = self.got, self.problem, self.operands, self.how, self.old
+        bounded = bounded_by(got, reference, problem, how, operands)
+        if bounded.outcome == WRONG and bounded.mask is not None:
+            beyond = bounded.mask.transpose(problem.output_order)
+            diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
+            found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # arithmetic, place
+            where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
+            return replace(bounded, where=where, found=found)
+        bounded = _explained(bounded, how)
+        if not self._is_to_be_judged(bounded):
+            return bounded
+        verdict = _with_judgement(bounded, judge(got, reference, problem, operands, how, old))
+        if verdict.outcome != DEGRADED or verdict.found:
+            return verdict
+        unequal = got != reference.rounded(problem.output_format)  # a bound of long sums is wide: zeros, a transposed
+        if not unequal.any():  # result may lie inside
+            return verdict
+        found = diagnose(got, unequal, reference, problem, operands, old, how.accumulation).found
+        return replace(verdict, found=found)
+
+    def _is_to_be_judged(self, bounded: Verdict) -> bool:
+        """Return whether statistics are asked: of tiles the bound is all that is known."""
+        return bounded.outcome == OK and bounded.elements > 0 and not self.problem.variant
+
+    def add(self, part: Part, reference: Reference) -> None:
+        """Judge the next part, of which this is the reference."""
+        if part.elements == self.got.size:
+            self._whole = self.whole(reference)
+            return
+        problem = replace(part.problem, output_format=self.problem.output_format)
+        got = self.got[part.index]
+        bounded = bounded_by(got, reference, problem, self.how, part.operands)
+        self._parts += 1
+        if bounded.mask is not None and bounded.beyond:
+            if self._mask is None:
+                self._mask = np.zeros(self.got.shape, np.bool_)
+            self._mask[part.index] = bounded.mask.transpose(problem.output_order)
+        origin = from_canonical(part.origin, problem.layouts[-1])
+        worst = tuple(at + first for at, first in zip(bounded.worst, origin, strict=True))
+        self._bounded = self._joined(self._bounded, replace(bounded, worst=worst, mask=None))
+        if self._is_to_be_judged(self._bounded):
+            self._judged.append(judge(got, reference, problem, part.operands, self.how, part.old, part.origin))
+
+    def _joined(self, one: Verdict, other: Verdict) -> Verdict:
+        """Return what the bound says of the elements of both."""
+        if not one.elements:
+            return other
+        first = max(
+            one, other, key=lambda each: (each.share, [-each.worst[axis] for axis in self.problem.output_order])
+        )
+        outcomes = (one.outcome, other.outcome)
+        return replace(
+            first,
+            elements=one.elements + other.elements,
+            equal=one.equal + other.equal,
+            beyond=one.beyond + other.beyond,
+            undecided=one.undecided + other.undecided,
+            blind=one.blind + other.blind,
+            nonfinite=one.nonfinite + other.nonfinite,
+            outcome=next(outcome for outcome in (WRONG, UNDECIDED, OK) if outcome in outcomes),
+        )
+
+    def verdict(self) -> Verdict:
+        """Return the verdict on all parts."""
+        if self._whole is not None:
+            return self._whole
+        mask = np.zeros(self.got.shape, np.bool_) if self._mask is None else self._mask
+        bounded = replace(self._bounded, mask=mask.transpose(np.argsort(self.problem.output_order)))
+        if not self._is_to_be_judged(bounded):
+            verdict = _explained(bounded, self.how)
+        else:
+            verdict = _with_judgement(bounded, _of_all(self._judged, self.got.size))
+        if verdict.outcome in (WRONG, DEGRADED) and self.got.size <= DIAGNOSED:
+            return self.whole(certify(self.problem, self.operands, self.old))
+        if verdict.outcome == WRONG:
+            terms = count_terms(self.problem, canonical_shape(self.problem.geometry, self.problem.output))
+            where = place(mask, terms, self.problem)
+            return replace(verdict, where=f"{where}; no defect is looked for in more than {DIAGNOSED} elements")
+        return verdict
+
+
+def _explained(bounded: Verdict, how: Declared) -> Verdict:
+    """Return the verdict of the bound, with the reason where no element has one."""
+    if bounded.undecided == bounded.elements > 0 and how.algorithm != SUM:
+        unknown = f"no bound is known of the errors of {how.algorithm} in this problem"
+        return replace(bounded, reason=f"{unknown}; declare {SUM} to hold it to that")
+    return bounded
+
+
+def _with_judgement(bounded: Verdict, judged: Judgement) -> Verdict:
+    """Return the verdict on elements that are inside their bound."""
+    return replace(
+        bounded,
+        outcome=DEGRADED if judged.evidence else UNDECIDED if judged.reason else OK,
+        reason=judged.reason,
+        evidence=judged.evidence,
+        found=judged.found,
+        statistics=judged.statistics,
+        limits=judged.limits,
+    )
+
+
+def _of_all(parts: Sequence[Judgement], elements: int) -> Judgement:
+    """Return the judgement on all parts of so many elements: the strongest alarm of each kind, the largest figures.
+
+    The largest error of many parts has the threshold of all elements: that of the others hardly depends on how many
+    parts there are. A defect has a name if all parts that name one agree on it.
+    """
+    alarms: dict[str, Evidence] = {}
+    found: list[Defect] = []
+    threshold = largest_threshold(elements)
+    for one in parts:
+        kept = [each for each in one.evidence if each.statistic != LARGEST or each.value > threshold]
+        for each in kept:
+            before = alarms.setdefault(each.statistic, each)
+            alarms[each.statistic] = max(before, each, key=_strength)
+        if kept:
+            found += [each for each in one.found if len(kept) == len(one.evidence) or each.name != SINGLE]
+    reasons = [one.reason for one in parts if one.reason]
+    others = f"; so it is in {len(reasons) - 1} of {len(parts)} parts more" if len(reasons) > 1 else ""
+    return Judgement(
+        tuple(alarms.values()),
+        _agreed(found),
+        f"{reasons[0]}{others}" if reasons else "",
+        _largest([one.statistics for one in parts]),
+        _largest([one.limits for one in parts]),
+    )
+
+
+def _strength(one: Evidence) -> float:
+    return abs(one.value) / max(one.threshold, 1e-300)
+
+
+def _agreed(found: Sequence[Defect]) -> tuple[Defect, ...]:
+    """Return the one defect that parts name: none if they name several, or one channel, row or element each."""
+    names, details = {one.name for one in found}, {one.detail for one in found}
+    alone = len(names) == 1 and (len(details) == 1 or not next(iter(names)).startswith(PLACED))
+    return tuple(found[:1]) if alone else ()
+
+
+def _largest(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the largest of all parts' figures, by name."""
+    largest: dict[str, float] = {}
+    for name, value in (pair for one in figures for pair in one.items()):
+        largest[name] = max(largest.get(name, value), value, key=abs)
+    return largest

@@ -1,0 +1,92 @@
+"""What all results have in common that are wrong as a whole: a factor, an added constant, truncated products.
+
+The factor or the constant is fitted to the errors. It is a name only if nothing is left to be seen of the errors
+after it is taken out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.verify.judge.errors import Errors
+from convgrad.verify.judge.model import last_place
+from convgrad.verify.judge.names import ADDITIONS_TRUNCATED, OFFSET, PRODUCTS_TRUNCATED, SCALED
+from convgrad.verify.judge.partials import far_above
+from convgrad.verify.judge.statistics.bias import leaning
+from convgrad.verify.judge.statistics.groups import UPRIGHT, leanings, sizes
+from convgrad.verify.judge.statistics.size import largest, root_mean_square
+from convgrad.verify.verdict import Defect
+
+F64Array = NDArray[np.float64]
+
+LEANING = 0.8  # of the errors, where all additions are truncated
+# Truncation takes half of a last place, 0.5 to 1 u of a number and 0.72 u on average: of each product, or of each of n
+# partial sums, which are half of the result on average.
+PRODUCTS, ADDITIONS = (0.4, 1.25), (0.2, 0.6)
+
+
+def common_change(errors: Errors) -> tuple[Defect, ...]:
+    """Return what was done to all results alike, and what would do the same to them; nothing where it is not told."""
+    fits = [one for one in (_factor(errors), _constant(errors)) if _clean(errors.against(one.values))]
+    truncated = _additions_truncated(errors)
+    if not fits:
+        return (Defect(ADDITIONS_TRUNCATED, "all errors are towards 0"),) if truncated else ()
+    first, *others = fits
+    if first.name == SCALED:
+        lost = -first.share / errors.accumulator.unit
+        if PRODUCTS[0] < lost < PRODUCTS[1]:
+            return (Defect(PRODUCTS_TRUNCATED, first.detail),)
+        if truncated and far_above(errors):
+            additions = _Change(ADDITIONS_TRUNCATED, "all errors are towards 0", errors.value, 0.0)
+            likely = ADDITIONS[0] < lost / float(np.median(errors.terms[errors.alone])) < ADDITIONS[1]
+            first, others = (additions, [first, *others]) if likely else (first, [additions, *others])
+    also = [f"also fits: {', '.join(f'{other.name}, {other.detail}' for other in others)}"] if others else []
+    return (Defect(first.name, "; ".join([first.detail, *also])),)
+
+
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """A change of all results: its name, how large it is, and the values that it makes of the exact ones."""
+
+    name: str
+    detail: str
+    values: F64Array
+    share: float
+
+
+def _factor(errors: Errors) -> _Change:
+    share = _fitted(errors, errors.value)
+    return _Change(SCALED, f"times 1 {'-' if share < 0 else '+'} {abs(share):.2g}", errors.value * (1 + share), share)
+
+
+def _constant(errors: Errors) -> _Change:
+    constant = _fitted(errors, np.ones_like(errors.value))
+    return _Change(OFFSET, f"of {constant:.3g}", errors.value + constant, constant)
+
+
+def _fitted(errors: Errors, pattern: F64Array) -> float:
+    """Return how much of a pattern the errors hold, by least squares."""
+    noise = np.square(errors.deviation)
+    if errors.narrow:
+        noise = noise + np.square(last_place(errors.value, errors.fmt)) / 12
+    chosen = errors.alone
+    own, weight, error = pattern[chosen], 1 / noise[chosen], (errors.got - errors.value)[chosen]
+    size = float(np.sum(weight * own * own))
+    return float(np.sum(weight * own * error)) / size if size else 0.0
+
+
+def _clean(errors: Errors) -> bool:
+    """Return whether no statistic of sizes and leanings sees anything."""
+    seen = any(statistic(errors).evidence for statistic in (root_mean_square, largest, sizes, leanings))
+    return not seen and leaning(errors) <= UPRIGHT
+
+
+def _additions_truncated(errors: Errors) -> bool:
+    """Return whether errors are such as truncated additions make: of at most 2 u of a partial sum each, towards 0."""
+    most = 2 * errors.accumulator.unit * errors.terms * errors.magnitude
+    towards = (errors.z * np.sign(errors.value))[errors.alone]
+    lean = np.count_nonzero(towards < 0) > LEANING * np.count_nonzero(towards)
+    return bool(towards.mean() < 0 and lean and (np.abs(errors.error) <= most)[errors.alone].all())

@@ -1,0 +1,107 @@
+"""A large output in parts: each is a problem of its own, whose exact sums are certified with what is known of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from numpy.typing import NDArray
+
+from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.slabs import Box, Region, slab_of
+from convgrad.spec.slabs import positions as positions_of
+from convgrad.verify.reference import Facts, Progress, Reference, certify, facts_of
+
+Array = NDArray[Any]
+
+PART = 1 << 20  # elements: verdicts on parts of this size take 0.3 GB, and larger parts are no faster
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some elements of the canonical output, those at ``index``, and the problem whose output they are."""
+
+    index: Region
+    problem: Problem
+    operands: Sequence[Array]
+    old: Array | None
+    facts: Facts
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The index of the first element in the whole output."""
+        return tuple(run.start for run in self.index)
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return prod(run.stop - run.start for run in self.index)
+
+    def certify(self, progress: Progress = lambda share: None) -> Reference:
+        """Return the reference of the part, with the values that the whole output's has here."""
+        return certify(self.problem, self.operands, self.old, progress, self.facts)
+
+
+def parts_of(problem: Problem, operands: Sequence[Array], old: Array | None = None, most: int = PART) -> Iterator[Part]:
+    """Yield parts of ``most`` elements, or of one position, on canonical operands; together they are the output.
+
+    Sums over positions, and results by Winograd tiles, are one part.
+    """
+    facts = facts_of(problem, operands, old)
+    shape = canonical_shape(problem.geometry, problem.output)
+    if at_once(problem, most) == prod(shape):
+        yield Part(tuple(slice(0, extent) for extent in shape), problem, operands, old, facts)
+        return
+    extents = (problem.geometry.batch, *positions_of(problem))
+    for images, *box in _boxes(extents, max(1, most // shape[1])):
+        slab = slab_of(problem, images, tuple(box))
+        index = _canonical(slab.writes, problem.output_order)
+        orders = problem.operand_orders
+        some = [a[_canonical(read, order)] for a, read, order in zip(operands, slab.reads, orders, strict=True)]
+        yield Part(index, slab.problem, some, None if old is None else old[index], facts.of_images(index[0]))
+
+
+def at_once(problem: Problem, most: int = PART) -> int:
+    """Return how many elements the largest part has, at most.
+
+    >>> from convgrad.notation import problem
+    >>> at_once(problem("FWD_D f32 NXC mb1ic3ih99oc16oh99kh3ph1"), 1000)
+    1000
+    """
+    shape = canonical_shape(problem.geometry, problem.output)
+    if problem.solves_for in ("weights", "bias") or problem.variant:
+        return prod(shape)
+    return min(prod(shape), max(most, shape[1]))
+
+
+def references(
+    parts: Iterator[Part], elements: int, progress: Progress = lambda share: None
+) -> Iterator[tuple[Part, Reference]]:
+    """Yield parts of so many elements in all with their references; tell how much of these is certified."""
+    done = 0
+
+    def tell(share: float) -> None:
+        progress((done + share * part.elements) / max(1, elements))
+
+    for part in parts:
+        yield part, part.certify(tell)
+        done += part.elements
+
+
+def _boxes(extents: Sequence[int], most: int) -> Iterator[Box]:
+    """Yield boxes of at most ``most`` positions, in order: runs along the first axis, or less than one step of it."""
+    first, *others = extents
+    step = most // prod(others)
+    if step or not others:
+        for begin in range(0, first, max(1, step)):
+            yield (range(begin, min(begin + max(1, step), first)), *map(range, others))
+        return
+    for at in range(first):
+        for box in _boxes(others, most):
+            yield (range(at, at + 1), *box)
+
+
+def _canonical(region: Region, order: Sequence[int]) -> Region:
+    return tuple(region[axis] for axis in order)

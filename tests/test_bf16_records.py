@@ -1,0 +1,56 @@
+"""bf16 arrays that ``numpy.save`` wrote as raw 2-byte records: every command reads them where their type is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad.cli import main
+
+DST = (np.arange(24).reshape(2, 4, 3) % 7 - 3).astype(ml_dtypes.bfloat16)
+SUMS = np.asarray(convgrad.bias_add_backward(DST))
+RUN = ("run", "BiasAddBackward", "dst.npy", "--dtype", "bf16", "--expect", "sums.npy", "--check", "oracle")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("dst.npy", DST)
+    np.save("sums.npy", SUMS)
+    np.savez("tensors.npz", **{"0": DST, "1": SUMS})
+    assert np.load("dst.npy").dtype == "V2"
+
+
+def test_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(RUN) == 0
+    assert capsys.readouterr().out.count("ok: 3 of 3 equal") == 2
+    assert main(RUN[:3]) == 3
+    assert "dst.npy: holds raw 2-byte records, which NumPy makes of bf16 arrays; say that" in capsys.readouterr().err
+    assert main((*RUN[:4], "f32")) == 3
+    assert "its type must be f32; say that it is bf16 (--dtype bf16, " in capsys.readouterr().err
+
+
+def test_run_in_pieces() -> None:
+    assert main((*RUN[:5], "--memory", "64MB", "-o", "sums.safetensors")) == 0
+    assert convgrad.run("BiasAddBackward", DST).tobytes() == SUMS.tobytes()
+
+
+def test_run_of_a_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    ends = [{"id": at, "dtype": "bf16", "shape": list(array.shape)} for at, array in enumerate((DST, SUMS))]
+    op = {"kind": "BiasAddBackward", "inputs": ends[:1], "outputs": ends[1:]}
+    Path("graph.json").write_text(json.dumps({"graph": [op]}))
+    assert main(("run", "graph.json", "--tensors", "tensors.npz")) == 0
+    assert "ok: 3 of 3 equal" in capsys.readouterr().out
+
+
+def test_verify_of_a_file() -> None:
+    words = ("verify", "BiasAddBackward", "--shapes", "2x4x3", "--type", "bf16", "--fill", "integers")
+    assert main((*words, "--export", ".", "--with-references")) == 0
+    (result,) = Path().glob("*.diff_bias.npy")
+    np.save("got.npy", np.load(result).view(ml_dtypes.bfloat16))
+    assert main((*words, "--got", "got.npy")) == 0
