@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -41,6 +42,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> openmp.Runtime:
     assert found is not None
     four = found._replace(cores=lambda: 4)
     monkeypatch.setattr(openmp, "_found", [four])
+    monkeypatch.setattr(openmp, "_team", openmp._Team())
     return four
 
 
@@ -339,3 +341,37 @@ def test_info_says_whose_threads(platform: str, words: str, monkeypatch: pytest.
     pytest.importorskip("torch")
     monkeypatch.setattr(sys, "platform", platform)
     assert info.collect()["pool"].endswith(words)
+
+
+@pytest.mark.parametrize("spins", [False, True], ids=["sleeps", "spins"])
+def test_a_team_that_sleeps(spins: bool, cores: openmp.Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call after a rest goes without it; a call that follows at once does not."""
+    ends = threading.Event()
+    other = threading.Thread(target=ends.wait)
+    other.start()
+    assert not openmp.rests()  # nothing is known of the team
+    openmp.met(other.native_id or 0)
+    if spins:  # whether a thread that computes runs between two readings is up to the system
+        monkeypatch.setattr(time, "clock_gettime_ns", lambda _: time.perf_counter_ns())
+    for _ in range(3):
+        time.sleep(2 * openmp.AT_ONCE_S)
+        assert openmp.rests() == openmp.rested() == (not spins)
+        assert not openmp.rests()
+    ends.set()
+    other.join()
+
+
+def test_a_member_of_the_team_has_ended(cores: openmp.Runtime) -> None:
+    other = threading.Thread(target=int)
+    other.start()
+    other.join()
+    while os.path.exists(f"/proc/self/task/{other.native_id}"):  # the system's thread ends after Python's
+        time.sleep(1e-3)
+    openmp.met(other.native_id or 0)
+    assert not openmp.rests()
+    assert openmp._team.member == 0
+
+
+def test_a_region_tells_of_its_team(cores: openmp.Runtime) -> None:
+    assert len(Seen(2).run(2, 1e-3)) == 2
+    assert openmp._team.member in {int(name) for name in os.listdir("/proc/self/task")} - {threading.get_native_id()}

@@ -46,18 +46,25 @@ def _asked() -> Pool:
 
 
 def _helped_by_team(threads: int, time_ms: float) -> bool:
-    """Return whether there are others: threads of PyTorch's, as it has them help with whatever is worth a plan."""
+    """Return whether there are others: threads of PyTorch's, as it has them help with whatever is worth a plan.
+
+    If they sleep, our pool decides.
+    """
+    if threads > 1 and openmp.rests():
+        return pool.helped(threads, time_ms)
     there = _there(threads)
     return there > 1 or _waits(threads, there, time_ms)
 
 
 def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
-    """Run a driver on this thread and on its team, or on our pool if this thread has to hear Ctrl-C meanwhile.
+    """Run a driver on this thread and on its team.
+
+    Our pool runs it if this thread has to hear Ctrl-C meanwhile, or if the team sleeps.
 
     A team that PyTorch made stays as large as it is, as one that shrinks ends its threads: those too many do nothing.
     """
     there = _there(threads)
-    if _waits(threads, there, time_ms):
+    if _waits(threads, there, time_ms) or (there > 1 and openmp.rested()):
         pool.run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
         return
     if there == 1:
@@ -69,8 +76,10 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
     address, memory = scratch.own.address(there * step, there)
     given = words(len(region.REGION))
-    given[:] = [kernel.address, addressof(arguments), address, step, there, found.number]
+    system = (found.number, found.system_call, openmp.gettid(), 0)
+    given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
     found.parallel(each, addressof(given), max(there, found.threads()), 0)
+    openmp.met(given[region.REGION.index("member")])
     del memory
 
 
