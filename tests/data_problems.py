@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from convgrad.formats import FORMATS
-from convgrad.plan.data.cuts import panels_of
-from convgrad.plan.data.planes import PlanesPlan
-from convgrad.plan.data.products import ProductsPlan, slab_count
-from convgrad.plan.data.recipe import DataPlan, DataSpec
-from convgrad.plan.data.view import Gather
+from convgrad.plan.forward.cuts import panels_of
+from convgrad.plan.forward.planes import PlanesPlan
+from convgrad.plan.forward.products import ProductsPlan, slab_count
+from convgrad.plan.forward.recipe import DataPlan, DataSpec
+from convgrad.plan.forward.view import Gather
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.roles import plans, view_of
 from convgrad.spec.geometry import Axis, Conv, effective_kernel

@@ -15,7 +15,7 @@ import numpy as np
 
 from classes import CLASSES, draw
 from convgrad.engines.llvm import isas
-from convgrad.plan.data.recipe import DataPlan
+from convgrad.plan.forward.recipe import DataPlan
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order, from_canonical

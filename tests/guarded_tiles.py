@@ -15,7 +15,7 @@ import numpy as np
 
 from convgrad.engines import scratch as kept_memory
 from convgrad.engines.llvm import isas
-from convgrad.engines.llvm.tiles.run import tiled
+from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.plan.machine import Machine
 from guarded import Array, GuardedScratch, GuardedShared, Placed, lying
 from guarded_data import canonical, made

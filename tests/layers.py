@@ -229,11 +229,11 @@ ORDERS = {
         "strategies",
         "choose",
         "schedule",
-        "data",
-        "tiles",
+        "forward",
+        "winograd",
         "roles",
     ),
-    "plan.data": (
+    "plan.forward": (
         "recipe",
         "view",
         "sides",
@@ -250,7 +250,7 @@ ORDERS = {
         "planes_schedule",
         "tables",
     ),
-    "plan.tiles": ("recipe", "weights", "positions"),
+    "plan.winograd": ("recipe", "weights", "positions"),
     "plan.strategies": ("dense", "thin", "grouped", "strips"),
     "engines": (
         "addresses",
@@ -267,7 +267,7 @@ ORDERS = {
         "pools",
         "llvm.execute",
         "llvm.samples",
-        "llvm.tiles",
+        "llvm.winograd",
     ),
     "engines.llvm": (
         "emit",
@@ -290,7 +290,7 @@ ORDERS = {
         "ready",
         "panels",
         "stream",
-        "data",
+        "forward",
         "driver",
         "object_cache",
         "jit",
@@ -301,9 +301,9 @@ ORDERS = {
         "region",
         "execute",
         "samples",
-        "tiles",
+        "winograd",
     ),
-    "engines.llvm.tiles": (
+    "engines.llvm.winograd": (
         "lanes",
         "points",
         "kernel",
@@ -317,7 +317,7 @@ ORDERS = {
         "of_positions",
         "run",
     ),
-    "engines.llvm.data": (
+    "engines.llvm.forward": (
         "arguments",
         "terms",
         "pack",

@@ -19,9 +19,9 @@ import numpy as np
 from convgrad import engines, notation
 from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import BF16
-from convgrad.plan.data.planes import PlanesPlan
-from convgrad.plan.data.products import ProductsPlan
-from convgrad.plan.data.recipe import DataPlan
+from convgrad.plan.forward.planes import PlanesPlan
+from convgrad.plan.forward.products import ProductsPlan
+from convgrad.plan.forward.recipe import DataPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import Plan
 from convgrad.plan.roles import dense_view, tables

@@ -27,9 +27,9 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.functional.partials import SUMMED, Partials, partials_of
 from convgrad.functional.rows import Rows, rows_of, slab_of_rows
 from convgrad.plan import rates
-from convgrad.plan.data.planes import PlanesPlan
-from convgrad.plan.data.products import ProductsPlan
-from convgrad.plan.data.recipe import DataPlan
+from convgrad.plan.forward.planes import PlanesPlan
+from convgrad.plan.forward.products import ProductsPlan
+from convgrad.plan.forward.recipe import DataPlan
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.strategies import grouped, strips, thin
 from convgrad.spec.boxes import row_step

@@ -9,9 +9,9 @@ import pytest
 
 from convgrad.notation import problem as problem_of
 from convgrad.plan import rates
-from convgrad.plan.data.planes import PLANES
-from convgrad.plan.data.products import PRODUCTS
-from convgrad.plan.data.recipe import POSITIONS, DataPlan
+from convgrad.plan.forward.planes import PLANES
+from convgrad.plan.forward.products import PRODUCTS
+from convgrad.plan.forward.recipe import POSITIONS, DataPlan
 from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order

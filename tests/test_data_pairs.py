@@ -11,7 +11,7 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import F32
 from convgrad.notation import problem as problem_of
-from convgrad.plan.data.recipe import DataPlan
+from convgrad.plan.forward.recipe import DataPlan
 from convgrad.plan.machine import ISAS
 from convgrad.plan.pairs import LEAST_SUM
 from convgrad.spec.problem import canonical_shape

@@ -14,12 +14,12 @@ import pytest
 
 from classes import CLASSES, draw
 from convgrad.notation import problem
-from convgrad.plan.data.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN
-from convgrad.plan.data.planes import PlanesPlan
-from convgrad.plan.data.products import ProductsPlan
-from convgrad.plan.data.products_schedule import TABLES as PRODUCTS_TABLES
-from convgrad.plan.data.recipe import DataPlan
-from convgrad.plan.data.view import Gather
+from convgrad.plan.forward.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN
+from convgrad.plan.forward.planes import PlanesPlan
+from convgrad.plan.forward.products import ProductsPlan
+from convgrad.plan.forward.products_schedule import TABLES as PRODUCTS_TABLES
+from convgrad.plan.forward.recipe import DataPlan
+from convgrad.plan.forward.view import Gather
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.roles import dense_view, plan, tables
 from convgrad.plan.tables import Schedule

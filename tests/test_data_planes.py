@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.data.planes import PlanesPlan, planes
-from convgrad.plan.data.planes_schedule import ALONG, PART, TABLES, TASK
+from convgrad.plan.forward.planes import PlanesPlan, planes
+from convgrad.plan.forward.planes_schedule import ALONG, PART, TABLES, TASK
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.roles import dense_view, plan, plans, tables
 from convgrad.spec.ordered import evaluate_in_order

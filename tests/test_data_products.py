@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.data.products import ProductsPlan, reached
-from convgrad.plan.data.view import Along
+from convgrad.plan.forward.products import ProductsPlan, reached
+from convgrad.plan.forward.view import Along
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.roles import dense_view, plan, plans
 from convgrad.spec.geometry import Axis, Conv

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.data.tile import tile as tile_of_positions
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
+from convgrad.engines.llvm.forward.tile import tile as tile_of_positions
 from convgrad.engines.llvm.strip import strip
 from convgrad.engines.llvm.tile import tile
-from convgrad.plan.data.planes import PlanesSpec
-from convgrad.plan.data.products import ProductsSpec
-from convgrad.plan.data.recipe import DataSpec
+from convgrad.plan.forward.planes import PlanesSpec
+from convgrad.plan.forward.products import ProductsSpec
+from convgrad.plan.forward.recipe import DataSpec
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import GROUPS, ITEMS, NEITHER, STRIP, TERMS, TILE, KernelSpec, Read, Tile
 from engine_helpers import HOST

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import convgrad
 import tiles_campaign
-from convgrad.engines.llvm.tiles.of_positions import TiledPositions
-from convgrad.engines.llvm.tiles.run import tiled
+from convgrad.engines.llvm.winograd.of_positions import TiledPositions
+from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.formats import BF16, F16, F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from convgrad import engines
-from convgrad.engines.llvm.tiles import of_positions, stage, sums
+from convgrad.engines.llvm.winograd import of_positions, stage, sums
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
-from convgrad.plan.data.planes import PlanesPlan
-from convgrad.plan.data.products import ProductsPlan
+from convgrad.plan.forward.planes import PlanesPlan
+from convgrad.plan.forward.products import ProductsPlan
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.tiles.positions import plan
+from convgrad.plan.winograd.positions import plan
 from convgrad.spec import order, tiles
 from convgrad.spec.order import FAN_IN, order_of
 from convgrad.spec.ordered import evaluate_in_order

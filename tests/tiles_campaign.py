@@ -26,7 +26,7 @@ from dataclasses import replace
 import numpy as np
 
 from convgrad.engines.llvm import isas
-from convgrad.engines.llvm.tiles.run import tiled
+from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.engines.numpy import execute
 from convgrad.formats import F32, F64
 from convgrad.plan.machine import ISAS, Machine

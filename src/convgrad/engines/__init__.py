@@ -28,7 +28,7 @@ from convgrad.spec.samples import in_parts, is_product
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.execute import Executable, Lies
-    from convgrad.engines.llvm.tiles.stage import Tiled
+    from convgrad.engines.llvm.winograd.stage import Tiled
     from convgrad.plan.machine import Isa, Machine
     from convgrad.plan.recipe import Chosen
 
@@ -86,7 +86,7 @@ def _of_tiles() -> Callable[..., Tiled]:
 
 
 def _load_tiles() -> Callable[..., Tiled]:
-    from convgrad.engines.llvm.tiles.run import tiled  # noqa: PLC0415
+    from convgrad.engines.llvm.winograd.run import tiled  # noqa: PLC0415
 
     return tiled
 

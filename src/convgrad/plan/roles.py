@@ -8,18 +8,18 @@ from math import prod
 from typing import Any
 
 from convgrad.plan import choose, schedule
-from convgrad.plan.data import choose as data_choose
-from convgrad.plan.data.tables import fields as data_fields
-from convgrad.plan.data.tables import schedule as data_schedule
-from convgrad.plan.data.view import Gather, gather
 from convgrad.plan.fields import FIELDS
+from convgrad.plan.forward import choose as forward_choose
+from convgrad.plan.forward.tables import fields as forward_fields
+from convgrad.plan.forward.tables import schedule as forward_schedule
+from convgrad.plan.forward.view import Gather, gather
 from convgrad.plan.machine import Machine
 from convgrad.plan.reach import conv_of
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.tables import Schedule
-from convgrad.plan.tiles import positions, weights
-from convgrad.plan.tiles.recipe import TiledPlan
 from convgrad.plan.view import Strides, View, view
+from convgrad.plan.winograd import positions, weights
+from convgrad.plan.winograd.recipe import TiledPlan
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
@@ -65,7 +65,7 @@ def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
 
 _SUMS = (_summed_view, choose.plan, choose.plans, schedule.schedule, lambda spec: FIELDS)
 _GATHERS = (
-    _gathered_view, data_choose.plan, data_choose.plans, data_schedule, data_fields,
+    _gathered_view, forward_choose.plan, forward_choose.plans, forward_schedule, forward_fields,
 )  # fmt: skip
 
 ROLES = {

@@ -126,8 +126,8 @@ def _folded(view: View) -> View:
     )
 
 
-# None is legal for a forward or a data gradient, which data/view.py has: their blocks are of the taps and channels that
-# there are, and one that writes src must write the positions that no tap meets.
+# None is legal for a forward or a data gradient (forward/view.py): their blocks are of the taps and channels that there
+# are, and one that writes src must write the positions that no tap meets.
 SIMPLIFICATIONS = (
     (_met, ("weights", "bias")),
     (_folded, ("weights", "bias")),

@@ -8,16 +8,16 @@ from typing import Any
 
 from convgrad.engines.llvm import panels, stream
 from convgrad.engines.llvm.arguments import TASK_BYTES, Named, arguments
-from convgrad.engines.llvm.data import boxes, planes, products
-from convgrad.engines.llvm.data.arguments import TASK_BYTES as DATA_TASK_BYTES
-from convgrad.engines.llvm.data.arguments import arguments as data_arguments
 from convgrad.engines.llvm.emit import Function, Module
 from convgrad.engines.llvm.finish import finish
+from convgrad.engines.llvm.forward import boxes, planes, products
+from convgrad.engines.llvm.forward.arguments import TASK_BYTES as DATA_TASK_BYTES
+from convgrad.engines.llvm.forward.arguments import arguments as data_arguments
 from convgrad.engines.llvm.join import carry, gather
 from convgrad.engines.llvm.words import WORDS
-from convgrad.plan.data.planes import PLANES
-from convgrad.plan.data.products import PRODUCTS
-from convgrad.plan.data.recipe import POSITIONS
+from convgrad.plan.forward.planes import PLANES
+from convgrad.plan.forward.products import PRODUCTS
+from convgrad.plan.forward.recipe import POSITIONS
 from convgrad.plan.recipe import STRIP, TILE
 
 

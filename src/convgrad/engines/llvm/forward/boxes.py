@@ -1,0 +1,371 @@
+"""The nest of boxes: weights are packed panel by panel; slab by slab data is made ready, and its boxes are computed.
+
+A box is a part of each axis: positions that meet the same taps. The runs of terms that it meets are listed once; then,
+under each panel, tiles run along the axis where they waste least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.convert import stored, widen
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.forward import pack
+from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, PART_BYTES, SLAB_BYTES, along, arguments
+from convgrad.engines.llvm.forward.finish import NO_BIAS, finish
+from convgrad.engines.llvm.forward.runs import runs
+from convgrad.engines.llvm.forward.tile import climb, tile
+from convgrad.engines.llvm.forward.window import rows_of_taps, window
+from convgrad.engines.llvm.forward.words import words
+from convgrad.engines.llvm.pairs import nothing_yet, quick
+from convgrad.engines.llvm.panels import by_width
+from convgrad.plan.forward.fields import BLOCK, PART, SLAB, TASK
+from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.rates import MOST_AHEAD_BYTES
+from convgrad.plan.recipe import F32_BYTES
+
+NOTHING = -1
+EachLine = Callable[[Function, Named, Value, Value, Value], None]  # of a source, a place, a count
+
+
+def bodies(module: Module, spec: DataSpec) -> None:
+    """Emit what the nest calls."""
+    pack.weights(module, spec)
+    if not spec.in_place and not spec.words_as_they_lie:
+        pack.data(module, spec)
+    climb(module, spec)
+    finish(module, spec)
+    if spec.step == 2:
+        words(module, spec)
+    if spec.window:
+        rows_of_taps(module, spec)
+    else:
+        runs(module, spec)
+    for height in spec.heights:
+        for vectors in spec.widths:
+            if spec.window:
+                window(module, spec, height, vectors)
+            else:
+                tile(module, spec, height, vectors)
+    _tiles(module, spec)
+    _bias(module, spec)
+    _box(module, spec)
+
+
+def begin(f: Function, spec: DataSpec) -> None:
+    """Before the first task of a thread: nothing is packed."""
+    f.store(f.value(NOTHING), f.at(f.scratch, arguments(f, spec).packed_at))
+
+
+def task(module: Module, spec: DataSpec) -> None:
+    """Emit ``task``: groups, panels that are packed at a time, slabs.
+
+    A thread that has packed the same panels for its task before does not so again.
+    """
+    f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
+    a, t = arguments(f, spec), columns(f, f.task, TASK)
+    with f.loop(t.groups) as group:
+        number = t.group + group.index
+        weights = f.at(a.weights, number * a.weights_group)
+        data = f.at(a.data, number * a.data_group)
+        out = f.at(a.out, number * a.out_group)
+        bias = f.at(a.bias, number * a.results * a.bias_item)
+        with f.loop(t.panels, panel=t.panel, left=t.panels) as chunk:
+            taken = f.least(chunk.left, a.panels)
+            with f.when(f.compare("sgt", taken, 0) & going(f, a)):
+                which, packed = number * a.results + chunk.panel, f.at(f.scratch, a.packed_at)
+                with f.when(f.compare("ne", f.load("i64", packed), which)):
+                    _panels(f, spec, a, weights, bias, chunk.panel, taken)
+                    f.store(which, packed)
+                with f.loop(t.slabs) as each, f.when(going(f, a)):
+                    _slab(f, spec, a, t.slab + each.index, (data, weights, out), (chunk.panel, taken))
+            chunk.next(panel=chunk.panel + taken, left=chunk.left - taken)
+    f.done()
+
+
+def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value) -> None:
+    """Pack the weights and the biases of some panels: where rows are results, the biases of all."""
+    if spec.exchanged:
+        f.call("pack_bias", f.arguments, f.at(f.scratch, a.bias_at), a.bias)
+    if spec.lanes_in_place and spec.exchanged:
+        return
+    first = panel * spec.width
+    begin = {
+        "to": f.at(f.scratch, a.weights_at), "source": f.at(weights, panel * a.weights_panel),
+        "bias_to": f.at(f.scratch, a.bias_at), "bias": f.at(bias, first * a.bias_item), "left": a.results - first,
+    }  # fmt: skip
+    with f.loop(count, **begin) as each:
+        if not spec.lanes_in_place:
+            f.call("pack_weights", f.arguments, each.to, each.source, each.left)
+            if spec.step == 2:
+                f.call("weight_words", f.arguments, each.to, each.left, _least_of_panel(f, a, each.to))
+        if not spec.exchanged:
+            source = f.at(each.bias, f.least(each.left - spec.width, 0) * a.bias_item) if spec.overlaps else each.bias
+            f.call("pack_bias", f.arguments, each.bias_to, source, each.left)
+        each.next(
+            to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_panel),
+            bias_to=f.at(each.bias_to, spec.width * F32_BYTES), bias=f.at(each.bias, a.bias_item * spec.width),
+            left=each.left - spec.width,
+        )  # fmt: skip
+
+
+def _bias(module: Module, spec: DataSpec) -> None:
+    """Emit ``pack_bias``: the biases of a panel in f32; where there are none, what changes no sum."""
+    given = {"to": "ptr", "source": "ptr"} if spec.exchanged else {"to": "ptr", "source": "ptr", "left": "i64"}
+    f = module.function("pack_bias", False, arguments="ptr", **given)
+    a = arguments(f, spec)
+    there = f.op("i1", f"icmp ne {a.bias}, null")
+    if spec.exchanged:
+        size, full = along(a, spec)[-1].extent, along(a, spec)[-1].extent
+    elif spec.overlaps:
+        size, full = f.value(spec.width), f.value(spec.width)
+    else:
+        size, full = f.least(f.left, spec.width), f.value(spec.width)
+    count = f.select(there, size, f.value(0))
+    with f.loop(count, to=f.to, source=f.source) as lane:
+        f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
+        lane.next(to=f.at(lane.to, F32_BYTES), source=f.at(lane.source, a.bias_item))
+    with f.loop(full - count, to=lane.to) as rest:
+        f.store(Value(f, "float", NO_BIAS), rest.to)
+        rest.next(to=f.at(rest.to, F32_BYTES))
+    f.done()
+
+
+def _slab(
+    f: Function, spec: DataSpec, a: Named, number: Value, places: tuple[Value, Value, Value],
+    panels: tuple[Value, Value],
+) -> None:  # fmt: skip
+    """One slab: a range of positions of each axis, whose numbers are the digits of the slab's."""
+    data, weights, out = places
+    axes = along(a, spec)
+    rows = []
+    for axis in reversed(axes):
+        count = axis.slabs
+        digit = f.op("i64", f"urem {number}, {count.name}")
+        number = f.op("i64", f"udiv {number}, {count.name}")
+        rows.append(columns(f, f.at(a.slabs, axis.slab + digit * SLAB_BYTES), SLAB))
+    slab = rows[::-1]
+    if spec.step == 2:
+        nothing_yet(f, spec.isa, f.at(f.scratch, a.least_at))
+    if not spec.in_place:
+        data = _packed(f, spec, a, axes, slab, data)
+    elif spec.step == 2:
+        _lines(f, a, axes, slab, data, f.scratch, _line_least)
+
+    def parts(at: int, chosen: list[Value]) -> None:
+        if at == spec.axes:
+            f.call("box", f.arguments, f.scratch, data, weights, out, *panels, *chosen)
+            return
+        with f.loop(slab[at].parts, part=f.at(a.parts, slab[at].part)) as each:
+            parts(at + 1, [*chosen, each.part])
+            each.next(part=f.at(each.part, PART_BYTES))
+
+    parts(0, [])
+
+
+def _packed(f: Function, spec: DataSpec, a: Named, axes: Sequence[Named], slab: Sequence[Named], data: Value) -> Value:
+    """Pack what a slab meets; return where position 0 of all axes would be."""
+    begin = f.at(f.scratch, a.data_at)
+    _lines(f, a, axes, slab, data, begin, _packs(spec))
+    moved = reduce(lambda s, one: s + one[1].first * one[0].step, zip(axes, slab, strict=True), f.value(0) + f.value(0))
+    return f.at(begin, f.value(0) - moved)
+
+
+def _lines(
+    f: Function, a: Named, axes: Sequence[Named], slab: Sequence[Named], data: Value, begin: Value,
+    each_line: EachLine,
+) -> None:  # fmt: skip
+    """Visit the lines that a slab meets: packed they lie one behind the other from ``begin`` on."""
+
+    def lines(at: int, source: Value, to: Value) -> None:
+        source = f.at(source, slab[at].first * axes[at].given)
+        if at == len(axes) - 1:
+            each_line(f, a, source, to, slab[at].count)
+            return
+        with f.loop(slab[at].count, source=source, to=to) as each:
+            lines(at + 1, each.source, each.to)
+            each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
+
+    lines(0, data, begin)
+
+
+def _pack_line(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
+    f.call("pack_line", f.arguments, to, source, count)
+
+
+def _copy_words(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
+    f.call("line_words", f.arguments, to, source, count, f.at(f.scratch, a.least_at))
+
+
+def _pack_words(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
+    line = f.at(f.scratch, a.line_at)
+    _pack_line(f, a, source, line, count)
+    _copy_words(f, a, line, to, count)
+
+
+def _packs(spec: DataSpec) -> EachLine:
+    """Return what packs a line of positions."""
+    if spec.step == 1:
+        return _pack_line
+    return _copy_words if spec.words_as_they_lie else _pack_words
+
+
+def _line_least(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
+    f.call("line_least", f.arguments, source, count, f.at(f.scratch, a.least_at))
+
+
+def _least_of_panel(f: Function, a: Named, panel: Value) -> Value:
+    """Return where the least of a panel of weights is: behind it."""
+    return f.at(panel, a.panel_bytes - LINE_BYTES)
+
+
+def _box(module: Module, spec: DataSpec) -> None:
+    """Emit ``box``: the runs of one part of each axis, then its tiles under each of some panels."""
+    names = [f"part{axis}" for axis in range(spec.axes)]
+    f = module.function(
+        "box", False, arguments="ptr", scratch="ptr", data="ptr", weights="ptr", out="ptr", panel="i64", panels="i64",
+        **dict.fromkeys(names, "ptr"),
+    )  # fmt: skip
+    a = arguments(f, spec)
+    given = [f.parameters[name] for name in names]
+    lists = f.at(f.scratch, a.runs_at), f.at(f.scratch, a.blocks_at)
+    counted = f.room("i64", 3)
+    f.call("runs", f.arguments, *lists, counted, *given)
+    blocks, terms, last = (f.load("i64", counted, 8 * at) for at in range(3))
+    parts = [columns(f, part, PART) for part in given]
+    data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
+    out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
+    which, best = _last_axis(f, parts) if spec.window else _tiled_axis(f, parts)
+    if spec.window:
+        last = last + _to_next_slab(f, along(a, spec), parts)
+    elif spec.step == 2 and spec.in_place:  # what the next tile reads was met when its least was looked for
+        last = _to_next_slab(f, along(a, spec), parts)
+    height, step = best["height"], best["data_step"]
+    begin = {
+        "weights": f.weights if spec.lanes_in_place else f.at(f.scratch, a.weights_at),
+        "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width, "rate": _rate(f, height * step, terms),
+    }  # fmt: skip
+
+    waiting = f.room("i64", 1)  # bytes to the sums of the next tile, where they wait for more blocks
+
+    def lines(at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
+        if at == spec.axes:
+            f.call(
+                "tiles", f.arguments, f.at(f.scratch, a.sums_at), panel["runs"], panel["blocks"], panel["count"], data,
+                panel["weights"], out, panel["bias"], step, best["out_step"], last, panel["rate"], panel["left"],
+                height, best["tiles"], best["count"], best["bias"], panel["begins"], panel["ends"], waiting,
+                *((best["met"], best["met_step"]) if spec.window else ()),
+                *((panel["pairs"],) if spec.step == 2 else ()),
+            )  # fmt: skip
+            return
+        count = f.select(f.compare("eq", which, at), f.value(1), parts[at].count)
+        with f.loop(count, data=data, out=out) as each:
+            lines(at + 1, panel, each.data, each.out)
+            each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
+
+    with f.loop(f.panels, **begin) as each:
+        first = each.first
+        if spec.overlaps:  # the last panel does the one before
+            first = f.least(first, a.results - spec.width)
+        panel = {
+            "weights": f.at(each.weights, first * a.weights_item) if spec.lanes_in_place else each.weights,
+            "bias": _row_bias(f, spec, each.bias, parts), "rate": each.rate,
+            "left": f.least(a.results - first, spec.width) if spec.window else a.results - first,
+        }  # fmt: skip
+        if spec.step == 2:
+            leasts = f.at(f.scratch, a.least_at), _least_of_panel(f, a, each.weights)
+            panel["pairs"] = quick(f, spec.isa, a, leasts)
+        met = data
+        if spec.window:  # a panel meets the channels of its own groups
+            met = f.at(data, (f.panel + each.index) * (a.term_step * (spec.window.groups * spec.window.terms)))
+        passes = f.most(f.op("i64", f"udiv {blocks + a.pass_blocks - 1}, {a.pass_blocks.name}"), 1)
+        with f.loop(passes) as some, f.when(going(f, a)):
+            done = some.index * a.pass_blocks
+            there = f.at(lists[1], done * BLOCK_BYTES)
+            panel |= {
+                "runs": f.at(lists[0], f.load("i64", there, 8 * BLOCK.index("run"))), "blocks": there,
+                "count": f.least(blocks - done, a.pass_blocks), "begins": f.compare("eq", some.index, 0),
+                "ends": f.compare("eq", some.index, passes - 1),
+            }  # fmt: skip
+            f.store(f.value(0), waiting)
+            lines(0, panel, met, f.at(out, first * a.out_item))
+        each.next(
+            weights=each.weights if spec.lanes_in_place else f.at(each.weights, a.panel_bytes),
+            bias=each.bias if spec.exchanged else f.at(each.bias, spec.width * F32_BYTES),
+            first=each.first + spec.width, rate=f.value(0),
+        )  # fmt: skip
+    f.done()
+
+
+def _to_next_slab(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -> Value:
+    """Return how far behind what a box meets is what the next slab meets: along the last axis that is cut."""
+    steps = [part.count * part.data_step for part in parts]
+    found = steps[0]
+    for axis, step in zip(axes[1:], steps[1:], strict=True):
+        found = f.select(f.compare("sgt", axis.slabs, 1), step, found)
+    return found
+
+
+def _last_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
+    """Return the last axis as the one that tiles run along, and its part."""
+    return f.value(len(parts) - 1), {name: getattr(parts[-1], name) for name in PART}
+
+
+def _tiled_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
+    """Return which axis tiles run along, the last of those that waste least, and its part."""
+    best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART}
+    which = f.value(len(parts) - 1)
+    for at in reversed(range(len(parts) - 1)):
+        less = f.compare("slt", parts[at].waste, best["waste"])
+        best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART}
+        which = f.select(less, f.value(at), which)
+    return which, best
+
+
+def _rate(f: Function, piece: Value, terms: Value) -> Value:
+    """Return how many bytes a term of what the next tile reads is asked for, under the first panel.
+
+    None where rows do not lie in one piece, which a line or two a term is enough for.
+    """
+    rate = f.op("i64", f"sdiv {piece}, {f.most(terms, 1).name}")
+    near = f.compare("sgt", rate, 0) & f.compare("sle", rate, MOST_AHEAD_BYTES)
+    return f.select(near, rate, f.value(0))
+
+
+def _row_bias(f: Function, spec: DataSpec, bias: Value, parts: Sequence[Named]) -> Value:
+    """Return where the bias of the first row is: of a box of results, as many behind as they are from the first."""
+    if not spec.exchanged:
+        return bias
+    return f.at(bias, parts[-1].first_bias)
+
+
+def _tiles(module: Module, spec: DataSpec) -> None:
+    """Emit ``tiles``: tiles of a height along a line of positions, the last overlapping the one before."""
+    f = module.function(
+        "tiles", False, arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", block_count="i64", data="ptr",
+        weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64",
+        height="i64", tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
+        **({"met": "i64", "met_step": "i64"} if spec.window else {}),
+        **({"pairs": "i64"} if spec.step == 2 else {}),
+    )  # fmt: skip
+    with f.loop(f.tiles) as each:
+        wanted = each.index * f.height
+        first = f.least(wanted, f.count - f.height)
+        data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
+        ahead = f.at(f.at(data, f.value(0) if spec.window else f.height * f.row_step), f.last)
+        bias = f.at(f.bias, first * f.bias_step) if spec.exchanged else f.bias
+        at = f.load("i64", f.waiting)
+        f.store(at + arguments(f, spec).tile_sums, f.waiting)
+        given = (
+            f.arguments, f.at(f.sums, at), f.runs, f.blocks, f.block_count, data, f.weights, out, bias, f.row_step,
+            f.out_step, ahead, f.rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
+            *((f.met + first * f.met_step, f.met_step) if spec.window else ()),
+            *((f.pairs,) if spec.step == 2 else ()),
+        )  # fmt: skip
+        for rows in spec.heights:
+            with f.when(f.compare("eq", f.height, rows)):
+                by_width(f, spec.isa.lanes, spec.widths, f.left, f"tile{rows}_", given)
+    f.done()

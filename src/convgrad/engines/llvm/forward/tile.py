@@ -1,0 +1,322 @@
+"""The tile: the sums of some positions and results over the runs that they meet, block by block, joined, finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, load_masked, narrow, stored, widen
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
+from convgrad.engines.llvm.forward.finish import total
+from convgrad.engines.llvm.forward.terms import Terms, terms_of
+from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
+from convgrad.plan.forward.fields import BLOCK, RUN
+from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.joins import FAN_IN_BITS
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import WORD_BYTES
+from convgrad.plan.rates import LANES_AHEAD
+from convgrad.plan.recipe import F32_BYTES, ITEMS
+
+BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
+
+
+PARAMETERS = {
+    "arguments": "ptr", "sums": "ptr", "runs": "ptr", "blocks": "ptr", "count": "i64", "data": "ptr", "weights": "ptr",
+    "out": "ptr", "bias": "ptr", "row_step": "i64", "out_step": "i64", "next": "ptr", "rate": "i64", "left": "i64",
+    "skip": "i64", "bias_step": "i64", "begins": "i1", "ends": "i1",
+}  # fmt: skip
+
+
+def tile(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
+    """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, runs, terms of data[r] * weights[v], finished into ``out``.
+
+    A row is a position, ``row_step`` bytes from the next in data and ``out_step`` in the output. Blocks are joined by
+    their numbers in the 16-ary tree: a node is carried upward where the next number is not below it any more. Sums may
+    wait for more blocks: ``begins`` and ``ends`` tell the first of a tile and the last. What the next tile reads, from
+    ``next`` on, is asked for at an even rate: ``rate`` bytes a term.
+    """
+    pairs = {"pairs": "i64"} if spec.step == 2 else {}
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
+    Tile(f, spec, rows, vectors).blocks()
+    f.done()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile being emitted."""
+
+    f: Function
+    spec: DataSpec
+    rows: int
+    vectors: int
+    run_bytes: int = RUN_BYTES
+
+    @property
+    def kind(self) -> str:
+        """A vector of sums."""
+        return f"<{self.spec.isa.lanes} x float>"
+
+    @property
+    def names(self) -> list[str]:
+        """The sums: of each row and vector."""
+        return [f"sum{r}_{v}" for r, v in product(range(self.rows), range(self.vectors))]
+
+    @property
+    def places(self) -> list[int]:
+        """Where each is kept, in bytes."""
+        lanes, across = self.spec.isa.lanes * F32_BYTES, self.spec.vectors
+        return [(r * across + v) * lanes for r, v in product(range(self.rows), range(self.vectors))]
+
+    def blocks(self) -> None:
+        """All blocks: the sums of each but the last are joined with others', the last's finished with those."""
+        f = self.f
+        zeros = {name: f.zeros(self.kind) for name in self.names}
+        filled = f.at(f.sums, arguments(f, self.spec).levels * self.spec.tile_bytes)
+        with f.when(f.begins):
+            f.store(f.value(0), filled)
+        joined = f.select(f.ends, f.count - 1, f.count)
+        with f.loop(f.count, block=f.blocks, run=f.runs, ahead=f.next, **zeros) as block:
+            runs = f.load("i64", block.block, 8 * BLOCK.index("runs"))
+            with f.loop(runs, run=block.run, ahead=block.ahead, **zeros) as run:
+                after = self.run(run.run, run.ahead, {name: run.carried[name] for name in self.names})
+                kept = {name: after[name] for name in ("ahead", *self.names)}
+                run.next(run=f.at(run.run, self.run_bytes), **kept)
+            sums = {name: run.carried[name] for name in self.names}
+            with f.when(block.index < joined):
+                self.join(list(sums.values()), block.block, filled)
+            block.next(block=f.at(block.block, BLOCK_BYTES), run=run.run, ahead=run.ahead, **sums)
+        with f.when(f.ends):
+            self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK_BYTES), filled)
+
+    def run(self, run: Value, ahead: Value, sums: dict[str, Value]) -> dict[str, Value]:
+        """Terms that lie together in data and in weights."""
+        f = self.f
+        x, w, count = (f.load("i64", run, 8 * RUN.index(name)) for name in RUN)
+        a = arguments(f, self.spec)
+        begin = {
+            **{f"x{b}": f.at(f.at(f.data, x), f.row_step * b) for b in range(0, self.rows, BASE_ROWS)},
+            "w": f.at(f.weights, w), "ahead": ahead, **sums,
+        }  # fmt: skip
+        term_bytes: Value | int = a.term_bytes if self.spec.lanes_in_place else self.spec.pitch * F32_BYTES
+        steps = self.row_steps()
+        if self.spec.step == 2:
+            return self.words(count, begin, steps)
+        read = terms_of(self.spec, a)
+        if len(read.together) == 1:
+            return self.terms(count, begin, steps, term_bytes, read)
+        pairs = self.terms(count >> 1, begin, steps, term_bytes, read)
+        return self.terms(count & 1, pairs, steps, term_bytes, replace(read, together=((0, read.alone),)))
+
+    def terms(
+        self, count: Value, begin: dict[str, Value], steps: list[Value | int], term_bytes: Value | int, read: Terms
+    ) -> dict[str, Value]:
+        """A loop over terms, as many at a time as are read together."""
+        f, lanes = self.f, self.spec.isa.lanes
+        masks = [f.mask(f.left - v * lanes, lanes) for v in range(self.vectors)] if self.spec.masked else []
+        with f.loop(count, **begin) as term:
+            sums, w = {name: term.carried[name] for name in self.names}, term.w
+            many = len(read.together)
+            for at, (behind, part) in enumerate(read.together):
+                later = many - 1 - 2 * at if self.spec.lanes_in_place else 0  # packed they lie as they are taken
+                there = f.at(w, term_bytes * later) if later else w
+                columns = [self.column(there, v, masks) for v in range(self.vectors)]
+                for r in range(self.rows):
+                    if r % BASE_ROWS == 0:
+                        here = f.at(self.hidden(term.carried[f"x{r}"]), behind)
+                    row = part(f, f.at(here, steps[r % BASE_ROWS]), lanes)
+                    for v, column in enumerate(columns):
+                        name = f"sum{r}_{v}"
+                        sums[name] = f.fma(row, column, sums[name])
+                w = f.at(w, term_bytes)
+            if self.spec.lanes_in_place:
+                for line in range(0, self.vectors * lanes * BYTES[self.spec.operand], LINE_BYTES):
+                    f.prefetch(f.at(w, arguments(f, self.spec).term_bytes * LANES_AHEAD + line))
+            f.prefetch(term.ahead)
+            step = read.step * many
+            moved = {name: f.at(term.carried[name], step) for name in begin if name[0] == "x"}
+            term.next(**moved, w=w, ahead=f.at(term.ahead, f.rate * many), **sums)
+        return {name: term.carried[name] for name in begin}
+
+    def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
+        """Return a vector of weights in f32: packed they are, in place they are as stored, of masks those there are."""
+        f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
+        if not self.spec.lanes_in_place:
+            return f.load(self.kind, weights, number * lanes * F32_BYTES)
+        if masks:
+            raw = load_masked(f, operand, lanes, f.at(weights, number * lanes * BYTES[operand]), masks[number])
+            return widen(f, operand, raw)
+        return widen(f, operand, f.load(stored(operand, lanes), weights, number * lanes * BYTES[operand]))
+
+    def words(self, count: Value, begin: dict[str, Value], steps: list[Value | int]) -> dict[str, Value]:
+        """Loops over words: in pairs where ``pairs`` is -1, half by half where it is 0; an odd last term alone.
+
+        That is the lower half of its word of weights; what data has beside it is not read.
+        """
+        f = self.f
+        pairs = (count >> 1) & f.pairs
+        after = self.word(pairs, begin, steps, (PAIR_SUMS[self.spec.isa.pairs],))
+        after = self.word((count >> 1) - pairs, after, steps, (high_sum, low_sum))
+        return self.word(count & 1, after, steps, (low_sum,), "i16")
+
+    def word(
+        self, count: Value, begin: dict[str, Value], steps: list[Value | int], ways: tuple[PairSum, ...],
+        stored: str = "i32",
+    ) -> dict[str, Value]:  # fmt: skip
+        """A loop over words, of which data has as much as is ``stored``, added in some ways."""
+        f, lanes, kind = self.f, self.spec.isa.lanes, f"<{self.spec.isa.lanes} x i32>"
+        with f.loop(count, **begin) as term:
+            sums = {name: term.carried[name] for name in self.names}
+            for way in ways:  # data is read for each: registers are full of sums
+                columns = [f.load(kind, term.w, v * lanes * WORD_BYTES) for v in range(self.vectors)]
+                for r in range(self.rows):
+                    if r % BASE_ROWS == 0:
+                        here = self.hidden(term.carried[f"x{r}"])
+                    row = f.load(stored, f.at(here, steps[r % BASE_ROWS]))
+                    row = row if stored == "i32" else f.op("i32", f"zext {row} to i32")
+                    for v, column in enumerate(columns):
+                        name = f"sum{r}_{v}"
+                        sums[name] = way(f, sums[name], f.splat(row, lanes), column)
+            f.prefetch(term.ahead)
+            moved = {name: f.at(term.carried[name], WORD_BYTES) for name in begin if name[0] == "x"}
+            behind = f.at(term.w, self.spec.pitch * WORD_BYTES)
+            term.next(**moved, w=behind, ahead=f.at(term.ahead, f.rate * 2), **sums)
+        return {name: term.carried[name] for name in begin}
+
+    def row_steps(self) -> list[Value | int]:
+        """Return how far rows are from their pointer: few numbers, as an address multiplies one by 2 and 4."""
+        f, odd, found = self.f, dict[int, Value](), list[Value | int]([0])
+        for r in range(1, min(self.rows, BASE_ROWS)):
+            low = r & -r
+            if r // low not in odd:
+                odd[r // low] = f.hidden(f.row_step * (r // low))
+            found.append(odd[r // low] * low)
+        return found
+
+    def hidden(self, pointer: Value) -> Value:
+        """Return a pointer that LLVM does not split into one for each row."""
+        return self.f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
+
+    def join(self, sums: list[Value], block: Value, filled: Value) -> None:
+        """Add a block's sums to those of its neighbours in the tree, and carry upward what is complete."""
+        f = self.f
+        bits = f.load("i64", filled)
+        with f.when(f.compare("eq", bits & 1, 0)):
+            for value, place in zip(sums, self.places, strict=True):
+                f.store(value, f.sums, place)
+        with f.otherwise():
+            for value, place in zip(sums, self.places, strict=True):
+                f.store(f.add(f.load(value.type, f.sums, place), value), f.sums, place)
+        f.store(f.op("i64", f"or {bits}, 1"), filled)
+        number, following = (f.load("i64", block, at) for at in (0, BLOCK_BYTES))
+        differ = f.op("i64", f"xor {number}, {following.name}")
+        with f.when(f.compare("ne", differ >> FAN_IN_BITS, 0)):
+            size = self.rows * self.spec.pitch * F32_BYTES
+            f.call("climb", f.arguments, f.sums, f.value(size), differ, filled)
+
+    def finished(self, sums: list[Value], last: Value, filled: Value) -> None:
+        """Make output of the last block's sums and the others': from registers if it is plain and the tree flat."""
+        f, a = self.f, arguments(self.f, self.spec)
+        plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
+        if self.spec.out != ITEMS:
+            plain = Value(f, "i1", "false")
+        with f.when(f.begins & (f.count < 2)):
+            with f.when(plain):
+                self.from_registers(sums)
+            with f.otherwise():
+                for value, place in zip(sums, self.places, strict=True):
+                    f.store(value, f.sums, place)
+                self.from_memory(f.sums)
+        with f.otherwise():
+            with f.when(plain & f.compare("eq", a.levels, 1)):
+                self.from_registers([
+                    f.add(f.load(self.kind, f.sums, place), value)
+                    for value, place in zip(sums, self.places, strict=True)
+                ])  # fmt: skip
+            with f.otherwise():
+                self.join(sums, last, filled)
+                self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
+
+    def from_registers(self, sums: list[Value]) -> None:
+        """Round and store vectors: quickly what was added in pairs, if no bias is added and nothing is NaN.
+
+        What pairs may be taken of has no sum that is denormal, or -0.
+        """
+        f = self.f
+        if self.spec.step == 1 or self.spec.output != "bf16" or self.vectors % 2:
+            self.rounded(sums)
+            return
+        paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
+        with f.when(paired & self.no_nan(sums)):
+            self.narrowed(sums)
+        with f.otherwise():
+            self.rounded(sums)
+
+    def no_nan(self, sums: list[Value]) -> Value:
+        """Tell whether no sum is NaN."""
+        f, lanes = self.f, self.spec.isa.lanes
+        found = [f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
+        return f.op("i1", f"xor {f.any_of(found)}, true")
+
+    def narrowed(self, sums: list[Value]) -> None:
+        """Store vectors in twos."""
+        f, lanes, out = self.f, self.spec.isa.lanes, self.f.out
+        of_two = PAIR_NARROWS[self.spec.isa.pairs]
+        for r, values in enumerate(self._by_row(sums)):
+            for v in range(0, self.vectors, 2):
+                f.store(of_two(f, values[v], values[v + 1]), out, v * lanes * BYTES[self.spec.output])
+            if r + 1 < self.rows:
+                out = f.at(out, f.out_step)
+
+    def rounded(self, sums: list[Value]) -> None:
+        """Round and store vectors, each with its bias."""
+        f, lanes = self.f, self.spec.isa.lanes
+        size = BYTES[self.spec.output]
+        exchanged, kind = self.spec.exchanged, self.kind
+        bias = [] if exchanged else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(self.vectors)]
+        out, of_row = f.out, f.bias
+        for r, values in enumerate(self._by_row(sums)):
+            if exchanged:
+                bias = [f.splat(f.load("float", of_row), lanes)] * self.vectors
+                of_row = f.at(of_row, f.bias_step)
+            for v, value in enumerate(values):
+                f.store(narrow(f, self.spec.output, total(f, value, bias[v])), out, v * lanes * size)
+            if r + 1 < self.rows:
+                out = f.at(out, f.out_step)
+
+    def _by_row(self, sums: list[Value]) -> Iterator[list[Value]]:
+        for r in range(self.rows):
+            yield sums[r * self.vectors : (r + 1) * self.vectors]
+
+    def from_memory(self, sums: Value) -> None:
+        """Finish what is in memory, however it goes out."""
+        f = self.f
+        f.call("finish", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, f.out_step, f.left, f.bias_step)
+
+
+def climb(module: Module, spec: DataSpec) -> None:
+    """Emit ``climb``: carry what is complete of a tree upward; bit n of ``filled`` tells whether level n holds sums.
+
+    ``differ`` are the bits in which a block's number and the next one's differ: above, they are below the same node.
+    """
+    f = module.function("climb", arguments="ptr", sums="ptr", size="i64", differ="i64", filled="ptr")
+    a = arguments(f, spec)
+    kind, step = f"<{spec.isa.lanes} x float>", spec.isa.lanes * F32_BYTES
+    with f.loop(a.levels - 1, child=f.sums, differ=f.differ >> FAN_IN_BITS, bit=f.value(1)) as level:
+        parent = f.at(level.child, spec.tile_bytes)
+        with f.when(f.compare("ne", level.differ, 0)):
+            bits, above = f.load("i64", f.filled), level.bit * 2
+            first = f.compare("eq", f.op("i64", f"and {bits}, {above.name}"), 0)
+            with f.loop(f.op("i64", f"udiv {f.size}, {step}"), child=level.child, parent=parent) as each:
+                child = f.load(kind, each.child)
+                with f.when(first):
+                    f.store(child, each.parent)
+                with f.otherwise():
+                    f.store(f.add(f.load(kind, each.parent), child), each.parent)
+                each.next(child=f.at(each.child, step), parent=f.at(each.parent, step))
+            with_parent = f.op("i64", f"or {bits}, {above.name}")
+            f.store(f.op("i64", f"xor {with_parent}, {level.bit.name}"), f.filled)
+        level.next(child=parent, differ=level.differ >> FAN_IN_BITS, bit=level.bit * 2)
+    f.done()

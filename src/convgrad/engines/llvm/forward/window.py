@@ -1,0 +1,270 @@
+"""The window: some positions of a row in registers, lanes channels of several groups, the taps of a row unrolled.
+
+What the operand has is met position by position, each vector read once for all rows that meet it, by whichever tap: in
+a forward upward, in a data gradient downward, so that every row takes its taps in their order. What does not exist is
+neither read nor added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+from convgrad.engines.llvm.arguments import columns
+from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, WINDOW_RUN_BYTES, along, arguments
+from convgrad.engines.llvm.forward.runs import BEYOND
+from convgrad.engines.llvm.forward.tile import PARAMETERS, Tile
+from convgrad.formats import F32
+from convgrad.plan.forward.fields import BLOCK, PART, WINDOW_RUN
+from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.recipe import Window as Numbers
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import F32_BYTES
+
+Values = dict[str, Value]
+Weights = Callable[[int, int, int], Value]  # of a tap, a term, a vector
+COUNTS = ("run", "block", "number", "block_runs", "block_count", "furthest")
+
+
+def window(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
+    """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, rows of taps, taps, terms, finished into ``out``.
+
+    The first row meets the operand's position ``met`` by the first tap of a row of the kernel, the next ``met_step``
+    further.
+    """
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64")
+    made = Window(f, spec, rows, vectors, WINDOW_RUN_BYTES)
+    made.ask()
+    made.blocks()
+    f.done()
+
+
+@dataclass(frozen=True)
+class Window(Tile):
+    """A window being emitted."""
+
+    @property
+    def n(self) -> Numbers:
+        """What it is specialised on."""
+        assert self.spec.window is not None
+        return self.spec.window
+
+    @property
+    def upward(self) -> bool:
+        """Whether further taps meet further positions."""
+        return self.n.by_tap > 0
+
+    def ask(self) -> None:
+        """Ask for what the same rows of the next slab read newly."""
+        f, n = self.f, self.n
+        step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
+        channels = n.channels(self.spec.isa.lanes, self.vectors - 1).stop
+        size = BYTES[self.spec.operand] if self.spec.in_place else F32_BYTES
+        here = f.next
+        for _ in range(self.rows * min(n.by_position, max(n.sizes))):
+            for line in range(0, channels * size, LINE_BYTES):
+                f.prefetch(f.at(here, line), locality=2)
+            here = f.at(here, step)
+
+    def run(self, run: Value, ahead: Value, sums: Values) -> Values:
+        """Some taps of a row of the kernel, as many at a time as are unrolled."""
+        f, n = self.f, self.n
+        x, w, left, first = (f.load("i64", run, 8 * WINDOW_RUN.index(name)) for name in WINDOW_RUN)
+        unit = f.op("i64", f"sdiv {f.met_step}, {n.by_position}")
+        step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
+        x, met = f.at(f.data, x), f.met + first * (unit * n.by_tap)
+        if not self.upward:  # the last row meets the furthest
+            x, met = f.at(x, f.row_step * (self.rows - 1)), met + f.met_step * (self.rows - 1)
+            unit, step = (f.value(0) - each for each in (unit, step))
+        state = {"x": x, "w": f.at(f.weights, w), "met": met, **sums}
+        if len(n.sizes) > 1 or n.guarded:
+            for size in n.sizes:
+                rounds = f.op("i64", f"udiv {left}, {size}")
+                with f.loop(rounds, **state) as many:
+                    many.next(**self.taps(size, dict(many.carried), unit, step))
+                left, state = left - rounds * size, dict(many.carried)
+        else:
+            state = self.taps(n.sizes[0], state, unit, step)
+        return {"ahead": ahead, **{name: state[name] for name in self.names}}
+
+    def taps(self, size: int, state: Values, unit: Value, step: Value) -> Values:
+        """So many taps: without looking if all they meet exists, else looking at each."""
+        f, n = self.f, self.n
+        extent = along(arguments(f, self.spec), self.spec)[-1].met
+        last = state["met"] + unit * (n.reach(self.rows, size) - 1)
+        inside = f.compare("ult", state["met"], extent) & f.compare("ult", last, extent)
+        sums = {name: state[name] for name in self.names}
+        sums = self.where(inside, sums, lambda now: self.met(size, state, now, step))
+        outside = f.op("i1", f"xor {inside}, true")
+        sums = self.where(outside, sums, lambda now: self.met(size, state, now, step, (unit, extent)))
+        moved = abs(n.by_tap) * size
+        weights = n.tap_step * n.terms * self.spec.pitch * F32_BYTES * size
+        return {"x": f.at(state["x"], step * moved), "w": f.at(state["w"], weights), "met": state["met"] + unit * moved,
+                **sums}  # fmt: skip
+
+    def where(self, condition: Value, sums: Values, body: Callable[[Values], Values]) -> Values:
+        """Do what changes sums only where a condition holds."""
+        f = self.f
+        with f.loop(f.op("i64", f"zext {condition} to i64"), **sums) as once:
+            once.next(**body(dict(once.carried)))
+        return {name: once.carried[name] for name in sums}
+
+    def met(
+        self, size: int, state: Values, sums: Values, step: Value, looked: tuple[Value, Value] | None = None
+    ) -> Values:
+        """Meet what the operand has, one after the other: ``looked`` tells which of it exists."""
+        f, n = self.f, self.n
+        reach, edge = n.reach(self.rows, size), (size - 1) * abs(n.by_tap)
+        here = self.hidden(state["x"])
+        weights = self.weights(size, state["w"])
+        for at in range(reach):
+            rows = self.meeting(at, size)
+            if rows:
+                place = here
+
+                def meet(now: Values, rows: Sequence[tuple[int, int]] = rows, place: Value = place) -> Values:
+                    return self.multiplied(rows, place, weights(), now)
+
+                if looked is not None and (n.guarded or at < edge or at >= reach - edge):
+                    unit, extent = looked
+                    there = f.compare("ult", state["met"] + unit * at, extent)
+                    names = [f"sum{r}_{v}" for r, _ in rows for v in range(self.vectors)]
+                    some = {name: sums[name] for name in names}
+                    sums = {**sums, **self.where(there, some, meet)}
+                else:
+                    sums = meet(sums)
+            here = f.at(here, step)
+        return sums
+
+    def meeting(self, at: int, size: int) -> list[tuple[int, int]]:
+        """Return the rows that meet what is so far from the first, and by which tap."""
+        n, found = self.n, []
+        for order in range(self.rows):
+            tap, rest = divmod(at - order * n.by_position, abs(n.by_tap))
+            if rest == 0 and 0 <= tap < size:
+                found.append((order if self.upward else self.rows - 1 - order, tap))
+        return found
+
+    def weights(self, size: int, place: Value) -> Callable[[], Weights]:
+        """Return how weights are had at one place after the other: from registers, if there are as many.
+
+        Else each is loaded where it is used; LLVM is not told that it was before, and does not keep it on the stack.
+        """
+        f, n = self.f, self.n
+
+        def load(place: Value, tap: int, term: int, v: int) -> Value:
+            vector = (tap * n.tap_step * n.terms + term) * self.spec.vectors + v
+            return f.load(self.kind, place, vector * self.spec.isa.lanes * F32_BYTES)
+
+        if not self.spec.holds(n, self.rows, size, self.vectors):
+            return lambda: partial(load, self.hidden(place))
+        held = {each: load(place, *each) for each in product(range(size), range(n.terms), range(self.vectors))}
+        return lambda: lambda *which: held[which]
+
+    def multiplied(self, rows: Sequence[tuple[int, int]], place: Value, weights: Weights, sums: Values) -> Values:
+        """Read the channels of some groups once, and add their terms to the sums of some rows in their order."""
+        f, n, fmt, lanes = self.f, self.n, self.spec.operand, self.spec.isa.lanes
+        size = BYTES[fmt if self.spec.in_place else F32.name]
+        stored_as = fmt if self.spec.in_place else F32.name
+        found = dict(sums)
+        for v in range(self.vectors):
+            channels, vectors = n.channels(lanes, v), []
+            for first in range(channels.start, channels.stop, lanes):
+                there = f.at(place, first * size)
+                if n.masked:
+                    left = f.op("i64", f"udiv {f.left}, {n.results}") * n.terms - first
+                    raw = load_masked(f, stored_as, lanes, there, f.mask(left, lanes))
+                else:
+                    raw = f.load(stored(stored_as, lanes), there)
+                vectors.append(widen(f, stored_as, raw))
+            for order in range(n.terms):
+                term = order ^ 1 if self.spec.pairs and order ^ 1 < n.terms else order
+                data = self.spread(vectors, v, term)
+                for row, tap in rows:
+                    name = f"sum{row}_{v}"
+                    found[name] = f.fma(data, weights(tap, order, v), found[name])
+        return found
+
+    def spread(self, vectors: Sequence[Value], v: int, term: int) -> Value:
+        """Return a term of its own group in each lane."""
+        f, n, lanes = self.f, self.n, self.spec.isa.lanes
+        start = n.channels(lanes, v).start
+        wanted = [n.group(v * lanes + lane) * n.terms + term - start for lane in range(lanes)]
+        if wanted == list(range(lanes)):
+            return vectors[0]
+        two = vectors[: 1 + any(each >= lanes for each in wanted)]
+        result = f.shuffle(two[0], two[-1], [each if each < 2 * lanes else 0 for each in wanted])
+        for number, vector in enumerate(vectors[2:], 2):
+            mine = [each - number * lanes for each in wanted]
+            if any(0 <= each < lanes for each in mine):
+                picks = [lanes + each if 0 <= each < lanes else lane for lane, each in enumerate(mine)]
+                result = f.shuffle(result, vector, picks)
+        return result
+
+
+def rows_of_taps(module: Module, spec: DataSpec) -> None:
+    """Emit ``runs``: a run is a row of taps of the kernel, or what blocks make of one; ``counted`` is told the same."""
+    names = [f"part{axis}" for axis in range(spec.axes)]
+    f = module.function(
+        "runs", False, arguments="ptr", runs="ptr", blocks="ptr", counted="ptr", **dict.fromkeys(names, "ptr")
+    )
+    *outer, last = (columns(f, f.parameters[name], PART) for name in names)
+    begin = {
+        "run": f.runs, "block": f.at(f.blocks, -BLOCK_BYTES), "number": f.value(BEYOND), "block_runs": f.value(0),
+        "block_count": f.value(0), "furthest": f.value(0),
+    }  # fmt: skip
+
+    def rows(at: int, tap: Value, met: Value, state: Values) -> Values:
+        if at == len(outer):
+            return _row(
+                f, spec, tap + last.tap, met, columns(f, f.parameters[names[-1]], PART).taps, last.tap_data, state
+            )
+        part = outer[at]
+        with f.loop(part.taps, tap=tap + part.tap, met=met, **state) as each:
+            after = rows(at + 1, each.tap, each.met, {name: each.carried[name] for name in COUNTS})
+            each.next(tap=each.tap + part.tap_step, met=each.met + part.tap_data, **after)
+        return {name: each.carried[name] for name in COUNTS}
+
+    state = rows(0, f.value(0), f.value(0), begin)
+    f.store(f.value(BEYOND), state["block"], BLOCK_BYTES + 8 * BLOCK.index("number"))
+    f.store(f.value(0), f.blocks, 8 * BLOCK.index("run"))
+    f.store(state["block_count"], f.counted)
+    f.store(f.value(0), f.counted, 8)  # nothing is asked for ahead by terms
+    f.store(state["furthest"], f.counted, 16)
+    f.done()
+
+
+def _row(
+    f: Function, spec: DataSpec, tap: Value, met: Value, taps: Value, tap_data: Value, state: Values
+) -> Values:  # fmt: skip
+    """One row of taps, cut where blocks end."""
+    assert spec.window is not None
+    a, step = arguments(f, spec), spec.window.tap_step
+    share = a.number_share
+    first = f.op("i64", f"udiv {tap}, {share.name}")
+    ends = f.op("i64", f"udiv {tap + (taps - 1) * step}, {share.name}")
+    pieces = f.select(f.compare("sgt", taps, 0), ends - first + 1, f.value(0))
+    with f.loop(pieces, done=f.value(0), **state) as piece:
+        s = {name: piece.carried[name] for name in COUNTS}
+        number = first + piece.index
+        end = f.op("i64", f"sdiv {(number + 1) * share - tap + (step - 1)}, {step}")
+        end = f.least(end, taps)
+        values = (met + piece.done * tap_data, (tap + piece.done * step) * a.tap_bytes, end - piece.done, piece.done)
+        for at, value in enumerate(values):
+            f.store(value, s["run"], 8 * at)
+        new = f.compare("ne", number, s["number"])
+        block = f.select(new, f.at(s["block"], BLOCK_BYTES), s["block"])
+        inside = f.select(new, f.value(1), s["block_runs"] + 1)
+        f.store(number, block, 8 * BLOCK.index("number"))
+        f.store(inside, block, 8 * BLOCK.index("runs"))
+        with f.when(new):
+            f.store(f.distance(s["run"], f.runs), block, 8 * BLOCK.index("run"))
+        piece.next(
+            done=end, run=f.at(s["run"], WINDOW_RUN_BYTES), block=block, number=number, block_runs=inside,
+            block_count=f.select(new, s["block_count"] + 1, s["block_count"]), furthest=f.most(s["furthest"], met),
+        )  # fmt: skip
+    return {name: piece.carried[name] for name in COUNTS}

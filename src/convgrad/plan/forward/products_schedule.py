@@ -1,0 +1,203 @@
+"""A plan of products as tables and numbers, and the names that the compiled driver reads them by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from convgrad.plan.forward.fields import RUN, fields
+from convgrad.plan.forward.heights import tiles
+from convgrad.plan.forward.products import ProductsPlan, reached, rows_of, tap_lines
+from convgrad.plan.forward.view import Along, Gather
+from convgrad.plan.joins import levels_of
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import F32_BYTES, ITEMS
+from convgrad.plan.stretches import Parts
+from convgrad.plan.tables import Schedule, columns_of, placed, table_of
+from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.view import Ints, wrapped
+from convgrad.spec.order import BLOCK
+
+TABLES = ("ends", "phases", "runs", "blocks")  # beside those of any forward or data gradient
+NUMBERS = (
+    "block_count",  # of the terms of a tap
+    "row_count", "row_bytes", "height", "tiles", "block",  # taps times results; their tiles, and those at a time
+    "chunk",  # positions of the data at a time
+    "slab_count", "end_count", "phase_count",  # slabs along lines, along the last axis; phases of that
+    "tile_ahead", "term_ahead",  # bytes of the data asked for ahead, from a tile, from a term to the next
+    "lines", "line_bytes", "together",  # of products that are kept; whether positions of lines are evenly apart
+    "inner",  # positions of a line
+    "tap_bytes_out", "result_bytes",  # of products, from a tap, a result to the next
+    "stream_bytes",  # from a phase and result of gathered outputs to the next
+    "out_step", "adds",
+    "done_at", "products_at", "outer_at", "entries_at", "nodes_at", "streams_at", "line_at", "nothing_at",
+)  # fmt: skip
+OUTER = (
+    "extent",
+    "given",
+    "out",
+    "taps",
+    "tap",
+    "met",
+    "place",
+)  # of each axis: taps as lines, met and bytes of products
+TASK = ("slab", "slabs")
+SLAB = ("part", "parts", "first", "end")  # rows of PART; lines of the data
+PART = ("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
+END = ("phase", "first", "count", "out", "outputs", "across")  # rows of PHASE, positions of the data, outputs
+PHASE = ("met", "taps", "tap", "tap_step", "tap_met")  # behind the slab's first position
+ENTRY = ("at", "met")  # a tap of an output: bytes of products, and which position the first output meets
+NODE = ("number", "taps")
+
+
+@cache
+def products_fields(axes: int) -> tuple[str, ...]:
+    """Return the names of the arguments of a kernel of so many axes: first those of a tile of one axis."""
+    return (*fields(1), *TABLES, *NUMBERS, *(f"line{axis}.{word}" for axis in range(axes) for word in OUTER))
+
+
+def schedule(view: Gather, plan: ProductsPlan, accumulates: bool) -> Schedule:
+    """Return the tables and numbers of a plan for arrays of these strides."""
+    spec, one = plan.spec, plan.spec.product
+    lines, last = view.axes[spec.line], view.axes[-1]
+    along, across = plan.slab
+    rows, cut = reached(lines, along), lines.parts.in_slabs(along)
+    parts = [_parts(view, spec.line, cut.parts)]
+    firsts = (cut.begins * 8 * len(PART)).tolist()
+    slab_rows = [
+        (first, count, met.start, met.stop)
+        for first, count, met in zip(firsts, cut.lengths.tolist(), rows, strict=True)
+    ]
+    for at in range(spec.line + 1, len(view.axes) - 1):
+        inner = _parts(view, at, view.axes[at].parts)
+        slab_rows.append((sum(map(len, parts)) * 8 * len(PART), len(inner), 0, 0))
+        parts.append(inner)
+    ends, phases = _ends(last, across, _unit(view, len(view.axes) - 1))
+    order = view.order
+    block_count = order.blocks_a_line
+    runs = [
+        (at * BLOCK * F32_BYTES, at * BLOCK * one.width * F32_BYTES, min(BLOCK, view.terms - at * BLOCK))
+        for at in range(block_count)
+    ]
+    assert len(RUN) == 3
+    blocks = [*((at, 1, at * 8 * len(RUN)) for at in range(block_count)), (-1, 0, 0)]
+    count = prod(axis.extent for axis in view.axes[: spec.line]) * len(rows) * len(ends)
+    tasks = [(first, end - first) for first, end in evenly(count, plan.parts)]
+    given: dict[str, Sequence[Sequence[int]]] = {
+        "tasks": tasks, "slabs": slab_rows, "ends": ends, "phases": phases, "runs": runs, "blocks": blocks,
+    }  # fmt: skip
+    tables = {name: table_of(rows) for name, rows in given.items()} | {"parts": np.concatenate(parts)}
+    numbers = _numbers(view, plan, [len(met) for met in rows], [row[2] for row in ends], [row[5] for row in ends])
+    numbers |= {
+        "task_count": len(tasks), "slab_count": len(rows), "end_count": len(ends), "phase_count": len(last.phases),
+        "block_count": block_count, "adds": int(accumulates),
+    }  # fmt: skip
+    return Schedule(
+        tables, numbers, (0, 0), numbers.pop("scratch"), 0, 0, sum(table.nbytes for table in tables.values())
+    )
+
+
+def _unit(view: Gather, at: int) -> int:
+    """Return how far the numbers of an axis's taps are apart."""
+    return prod(inner.kernel for inner in view.axes[at + 1 :])
+
+
+def _parts(view: Gather, at: int, parts: Parts) -> Ints:
+    """Return rows of PART."""
+    out, unit = view.axes[at].out, _unit(view, at)
+    columns = (
+        parts.count, parts.first * wrapped(out), parts.step * out, parts.met, parts.by_position, parts.taps,
+        parts.tap * unit, parts.tap_step * unit, parts.by_tap,
+    )  # fmt: skip
+    return columns_of(columns, len(parts))
+
+
+def _ends(last: Along, across: int, unit: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return rows of END and of PHASE."""
+    ends, rows = list[tuple[int, ...]](), list[tuple[int, ...]]()
+    stride = last.phases[0].positions.step
+    for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
+        count = min(across, last.extent - begin)
+        each = -(-count // stride)
+        ends.append((len(rows) * 8 * len(PHASE), met.start, len(met), begin * last.out, count, each))
+        for phase in last.phases:
+            first = phase.met + begin // stride * phase.by_position - met.start
+            there = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
+            taps = phase.taps[there.start : there.stop] if there else range(0)
+            low = first + there.start * phase.by_tap if there else 0
+            rows.append((low, len(taps), taps.start * unit, taps.step * unit, phase.by_tap))
+    return ends, rows
+
+
+def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -> range:
+    """Return the taps by which some positions, neighbours of which the first meets ``first``, meet 0 to an extent.
+
+    >>> _touching(-3, 1, 9, 2, 4), _touching(3, -1, 9, 2, 4)
+    (range(2, 7), range(0, 5))
+    """
+    low, end = (1 - positions - first, extent - first) if by_tap > 0 else (first - extent + 1, first + positions)
+    return range(max(0, -(-low // abs(by_tap))), min(taps, -(-end // abs(by_tap))))
+
+
+def _numbers(view: Gather, plan: ProductsPlan, reach: list[int], counts: list[int], each: list[int]) -> dict[str, int]:
+    """Return the numbers, and the bytes of all that a task keeps."""
+    spec, one = plan.spec, plan.spec.product
+    order, last = view.order, view.axes[-1]
+    in_last, across = max(counts), -(-max(each) // spec.across) * spec.across
+    middle = view.axes[spec.line + 1 : -1]
+    places = [prod(axis.met for axis in middle[at + 1 :]) * in_last * F32_BYTES for at in range(len(middle))]
+    inner = max(1, prod(axis.met for axis in middle) * in_last)
+    several = [*(axis for axis in view.axes[spec.line : -1] if axis.met > 1), last]
+    together = in_last == last.met and all(a.data == b.data * b.met for a, b in pairwise(several))
+    rows, kept = rows_of(view), max(1, *reach)
+    pitch = -(-(kept * inner * F32_BYTES + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
+    height, many, _ = tiles(rows, one.rows, one.vectors)
+    beside = (max(counts) + 2 * across) * F32_BYTES
+    levels = max(1, levels_of(order.blocks))
+    streams = len(last.phases) * view.results
+    sizes = {
+        "packed_at": 8, "done_at": 8, "nothing_at": 4,
+        "bias_at": view.results * F32_BYTES,
+        "sums_at": levels * one.tile_bytes + LINE_BYTES,
+        "data_at": rows * view.terms * F32_BYTES,
+        "weights_at": -(-plan.chunk // one.width) * one.width * view.terms * F32_BYTES,
+        "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * 16,
+        "entries_at": view.taps * 8 * len(ENTRY), "nodes_at": (view.taps + 1) * 8 * len(NODE),
+        "streams_at": streams * across * F32_BYTES,
+        "line_at": (streams * across + one.isa.lanes) * F32_BYTES,
+        "products_at": rows * pitch + 2 * beside,
+    }  # fmt: skip
+    found, size = placed(sizes)
+    found["products_at"] += -(-beside // LINE_BYTES) * LINE_BYTES
+    _, by_result, by_term = view.weights
+    numbers = {
+        **found, "scratch": size + 4 * LINE_BYTES,
+        "results": view.results, "terms": view.terms, "channels": view.channels, "taps": view.taps, "levels": levels,
+        "weights_group": by_result, "weights_item": last.data, "weights_term": view.data[1], "data_item": by_term,
+        "term_step": F32_BYTES, "term_bytes": one.width * F32_BYTES, "panel_bytes": one.width * view.terms * F32_BYTES,
+        "out_item": view.out[1], "bias_item": view.bias, "accumulate": 0,
+        "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1],
+        "row_count": rows, "row_bytes": view.terms * F32_BYTES, "height": height, "tiles": many, "block": plan.block,
+        "chunk": plan.chunk, "lines": kept, "line_bytes": inner * F32_BYTES, "inner": inner,
+        "together": int(together),
+        "tap_bytes_out": pitch, "result_bytes": pitch * view.taps, "stream_bytes": across * F32_BYTES,
+        "out_step": last.out,
+    }  # fmt: skip
+    if one.weights == ITEMS:
+        ahead = (0, 0)
+    else:
+        term = -(-one.width * last.data // (many * view.terms) // LINE_BYTES) * LINE_BYTES
+        ahead = (term * view.terms, term)
+    numbers |= dict(zip(("tile_ahead", "term_ahead"), ahead, strict=True))
+    place: dict[int, int] = {
+        spec.line: inner * F32_BYTES,
+        **{spec.line + 1 + at: bytes_ for at, bytes_ in enumerate(places)},
+    }
+    for number, (axis, (taps, tap)) in enumerate(zip(view.axes, tap_lines(view), strict=True)):
+        values = (axis.extent, axis.data, axis.out, taps, tap, axis.met, place.get(number, 0))
+        numbers |= {f"line{number}.{word}": value for word, value in zip(OUTER, values, strict=True)}
+    return numbers

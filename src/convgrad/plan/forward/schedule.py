@@ -1,0 +1,238 @@
+"""A plan of a forward or a data gradient as tables of integers that the compiled driver walks, as long as axes are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.plan.forward.cuts import levels, most_tiles, panel_bytes, panels_of, tile_sums
+from convgrad.plan.forward.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, WINDOW_RUN
+from convgrad.plan.forward.heights import tiles
+from convgrad.plan.forward.recipe import DataPlan, DataSpec
+from convgrad.plan.forward.view import Along, Gather
+from convgrad.plan.joins import levels_of
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
+from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.stretches import Parts, Slabs
+from convgrad.plan.tables import Schedule, columns_of, placed
+from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.view import Ints, distinct, wrapped
+from convgrad.spec.order import FAN_IN
+
+MOST_WEIGHED = 1 << 20  # slabs; of more, one is like the other
+NOT_ALONG = (
+    512  # 1024ths of a cycle a position: where outputs lie along an axis, tiles run along it unless others save more
+)
+
+
+def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
+    """Return the tables and numbers of a plan for arrays of these strides."""
+    spec = plan.spec
+    view = view.seen(spec)
+    cut = [axis.parts.in_slabs(size) for axis, size in zip(view.axes, plan.slab, strict=True)]
+    reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
+    most = [int(counts.max()) for _, counts in reached]
+    axes = _axes(view, spec, cut, reached, _steps(view, spec, most))
+    tables = {
+        "tasks": _tasks(view, plan, list(map(_work, cut))),
+        "slabs": np.concatenate(axes.slabs),
+        "parts": np.concatenate(axes.parts),
+    }
+    assert tuple(tables) == TABLES
+    packed = 0 if spec.in_place else prod(most) * spec.position_bytes(view.channels)
+    scratch, size = _scratch(view, plan, packed, most[-1])
+    numbers = {
+        "task_count": len(tables["tasks"]),
+        "results": view.results, "terms": view.terms, "channels": view.channels, "taps": view.taps,
+        "data_group": view.data[0], "data_item": view.data[1],
+        "out_group": view.out[0], "out_item": view.out[1],
+        "weights_group": view.weights[0], "weights_item": view.weights[1], "weights_term": view.weights[2],
+        "term_step": _term_step(view, spec),
+        "bias_item": view.bias, "panels": plan.panels, "accumulate": int(accumulates),
+        **_numbering(view), **_lanes(view, spec), **scratch, **axes.numbers,
+    }  # fmt: skip
+    if spec.step == 2:
+        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
+    return Schedule(tables, numbers, (0, 0), size, 0, 0, sum(table.nbytes for table in tables.values()))
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """What the driver knows of all axes: rows of SLAB and of PART, and numbers."""
+
+    slabs: list[Ints]  # of each axis
+    parts: list[Ints]
+    numbers: dict[str, int]
+
+
+def _axes(
+    view: Gather, spec: DataSpec, cut: Sequence[Slabs], reached: Sequence[tuple[Ints, Ints]], steps: Sequence[int]
+) -> _Axes:
+    made, slabs, parts = _Axes([], [], {}), 0, 0  # before those of an axis
+    for at, axis in enumerate(view.axes):
+        begins = cut[at].begins
+        values = (axis.extent, axis.met, len(begins), slabs * 8 * len(SLAB), axis.kernel, axis.weights, axis.data)
+        made.numbers.update(
+            (f"axis{at}.{word}", value) for word, value in zip(ALONG, (*values, steps[at]), strict=True)
+        )
+        unit = prod(inner.kernel for inner in view.axes[at + 1 :])
+        contiguous = spec.out != TERMS or at == len(view.axes) - 1
+        made.slabs.append(np.stack([(parts + begins) * 8 * len(PART), cut[at].lengths, *reached[at]], 1))
+        made.parts.append(_rows(cut[at].parts, axis, steps[at], unit, spec, contiguous))
+        slabs, parts = slabs + len(begins), parts + len(cut[at].parts)
+    return made
+
+
+def _steps(view: Gather, spec: DataSpec, most: Sequence[int]) -> list[int]:
+    """Return how far positions of each axis are apart as tiles read them: ``most`` are what slabs reach."""
+    if spec.in_place:
+        return [axis.data for axis in view.axes]
+    return [prod(most[at + 1 :]) * spec.position_bytes(view.channels) for at in range(len(most))]
+
+
+def _reached(axis: Along, cut: Slabs) -> tuple[Ints, Ints]:
+    """Return the first existing position of the operand that each slab meets, and the number to the last."""
+    low, end = cut.reached
+    low, end = np.maximum(low, 0), np.minimum(end, axis.met)
+    there = low < end
+    return np.where(there, low, 0), np.where(there, end - low, 0)
+
+
+def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: DataSpec, contiguous: bool) -> Ints:
+    """Return rows of PART."""
+    counts, which = distinct(parts.count)
+    along = 0 if contiguous else NOT_ALONG
+    heights = [
+        (height, many, int(1024 * waste) + along)
+        for height, many, waste in (tiles(count, spec.rows, spec.vectors) for count in counts.tolist())
+    ]
+    first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.exchanged and axis.extent > 1 else (0, 0)
+    columns = (
+        parts.count, parts.first * wrapped(axis.out), parts.step * axis.out,
+        parts.met, parts.by_position, np.where(parts.taps > 0, parts.met * wrapped(step), 0), parts.by_position * step,
+        parts.taps, np.where(parts.taps > 0, parts.tap * unit, 0), parts.tap_step * unit, parts.by_tap * step,
+        first_bias, bias, *np.array(heights, np.int64)[which].T,
+    )  # fmt: skip
+    return columns_of(columns, len(parts))
+
+
+def _work(cut: Slabs) -> Ints:
+    """Return how much slabs of an axis have to do: meetings of positions and taps, and a little for each position."""
+    return np.add.reduceat(cut.parts.count * (4 * cut.parts.taps + 1), cut.begins)
+
+
+def _tasks(view: Gather, plan: DataPlan, work: Sequence[Ints]) -> Ints:
+    """Rows of TASK: groups and panels as evenly as can be, slabs in parts that grow smaller.
+
+    The first parts are large, as what lies together is read by one thread; the last small, as all threads end together.
+    """
+    groups, panels, parts = plan.parts
+    count = prod(map(len, work))
+    done = np.arange(1, parts) / parts
+    if parts > plan.threads:
+        done = 1 - (1 - done) ** 2
+    bounds = _apart(_ends(work, done) if count <= MOST_WEIGHED else (count * done).astype(np.int64), parts, count)
+    rows = [
+        (g0, g1 - g0, p0, p1 - p0, s0, s1 - s0)
+        for g0, g1 in evenly(view.groups, groups)
+        for p0, p1 in evenly(panels_of(view, plan.spec), panels)
+        for s0, s1 in pairwise(bounds)
+    ]
+    return np.array(rows, np.int64)
+
+
+def _ends(work: Sequence[Ints], done: NDArray[np.float64]) -> Ints:
+    """Return behind which slab some shares of all work are done: that of a slab is the product of its axes'."""
+    weights = np.ones(1)
+    for each in work:
+        weights = np.multiply.outer(weights, each.astype(float)).ravel()
+    total = np.concatenate([[0.0], np.cumsum(weights)])
+    ends: Ints = np.searchsorted(total, total[-1] * done, side="left")
+    return ends
+
+
+def _apart(ends: Ints, parts: int, count: int) -> list[int]:
+    """Return the bounds of so many parts of a range, none of them empty: those nearest to some ends.
+
+    >>> _apart(np.array([1, 1, 4]), 4, 4)
+    [0, 1, 2, 3, 4]
+    """
+    number = np.arange(1, parts)
+    ends = np.maximum.accumulate(ends - number) + number  # at least one apart,
+    return [0, *np.clip(ends, number, count - parts + number).tolist(), count]
+
+
+def _numbering(view: Gather) -> dict[str, int]:
+    """Return what tells a block's number from a tap and a part of its terms: its units' levels above its own.
+
+    Of 3x3 taps of 64 terms four taps are a block: a step of 1, a share of 4.
+    """
+    order = view.order
+    if order.units > 1:
+        step, share = FAN_IN ** levels_of(order.blocks), 1
+    else:
+        step, share = order.blocks_a_line, order.lines_a_block
+    return {
+        "line_blocks": order.blocks_a_line, "number_step": step, "number_share": share,
+        "levels": levels(view),
+    }  # fmt: skip
+
+
+def _term_step(view: Gather, spec: DataSpec) -> int:
+    """Return how far terms are apart where tiles read them: a kernel of items takes them to be neighbours.
+
+    The one term of a tap has any stride. Of data that repeats it is a tap's too, and their terms would seem to follow.
+    """
+    if spec.step == 2:
+        return WORD_BYTES // 2
+    if not spec.in_place:
+        return F32_BYTES
+    return spec.item_bytes if spec.data == ITEMS else view.data[1]
+
+
+def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
+    """Return how far taps, terms and panels of weights are apart."""
+    if spec.lanes_in_place:
+        _, item, term = view.weights
+        return {
+            "tap_bytes": view.tap_step or 0, "term_bytes": term, "panel_bytes": spec.width * item,
+            "weights_panel": spec.width * item,
+        }  # fmt: skip
+    term = spec.pitch * F32_BYTES
+    group, item, _ = view.weights
+    tap = spec.pitch * spec.position_bytes(view.terms)
+    return {
+        "tap_bytes": tap, "term_bytes": term // spec.step, "panel_bytes": panel_bytes(view, spec),
+        "weights_panel": spec.window.groups * group if spec.window else spec.width * item,
+    }  # fmt: skip
+
+
+def _scratch(view: Gather, plan: DataPlan, data_bytes: int, line: int) -> tuple[dict[str, int], int]:
+    """Return where what a task keeps is in scratch, ``line`` positions of data at a time, and the bytes of all."""
+    spec, order = plan.spec, view.order
+    met = prod(axis.parts.most_taps for axis in view.axes)
+    runs = met * order.blocks_a_line + 1
+    sums = tile_sums(view, spec)
+    sizes = {
+        "sums_at": sums * (most_tiles(view, plan.slab, spec) if plan.pass_blocks else 1),
+        "bias_at": (view.axes[-1].extent if spec.exchanged else plan.panels * spec.width) * F32_BYTES,
+        "blocks_at": (runs + 1) * 8 * len(BLOCK),
+        "runs_at": runs * 8 * len(WINDOW_RUN if spec.window else RUN),
+        "weights_at": 0 if spec.lanes_in_place else plan.panels * panel_bytes(view, spec),
+        "data_at": data_bytes,
+        "packed_at": 8,
+    }
+    if spec.step == 2:
+        sizes |= {
+            "line_at": 0 if spec.in_place or spec.words_as_they_lie else line * view.channels * F32_BYTES,
+            "least_at": LINE_BYTES,
+        }
+    places, size = placed(sizes)
+    waiting = {"pass_blocks": plan.pass_blocks or runs, "tile_sums": sums if plan.pass_blocks else 0}
+    return {**places, **waiting}, size + 4 * LINE_BYTES

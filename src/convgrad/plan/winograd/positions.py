@@ -1,0 +1,107 @@
+"""A forward or a data gradient by Toom-Cook: points of one operand first, then chunks of the other, to the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from convgrad.plan import rates
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.tables import placed
+from convgrad.plan.winograd.recipe import TiledPlan, at_once, of_point, of_weights, pitch
+from convgrad.spec.geometry import Conv
+from convgrad.spec.order import height_of
+from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.toom_cook import MET, VARIANTS, Variant, as_forward, of_group
+from convgrad.words import counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionsPlan(TiledPlan):
+    """Points of one operand are made by all threads; each has chunks then, which it transforms, sums, transforms back.
+
+    Of many tiles, chunks are rows of tiles, and the points of weights are there; of few, they are blocks of results,
+    and the points of tiles are.
+    """
+
+    forward: Conv  # what is computed of a group: a data gradient is the forward of dst
+    by_rows: bool
+    each: int  # rows of tiles, or results, of a chunk,
+    every: int  # and of all
+    all_rows: int  # of tiles, of all images
+    results: int  # of a chunk
+    chunk_bytes: int  # of points that a chunk makes,
+    sums_bytes: int  # and of its sums
+    points_ms: float  # of the first points, on all threads,
+    chunks_ms: float  # and of all chunks
+
+    @property
+    def tasks(self) -> int:
+        """Chunks."""
+        return -(-self.every // self.each)
+
+    @property
+    def cut(self) -> str:
+        """How the work is cut."""
+        what = f"{counted(self.each, 'row')} of tiles" if self.by_rows else counted(self.each, "result")
+        return f"{what} each, transformed, summed and transformed back by one thread"
+
+
+def plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
+    """Return the plan of a problem that has a variant: a function of its geometry, however its operands lie."""
+    variant = VARIANTS[problem.variant]
+    assert isinstance(problem.geometry, Conv)
+    conv = as_forward(of_group(problem.geometry), problem.solves_for)
+    down, across = variant.covering(conv)
+    all_rows = conv.batch * down
+    own = _rows(conv, variant, machine, threads)
+    results = conv.dst_channels if own else _results(conv, machine, threads)
+    rows = own or all_rows
+    sizes = {
+        "met": variant.points * of_point(rows * across, conv.src_channels),
+        "weights": variant.points * of_weights(conv.src_channels, results, machine.isa),
+        "sums": variant.points * of_point(rows * across, results),
+    }
+    first, second = ("weights", "met") if own else ("met", "weights")
+    shared = {"points": sizes[first]}
+    if not at_once(problem):
+        shared["out"] = prod(canonical_shape(problem.geometry, problem.output)) * F32_BYTES
+    places, shared_bytes = placed(shared)
+    rate, count = machine.bytes_per_ns * 1e6, all_rows / rows * conv.dst_channels / results
+    points_ms = sizes[first] / rate / threads
+    sums_ms = variant.points * rows * across * conv.src_channels * results / machine.fma_per_ns / 1e6
+    chunks_ms = count * (sums_ms + (sizes[second] + sizes["sums"]) / rate) / threads
+    each, every = (rows, all_rows) if own else (results, conv.dst_channels)
+    return PositionsPlan(
+        strategy="tiles", spec=None, operands=(MET[problem.solves_for], "weights"), threads=threads,
+        error_height=height_of(problem), time_ms=points_ms + chunks_ms, variant=problem.variant,
+        tiles=rows * across, places=places, shared_bytes=shared_bytes,
+        forward=conv, by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
+        own_bytes=sizes[second] + sizes["sums"],
+        chunk_bytes=sizes[second], sums_bytes=sizes["sums"], points_ms=points_ms, chunks_ms=chunks_ms,
+    )  # fmt: skip
+
+
+def _rows(conv: Conv, variant: Variant, machine: Machine, threads: int) -> int:
+    """Return how many rows of tiles a chunk has; 0 where there are too few to have the points of weights for them all.
+
+    Points of tiles move through a cache less, the fewer of them there are; points of weights, the more.
+    """
+    down, across = variant.covering(conv)
+    of_row = variant.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
+    count, channels = conv.batch * down, max(conv.src_channels, conv.dst_channels)
+    near = max(1, int(machine.l2_bytes * rates.TILES_SHARE) // of_row)
+    least = -(-channels // (rates.TILES_A_WEIGHT * across))
+    wanted = near if near >= least else -(-rates.LEAST_TILES_AT_ONCE // across)
+    if count < wanted * threads:
+        return 0
+    chunks = -(-count // wanted)
+    return -(-count // (-(-chunks // threads) * threads))
+
+
+def _results(conv: Conv, machine: Machine, threads: int) -> int:
+    """Return how many results a chunk has: some vectors, fewer where threads would have none."""
+    lanes = machine.isa.lanes
+    of_thread = -(-conv.dst_channels // threads)
+    return min(rates.RESULTS_AT_ONCE, -(-of_thread // lanes) * lanes)
