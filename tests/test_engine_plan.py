@@ -10,11 +10,11 @@ import pytest
 
 from convgrad.notation import problem
 from convgrad.plan.choose import plan
-from convgrad.plan.joins import joins, joins_apart, levels_of
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.rates import TERMS_AHEAD_BYTES
 from convgrad.plan.recipe import Plan
 from convgrad.plan.schedule import schedule
+from convgrad.plan.tree import DIGIT_BITS, chains, chains_of_units, levels_of
 from convgrad.plan.view import View, pieces, view
 from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
@@ -93,31 +93,33 @@ def test_a_small_call_stays_on_one_thread() -> None:
 
 
 @pytest.mark.parametrize(("blocks", "units"), [(1, 1), (1, 5), (3, 1), (16, 17), (17, 3), (300, 2), (1, 300)])
-def test_joins_make_the_tree_of_the_order(blocks: int, units: int) -> None:
-    """The driver's flags, executed on leaves, against the order's own tree."""
+def test_chains_make_the_tree_of_the_order(blocks: int, units: int) -> None:
+    """The driver's numbers, executed on leaves, against the order's own tree."""
     rng = np.random.default_rng(blocks)
     leaves = rng.standard_normal(blocks * units).astype(np.float32)
-    table, levels = joins(blocks, units)
+    table, levels = chains(blocks, units)
     expected = tree([tree(list(unit)) for unit in leaves.reshape(units, blocks)])
-    assert joined(leaves, table, levels)[0] == expected
+    assert pushed(leaves, table, levels)[0] == expected
     assert levels == max(1, levels_of(blocks) + levels_of(units))
-    apart, levels = joins_apart(blocks, units)
-    _, kept = joined(leaves, apart, levels)
-    assert sorted(kept) == list(range(units))
-    assert joined(np.array([kept[u] for u in range(units)]), *joins(units, 1))[0] == expected
+    apart, levels = chains_of_units(blocks, units)
+    _, stored = pushed(leaves, apart, levels)
+    assert sorted(stored) == list(range(units))
+    assert pushed(np.array([stored[u] for u in range(units)]), *chains(units, 1))[0] == expected
 
 
-def joined(leaves: Array, table: Array, levels: int) -> tuple[np.float32, dict[int, np.float32]]:
-    """The sum of leaves as the tables say, and the sums of units that are kept."""
-    sums, kept = np.full(levels, np.nan, np.float32), {}
-    for leaf, (firsts, carries, unit) in zip(leaves, table, strict=True):
+def pushed(leaves: Array, table: Array, levels: int) -> tuple[np.float32, dict[int, np.float32]]:
+    """The sum of leaves as the numbers say, and the sums of units that are stored."""
+    sums, stored = np.full(levels, np.nan, np.float32), {}
+    for leaf, (number, following, unit) in zip(leaves, table.tolist(), strict=True):
         value = leaf
-        for level in range(carries + 1):
-            sums[level] = value if firsts >> level & 1 else sums[level] + value
+        for level in range(levels):
+            sums[level] = value if number >> DIGIT_BITS * level & 15 == 0 else sums[level] + value
             value = sums[level]
+            if (number ^ following) >> DIGIT_BITS * (level + 1) == 0:
+                break
         if unit >= 0:
-            kept[int(unit)] = value
-    return sums[-1], kept
+            stored[unit] = sums[-1]
+    return sums[-1], stored
 
 
 @pytest.mark.parametrize("extents", [(7, 7), (16, 16), (56, 56), (700,), (2, 300), (5, 20, 20), (256,), (257,)])

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from convgrad import engines
-from convgrad.engines.llvm import execute, isas
-from convgrad.plan import joins
+from convgrad.engines.llvm import execute, isas, jit
+from convgrad.engines.llvm import tree as emitted
+from convgrad.plan import tree as planned
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import BLOCK, order_of
@@ -59,8 +60,12 @@ def test_the_golden_hashes_are_those_of_the_specified_order() -> None:
 
 
 def test_trees_of_other_arity_have_other_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joins, "FAN_IN", 8)
-    monkeypatch.setattr(execute, "_kept", {})  # prepared calls have tables of joins
+    for module in (planned, emitted):
+        monkeypatch.setattr(module, "FAN_IN", 8)
+        monkeypatch.setattr(module, "DIGIT_BITS", 3)
+    monkeypatch.setattr(execute, "_kept", {})  # prepared calls have tables of chains
+    monkeypatch.setattr(jit._linker, "kernels", {})
+    monkeypatch.setenv("CONVGRAD_CACHE_DIR", "off")
     assert sum(hash_of(words, ISAS[HOST[0]]) != GOLDEN[words] for words in WORDS[7:180:13]) >= 3
 
 

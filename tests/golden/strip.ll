@@ -11,15 +11,15 @@ entry:
   %v9 = load i64, ptr %v8, align 1
   %v10 = getelementptr i8, ptr %tap, i64 40
   %v11 = load i64, ptr %v10, align 1
-  %v12 = getelementptr i8, ptr %arguments, i64 232
+  %v12 = getelementptr i8, ptr %arguments, i64 224
   %v13 = load i64, ptr %v12, align 1
-  %v14 = getelementptr i8, ptr %arguments, i64 328
+  %v14 = getelementptr i8, ptr %arguments, i64 320
   %v15 = load i64, ptr %v14, align 1
-  %v16 = getelementptr i8, ptr %arguments, i64 376
+  %v16 = getelementptr i8, ptr %arguments, i64 368
   %v17 = load i64, ptr %v16, align 1
-  %v18 = getelementptr i8, ptr %arguments, i64 240
+  %v18 = getelementptr i8, ptr %arguments, i64 232
   %v19 = load i64, ptr %v18, align 1
-  %v20 = getelementptr i8, ptr %arguments, i64 336
+  %v20 = getelementptr i8, ptr %arguments, i64 328
   %v21 = load i64, ptr %v20, align 1
   %v22 = getelementptr i8, ptr %arguments, i64 96
   %v23 = load ptr, ptr %v22, align 1
@@ -55,14 +55,14 @@ entry:
   %v53 = call i64 @llvm.smin.i64(i64 %v52, i64 %v44)
   %v54 = getelementptr i8, ptr %arguments, i64 32
   %v55 = load ptr, ptr %v54, align 1
-  %v56 = getelementptr i8, ptr %arguments, i64 168
+  %v56 = getelementptr i8, ptr %arguments, i64 160
   %v57 = load i64, ptr %v56, align 1
   %v58 = mul i64 %image, %v57
   %v59 = getelementptr i8, ptr %v55, i64 %v58
   %v60 = getelementptr i8, ptr %v59, i64 %v3
   %v61 = getelementptr i8, ptr %arguments, i64 40
   %v62 = load ptr, ptr %v61, align 1
-  %v63 = getelementptr i8, ptr %arguments, i64 264
+  %v63 = getelementptr i8, ptr %arguments, i64 256
   %v64 = load i64, ptr %v63, align 1
   %v65 = mul i64 %image, %v64
   %v66 = getelementptr i8, ptr %v62, i64 %v65
@@ -81,7 +81,7 @@ loop73:
 loop73.body:
   %v74 = add i64 %group, %loop73.index
   %v75 = mul i64 %v74, 4
-  %v76 = getelementptr i8, ptr %arguments, i64 360
+  %v76 = getelementptr i8, ptr %arguments, i64 352
   %v77 = load i64, ptr %v76, align 1
   %v78 = sub i64 %v77, 4
   %v79 = call i64 @llvm.smin.i64(i64 %v75, i64 %v78)

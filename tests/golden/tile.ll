@@ -11,17 +11,17 @@ entry:
   %v9 = load i64, ptr %v8, align 1
   %v10 = getelementptr i8, ptr %tap, i64 40
   %v11 = load i64, ptr %v10, align 1
-  %v12 = getelementptr i8, ptr %arguments, i64 224
+  %v12 = getelementptr i8, ptr %arguments, i64 216
   %v13 = load i64, ptr %v12, align 1
-  %v14 = getelementptr i8, ptr %arguments, i64 320
+  %v14 = getelementptr i8, ptr %arguments, i64 312
   %v15 = load i64, ptr %v14, align 1
-  %v16 = getelementptr i8, ptr %arguments, i64 232
+  %v16 = getelementptr i8, ptr %arguments, i64 224
   %v17 = load i64, ptr %v16, align 1
-  %v18 = getelementptr i8, ptr %arguments, i64 328
+  %v18 = getelementptr i8, ptr %arguments, i64 320
   %v19 = load i64, ptr %v18, align 1
-  %v20 = getelementptr i8, ptr %arguments, i64 376
+  %v20 = getelementptr i8, ptr %arguments, i64 368
   %v21 = load i64, ptr %v20, align 1
-  %v22 = getelementptr i8, ptr %arguments, i64 408
+  %v22 = getelementptr i8, ptr %arguments, i64 400
   %v23 = load i64, ptr %v22, align 1
   %v24 = getelementptr i8, ptr %arguments, i64 128
   %v25 = load ptr, ptr %v24, align 1
@@ -33,9 +33,9 @@ entry:
   %v31 = getelementptr i8, ptr %v25, i64 %v30
   %v32 = getelementptr i8, ptr %arguments, i64 104
   %v33 = load ptr, ptr %v32, align 1
-  %v34 = getelementptr i8, ptr %arguments, i64 440
+  %v34 = getelementptr i8, ptr %arguments, i64 432
   %v35 = load i64, ptr %v34, align 1
-  %v36 = getelementptr i8, ptr %arguments, i64 400
+  %v36 = getelementptr i8, ptr %arguments, i64 392
   %v37 = load i64, ptr %v36, align 1
   %v38 = getelementptr i8, ptr %arguments, i64 96
   %v39 = load ptr, ptr %v38, align 1
@@ -131,23 +131,21 @@ loop52.end:
   %v98 = add i64 %loop51.index, 1
   br label %loop51
 loop51.end:
-  br i1 %first, label %when99, label %when99.else
-when99:
+  %v99 = getelementptr i8, ptr %partial, i64 16
+  br i1 %first, label %when100, label %when100.else
+when100:
   store <4 x float> %loop51.sum0_0_0, ptr %partial, align 1
-  %v100 = getelementptr i8, ptr %partial, i64 16
-  store <4 x float> %loop51.sum0_1_0, ptr %v100, align 1
-  br label %when99.end
-when99.else:
+  store <4 x float> %loop51.sum0_1_0, ptr %v99, align 1
+  br label %when100.end
+when100.else:
   %v101 = load <4 x float>, ptr %partial, align 1
   %v102 = fadd <4 x float> %v101, %loop51.sum0_0_0
   store <4 x float> %v102, ptr %partial, align 1
-  %v103 = getelementptr i8, ptr %partial, i64 16
-  %v104 = load <4 x float>, ptr %v103, align 1
-  %v105 = fadd <4 x float> %v104, %loop51.sum0_1_0
-  %v106 = getelementptr i8, ptr %partial, i64 16
-  store <4 x float> %v105, ptr %v106, align 1
-  br label %when99.end
-when99.end:
+  %v103 = load <4 x float>, ptr %v99, align 1
+  %v104 = fadd <4 x float> %v103, %loop51.sum0_1_0
+  store <4 x float> %v104, ptr %v99, align 1
+  br label %when100.end
+when100.end:
   ret void
 }
 

@@ -1,230 +1,215 @@
 define internal void @tile2_1(ptr %arguments, ptr %sums, ptr %runs, ptr %blocks, i64 %count, ptr %data, ptr %weights, ptr %out, ptr %bias, i64 %row_step, i64 %out_step, ptr %next, i64 %rate, i64 %left, i64 %skip, i64 %bias_step, i1 %begins, i1 %ends) #0 {
 entry:
-  %v1 = getelementptr i8, ptr %arguments, i64 216
-  %v2 = load i64, ptr %v1, align 1
-  %v3 = mul i64 %v2, 32
-  %v4 = getelementptr i8, ptr %sums, i64 %v3
-  br i1 %begins, label %when5, label %when5.end
-when5:
-  store i64 0, ptr %v4, align 1
-  br label %when5.end
-when5.end:
-  %v6 = sub i64 %count, 1
-  %v7 = select i1 %ends, i64 %v6, i64 %count
-  br label %loop8
-loop8:
-  %loop8.index = phi i64 [ 0, %when5.end ], [ %v62, %when41.end ]
-  %loop8.block = phi ptr [ %blocks, %when5.end ], [ %v61, %when41.end ]
-  %loop8.run = phi ptr [ %runs, %when5.end ], [ %loop11.run, %when41.end ]
-  %loop8.ahead = phi ptr [ %next, %when5.end ], [ %loop11.ahead, %when41.end ]
-  %loop8.sum0_0 = phi <4 x float> [ zeroinitializer, %when5.end ], [ %loop11.sum0_0, %when41.end ]
-  %loop8.sum1_0 = phi <4 x float> [ zeroinitializer, %when5.end ], [ %loop11.sum1_0, %when41.end ]
-  %loop8.more = icmp slt i64 %loop8.index, %count
-  br i1 %loop8.more, label %loop8.body, label %loop8.end
-loop8.body:
-  %v9 = getelementptr i8, ptr %loop8.block, i64 8
-  %v10 = load i64, ptr %v9, align 1
-  br label %loop11
-loop11:
-  %loop11.index = phi i64 [ 0, %loop8.body ], [ %v39, %loop22.end ]
-  %loop11.run = phi ptr [ %loop8.run, %loop8.body ], [ %v38, %loop22.end ]
-  %loop11.ahead = phi ptr [ %loop8.ahead, %loop8.body ], [ %loop22.ahead, %loop22.end ]
-  %loop11.sum0_0 = phi <4 x float> [ zeroinitializer, %loop8.body ], [ %loop22.sum0_0, %loop22.end ]
-  %loop11.sum1_0 = phi <4 x float> [ zeroinitializer, %loop8.body ], [ %loop22.sum1_0, %loop22.end ]
-  %loop11.more = icmp slt i64 %loop11.index, %v10
-  br i1 %loop11.more, label %loop11.body, label %loop11.end
-loop11.body:
-  %v12 = load i64, ptr %loop11.run, align 1
-  %v13 = getelementptr i8, ptr %loop11.run, i64 8
-  %v14 = load i64, ptr %v13, align 1
-  %v15 = getelementptr i8, ptr %loop11.run, i64 16
-  %v16 = load i64, ptr %v15, align 1
-  %v17 = getelementptr i8, ptr %data, i64 %v12
-  %v18 = mul i64 %row_step, 0
-  %v19 = getelementptr i8, ptr %v17, i64 %v18
-  %v20 = getelementptr i8, ptr %weights, i64 %v14
-  %v21 = call i64 asm "", "=r,0"(i64 %row_step)
-  br label %loop22
-loop22:
-  %loop22.index = phi i64 [ 0, %loop11.body ], [ %v37, %loop22.body ]
-  %loop22.x0 = phi ptr [ %v19, %loop11.body ], [ %v35, %loop22.body ]
-  %loop22.w = phi ptr [ %v20, %loop11.body ], [ %v34, %loop22.body ]
-  %loop22.ahead = phi ptr [ %loop11.ahead, %loop11.body ], [ %v36, %loop22.body ]
-  %loop22.sum0_0 = phi <4 x float> [ %loop11.sum0_0, %loop11.body ], [ %v28, %loop22.body ]
-  %loop22.sum1_0 = phi <4 x float> [ %loop11.sum1_0, %loop11.body ], [ %v33, %loop22.body ]
-  %loop22.more = icmp slt i64 %loop22.index, %v16
-  br i1 %loop22.more, label %loop22.body, label %loop22.end
-loop22.body:
-  %v23 = load <4 x float>, ptr %loop22.w, align 1
-  %v24 = call ptr asm "", "=r,0"(ptr %loop22.x0)
+  %v1 = sub i64 %count, 1
+  %v2 = select i1 %ends, i64 %v1, i64 %count
+  br label %loop3
+loop3:
+  %loop3.index = phi i64 [ 0, %entry ], [ %v55, %when36.end ]
+  %loop3.block = phi ptr [ %blocks, %entry ], [ %v54, %when36.end ]
+  %loop3.run = phi ptr [ %runs, %entry ], [ %loop6.run, %when36.end ]
+  %loop3.ahead = phi ptr [ %next, %entry ], [ %loop6.ahead, %when36.end ]
+  %loop3.sum0_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop6.sum0_0, %when36.end ]
+  %loop3.sum1_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop6.sum1_0, %when36.end ]
+  %loop3.more = icmp slt i64 %loop3.index, %count
+  br i1 %loop3.more, label %loop3.body, label %loop3.end
+loop3.body:
+  %v4 = getelementptr i8, ptr %loop3.block, i64 8
+  %v5 = load i64, ptr %v4, align 1
+  br label %loop6
+loop6:
+  %loop6.index = phi i64 [ 0, %loop3.body ], [ %v34, %loop17.end ]
+  %loop6.run = phi ptr [ %loop3.run, %loop3.body ], [ %v33, %loop17.end ]
+  %loop6.ahead = phi ptr [ %loop3.ahead, %loop3.body ], [ %loop17.ahead, %loop17.end ]
+  %loop6.sum0_0 = phi <4 x float> [ zeroinitializer, %loop3.body ], [ %loop17.sum0_0, %loop17.end ]
+  %loop6.sum1_0 = phi <4 x float> [ zeroinitializer, %loop3.body ], [ %loop17.sum1_0, %loop17.end ]
+  %loop6.more = icmp slt i64 %loop6.index, %v5
+  br i1 %loop6.more, label %loop6.body, label %loop6.end
+loop6.body:
+  %v7 = load i64, ptr %loop6.run, align 1
+  %v8 = getelementptr i8, ptr %loop6.run, i64 8
+  %v9 = load i64, ptr %v8, align 1
+  %v10 = getelementptr i8, ptr %loop6.run, i64 16
+  %v11 = load i64, ptr %v10, align 1
+  %v12 = getelementptr i8, ptr %data, i64 %v7
+  %v13 = mul i64 %row_step, 0
+  %v14 = getelementptr i8, ptr %v12, i64 %v13
+  %v15 = getelementptr i8, ptr %weights, i64 %v9
+  %v16 = call i64 asm "", "=r,0"(i64 %row_step)
+  br label %loop17
+loop17:
+  %loop17.index = phi i64 [ 0, %loop6.body ], [ %v32, %loop17.body ]
+  %loop17.x0 = phi ptr [ %v14, %loop6.body ], [ %v30, %loop17.body ]
+  %loop17.w = phi ptr [ %v15, %loop6.body ], [ %v29, %loop17.body ]
+  %loop17.ahead = phi ptr [ %loop6.ahead, %loop6.body ], [ %v31, %loop17.body ]
+  %loop17.sum0_0 = phi <4 x float> [ %loop6.sum0_0, %loop6.body ], [ %v23, %loop17.body ]
+  %loop17.sum1_0 = phi <4 x float> [ %loop6.sum1_0, %loop6.body ], [ %v28, %loop17.body ]
+  %loop17.more = icmp slt i64 %loop17.index, %v11
+  br i1 %loop17.more, label %loop17.body, label %loop17.end
+loop17.body:
+  %v18 = load <4 x float>, ptr %loop17.w, align 1
+  %v19 = call ptr asm "", "=r,0"(ptr %loop17.x0)
+  %v20 = load float, ptr %v19, align 1
+  %v21 = insertelement <4 x float> poison, float %v20, i64 0
+  %v22 = shufflevector <4 x float> %v21, <4 x float> poison, <4 x i32> zeroinitializer
+  %v23 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v22, <4 x float> %v18, <4 x float> %loop17.sum0_0)
+  %v24 = getelementptr i8, ptr %v19, i64 %v16
   %v25 = load float, ptr %v24, align 1
   %v26 = insertelement <4 x float> poison, float %v25, i64 0
   %v27 = shufflevector <4 x float> %v26, <4 x float> poison, <4 x i32> zeroinitializer
-  %v28 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v27, <4 x float> %v23, <4 x float> %loop22.sum0_0)
-  %v29 = getelementptr i8, ptr %v24, i64 %v21
-  %v30 = load float, ptr %v29, align 1
-  %v31 = insertelement <4 x float> poison, float %v30, i64 0
-  %v32 = shufflevector <4 x float> %v31, <4 x float> poison, <4 x i32> zeroinitializer
-  %v33 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v32, <4 x float> %v23, <4 x float> %loop22.sum1_0)
-  %v34 = getelementptr i8, ptr %loop22.w, i64 16
-  call void @llvm.prefetch.p0(ptr %loop22.ahead, i32 0, i32 3, i32 1)
-  %v35 = getelementptr i8, ptr %loop22.x0, i64 4
-  %v36 = getelementptr i8, ptr %loop22.ahead, i64 %rate
-  %v37 = add i64 %loop22.index, 1
-  br label %loop22
-loop22.end:
-  %v38 = getelementptr i8, ptr %loop11.run, i64 24
-  %v39 = add i64 %loop11.index, 1
-  br label %loop11
-loop11.end:
-  %v40 = icmp slt i64 %loop8.index, %v7
-  br i1 %v40, label %when41, label %when41.end
-when41:
-  %v42 = load i64, ptr %v4, align 1
-  %v43 = and i64 %v42, 1
-  %v44 = icmp eq i64 %v43, 0
-  br i1 %v44, label %when45, label %when45.else
-when45:
-  store <4 x float> %loop11.sum0_0, ptr %sums, align 1
-  %v46 = getelementptr i8, ptr %sums, i64 16
-  store <4 x float> %loop11.sum1_0, ptr %v46, align 1
-  br label %when45.end
-when45.else:
-  %v47 = load <4 x float>, ptr %sums, align 1
-  %v48 = fadd <4 x float> %v47, %loop11.sum0_0
-  store <4 x float> %v48, ptr %sums, align 1
-  %v49 = getelementptr i8, ptr %sums, i64 16
-  %v50 = load <4 x float>, ptr %v49, align 1
-  %v51 = fadd <4 x float> %v50, %loop11.sum1_0
-  %v52 = getelementptr i8, ptr %sums, i64 16
-  store <4 x float> %v51, ptr %v52, align 1
-  br label %when45.end
-when45.end:
-  %v53 = or i64 %v42, 1
-  store i64 %v53, ptr %v4, align 1
-  %v54 = load i64, ptr %loop8.block, align 1
-  %v55 = getelementptr i8, ptr %loop8.block, i64 24
-  %v56 = load i64, ptr %v55, align 1
-  %v57 = xor i64 %v54, %v56
-  %v58 = lshr i64 %v57, 4
-  %v59 = icmp ne i64 %v58, 0
-  br i1 %v59, label %when60, label %when60.end
-when60:
-  call void @climb(ptr %arguments, ptr %sums, i64 32, i64 %v57, ptr %v4)
-  br label %when60.end
-when60.end:
-  br label %when41.end
-when41.end:
-  %v61 = getelementptr i8, ptr %loop8.block, i64 24
-  %v62 = add i64 %loop8.index, 1
-  br label %loop8
-loop8.end:
-  br i1 %ends, label %when63, label %when63.end
-when63:
-  %v64 = getelementptr i8, ptr %loop8.block, i64 -24
-  %v65 = getelementptr i8, ptr %arguments, i64 344
-  %v66 = load i64, ptr %v65, align 1
-  %v67 = icmp eq i64 %v66, 0
-  %v68 = icmp sge i64 %left, 4
-  %v69 = and i1 %v67, %v68
-  %v70 = icmp slt i64 %count, 2
-  %v71 = and i1 %begins, %v70
-  br i1 %v71, label %when72, label %when72.else
-when72:
-  br i1 %v69, label %when73, label %when73.else
-when73:
-  %v74 = load <4 x float>, ptr %bias, align 1
-  %v75 = fadd <4 x float> %loop8.sum0_0, zeroinitializer
-  %v76 = fadd <4 x float> %v75, %v74
-  %v77 = fcmp uno <4 x float> %v76, %v76
-  %v78 = select <4 x i1> %v77, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v76
-  store <4 x float> %v78, ptr %out, align 1
-  %v79 = getelementptr i8, ptr %out, i64 %out_step
-  %v80 = fadd <4 x float> %loop8.sum1_0, zeroinitializer
-  %v81 = fadd <4 x float> %v80, %v74
-  %v82 = fcmp uno <4 x float> %v81, %v81
-  %v83 = select <4 x i1> %v82, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v81
-  store <4 x float> %v83, ptr %v79, align 1
-  br label %when73.end
-when73.else:
-  store <4 x float> %loop8.sum0_0, ptr %sums, align 1
-  %v84 = getelementptr i8, ptr %sums, i64 16
-  store <4 x float> %loop8.sum1_0, ptr %v84, align 1
+  %v28 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v27, <4 x float> %v18, <4 x float> %loop17.sum1_0)
+  %v29 = getelementptr i8, ptr %loop17.w, i64 16
+  call void @llvm.prefetch.p0(ptr %loop17.ahead, i32 0, i32 3, i32 1)
+  %v30 = getelementptr i8, ptr %loop17.x0, i64 4
+  %v31 = getelementptr i8, ptr %loop17.ahead, i64 %rate
+  %v32 = add i64 %loop17.index, 1
+  br label %loop17
+loop17.end:
+  %v33 = getelementptr i8, ptr %loop6.run, i64 24
+  %v34 = add i64 %loop6.index, 1
+  br label %loop6
+loop6.end:
+  %v35 = icmp slt i64 %loop3.index, %v2
+  br i1 %v35, label %when36, label %when36.end
+when36:
+  %v37 = load i64, ptr %loop3.block, align 1
+  %v38 = getelementptr i8, ptr %loop3.block, i64 24
+  %v39 = load i64, ptr %v38, align 1
+  %v40 = getelementptr i8, ptr %sums, i64 16
+  %v41 = and i64 %v37, 15
+  %v42 = icmp eq i64 %v41, 0
+  br i1 %v42, label %when43, label %when43.else
+when43:
+  store <4 x float> %loop6.sum0_0, ptr %sums, align 1
+  store <4 x float> %loop6.sum1_0, ptr %v40, align 1
+  br label %when43.end
+when43.else:
+  %v44 = load <4 x float>, ptr %sums, align 1
+  %v45 = fadd <4 x float> %v44, %loop6.sum0_0
+  store <4 x float> %v45, ptr %sums, align 1
+  %v46 = load <4 x float>, ptr %v40, align 1
+  %v47 = fadd <4 x float> %v46, %loop6.sum1_0
+  store <4 x float> %v47, ptr %v40, align 1
+  br label %when43.end
+when43.end:
+  %v48 = getelementptr i8, ptr %arguments, i64 216
+  %v49 = load i64, ptr %v48, align 1
+  %v50 = xor i64 %v37, %v39
+  %v51 = lshr i64 %v50, 4
+  %v52 = icmp ne i64 %v51, 0
+  br i1 %v52, label %when53, label %when53.end
+when53:
+  call void @climb(ptr %sums, i64 32, i64 32, i64 %v49, i64 %v37, i64 %v39)
+  br label %when53.end
+when53.end:
+  br label %when36.end
+when36.end:
+  %v54 = getelementptr i8, ptr %loop3.block, i64 24
+  %v55 = add i64 %loop3.index, 1
+  br label %loop3
+loop3.end:
+  br i1 %ends, label %when56, label %when56.end
+when56:
+  %v57 = getelementptr i8, ptr %loop3.block, i64 -24
+  %v58 = getelementptr i8, ptr %arguments, i64 344
+  %v59 = load i64, ptr %v58, align 1
+  %v60 = icmp eq i64 %v59, 0
+  %v61 = icmp sge i64 %left, 4
+  %v62 = and i1 %v60, %v61
+  %v63 = icmp slt i64 %count, 2
+  %v64 = and i1 %begins, %v63
+  br i1 %v64, label %when65, label %when65.else
+when65:
+  br i1 %v62, label %when66, label %when66.else
+when66:
+  %v67 = load <4 x float>, ptr %bias, align 1
+  %v68 = fadd <4 x float> %loop3.sum0_0, zeroinitializer
+  %v69 = fadd <4 x float> %v68, %v67
+  %v70 = fcmp uno <4 x float> %v69, %v69
+  %v71 = select <4 x i1> %v70, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v69
+  store <4 x float> %v71, ptr %out, align 1
+  %v72 = getelementptr i8, ptr %out, i64 %out_step
+  %v73 = fadd <4 x float> %loop3.sum1_0, zeroinitializer
+  %v74 = fadd <4 x float> %v73, %v67
+  %v75 = fcmp uno <4 x float> %v74, %v74
+  %v76 = select <4 x i1> %v75, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v74
+  store <4 x float> %v76, ptr %v72, align 1
+  br label %when66.end
+when66.else:
+  store <4 x float> %loop3.sum0_0, ptr %sums, align 1
+  %v77 = getelementptr i8, ptr %sums, i64 16
+  store <4 x float> %loop3.sum1_0, ptr %v77, align 1
   call void @finish(ptr %arguments, ptr %sums, ptr %out, ptr %bias, i64 2, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step)
-  br label %when73.end
-when73.end:
-  br label %when72.end
-when72.else:
-  %v85 = getelementptr i8, ptr %arguments, i64 216
-  %v86 = load i64, ptr %v85, align 1
-  %v87 = icmp eq i64 %v86, 1
-  %v88 = and i1 %v69, %v87
-  br i1 %v88, label %when89, label %when89.else
-when89:
-  %v90 = load <4 x float>, ptr %sums, align 1
-  %v91 = fadd <4 x float> %v90, %loop8.sum0_0
-  %v92 = getelementptr i8, ptr %sums, i64 16
-  %v93 = load <4 x float>, ptr %v92, align 1
-  %v94 = fadd <4 x float> %v93, %loop8.sum1_0
-  %v95 = load <4 x float>, ptr %bias, align 1
-  %v96 = fadd <4 x float> %v91, zeroinitializer
-  %v97 = fadd <4 x float> %v96, %v95
-  %v98 = fcmp uno <4 x float> %v97, %v97
-  %v99 = select <4 x i1> %v98, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v97
-  store <4 x float> %v99, ptr %out, align 1
-  %v100 = getelementptr i8, ptr %out, i64 %out_step
-  %v101 = fadd <4 x float> %v94, zeroinitializer
-  %v102 = fadd <4 x float> %v101, %v95
-  %v103 = fcmp uno <4 x float> %v102, %v102
-  %v104 = select <4 x i1> %v103, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v102
-  store <4 x float> %v104, ptr %v100, align 1
-  br label %when89.end
-when89.else:
-  %v105 = load i64, ptr %v4, align 1
-  %v106 = and i64 %v105, 1
-  %v107 = icmp eq i64 %v106, 0
-  br i1 %v107, label %when108, label %when108.else
-when108:
-  store <4 x float> %loop8.sum0_0, ptr %sums, align 1
-  %v109 = getelementptr i8, ptr %sums, i64 16
-  store <4 x float> %loop8.sum1_0, ptr %v109, align 1
-  br label %when108.end
-when108.else:
-  %v110 = load <4 x float>, ptr %sums, align 1
-  %v111 = fadd <4 x float> %v110, %loop8.sum0_0
-  store <4 x float> %v111, ptr %sums, align 1
-  %v112 = getelementptr i8, ptr %sums, i64 16
-  %v113 = load <4 x float>, ptr %v112, align 1
-  %v114 = fadd <4 x float> %v113, %loop8.sum1_0
-  %v115 = getelementptr i8, ptr %sums, i64 16
-  store <4 x float> %v114, ptr %v115, align 1
-  br label %when108.end
-when108.end:
-  %v116 = or i64 %v105, 1
-  store i64 %v116, ptr %v4, align 1
-  %v117 = load i64, ptr %v64, align 1
-  %v118 = getelementptr i8, ptr %v64, i64 24
-  %v119 = load i64, ptr %v118, align 1
-  %v120 = xor i64 %v117, %v119
-  %v121 = lshr i64 %v120, 4
-  %v122 = icmp ne i64 %v121, 0
-  br i1 %v122, label %when123, label %when123.end
-when123:
-  call void @climb(ptr %arguments, ptr %sums, i64 32, i64 %v120, ptr %v4)
-  br label %when123.end
-when123.end:
-  %v124 = getelementptr i8, ptr %arguments, i64 216
-  %v125 = load i64, ptr %v124, align 1
-  %v126 = sub i64 %v125, 1
-  %v127 = mul i64 %v126, 32
-  %v128 = getelementptr i8, ptr %sums, i64 %v127
-  call void @finish(ptr %arguments, ptr %v128, ptr %out, ptr %bias, i64 2, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step)
-  br label %when89.end
-when89.end:
-  br label %when72.end
-when72.end:
-  br label %when63.end
-when63.end:
+  br label %when66.end
+when66.end:
+  br label %when65.end
+when65.else:
+  %v78 = getelementptr i8, ptr %arguments, i64 216
+  %v79 = load i64, ptr %v78, align 1
+  %v80 = icmp eq i64 %v79, 1
+  %v81 = and i1 %v62, %v80
+  br i1 %v81, label %when82, label %when82.else
+when82:
+  %v83 = load <4 x float>, ptr %sums, align 1
+  %v84 = fadd <4 x float> %v83, %loop3.sum0_0
+  %v85 = getelementptr i8, ptr %sums, i64 16
+  %v86 = load <4 x float>, ptr %v85, align 1
+  %v87 = fadd <4 x float> %v86, %loop3.sum1_0
+  %v88 = load <4 x float>, ptr %bias, align 1
+  %v89 = fadd <4 x float> %v84, zeroinitializer
+  %v90 = fadd <4 x float> %v89, %v88
+  %v91 = fcmp uno <4 x float> %v90, %v90
+  %v92 = select <4 x i1> %v91, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v90
+  store <4 x float> %v92, ptr %out, align 1
+  %v93 = getelementptr i8, ptr %out, i64 %out_step
+  %v94 = fadd <4 x float> %v87, zeroinitializer
+  %v95 = fadd <4 x float> %v94, %v88
+  %v96 = fcmp uno <4 x float> %v95, %v95
+  %v97 = select <4 x i1> %v96, <4 x float> <float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000, float 0x7FF8000000000000>, <4 x float> %v95
+  store <4 x float> %v97, ptr %v93, align 1
+  br label %when82.end
+when82.else:
+  %v98 = load i64, ptr %v57, align 1
+  %v99 = getelementptr i8, ptr %v57, i64 24
+  %v100 = load i64, ptr %v99, align 1
+  %v101 = getelementptr i8, ptr %sums, i64 16
+  %v102 = and i64 %v98, 15
+  %v103 = icmp eq i64 %v102, 0
+  br i1 %v103, label %when104, label %when104.else
+when104:
+  store <4 x float> %loop3.sum0_0, ptr %sums, align 1
+  store <4 x float> %loop3.sum1_0, ptr %v101, align 1
+  br label %when104.end
+when104.else:
+  %v105 = load <4 x float>, ptr %sums, align 1
+  %v106 = fadd <4 x float> %v105, %loop3.sum0_0
+  store <4 x float> %v106, ptr %sums, align 1
+  %v107 = load <4 x float>, ptr %v101, align 1
+  %v108 = fadd <4 x float> %v107, %loop3.sum1_0
+  store <4 x float> %v108, ptr %v101, align 1
+  br label %when104.end
+when104.end:
+  %v109 = getelementptr i8, ptr %arguments, i64 216
+  %v110 = load i64, ptr %v109, align 1
+  %v111 = xor i64 %v98, %v100
+  %v112 = lshr i64 %v111, 4
+  %v113 = icmp ne i64 %v112, 0
+  br i1 %v113, label %when114, label %when114.end
+when114:
+  call void @climb(ptr %sums, i64 32, i64 32, i64 %v110, i64 %v98, i64 %v100)
+  br label %when114.end
+when114.end:
+  %v115 = getelementptr i8, ptr %arguments, i64 216
+  %v116 = load i64, ptr %v115, align 1
+  %v117 = sub i64 %v116, 1
+  %v118 = mul i64 %v117, 32
+  %v119 = getelementptr i8, ptr %sums, i64 %v118
+  call void @finish(ptr %arguments, ptr %v119, ptr %out, ptr %bias, i64 2, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step)
+  br label %when82.end
+when82.end:
+  br label %when65.end
+when65.end:
+  br label %when56.end
+when56.end:
   ret void
 }
 

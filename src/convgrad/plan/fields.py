@@ -14,8 +14,7 @@ SIDE = (
     "out",  # bytes from what an item becomes in the output to the next
 )  # fmt: skip
 TABLES = (
-    "tasks", "chunks", "taps", "outs", "segments", "masks", "line_index", "lines", "places", "shifts", "joins",
-    "unit_joins",
+    "tasks", "chunks", "taps", "outs", "segments", "masks", "line_index", "lines", "places", "shifts", "chains",
 )  # fmt: skip
 FLAGS = ("counter", "pending", "active", "stop")  # words behind the fields that fields point to; the pool's last three
 CALL = (*FLAGS, "rows.data", "lanes.data", "out", "kept")  # what each call has of its own: addresses
@@ -29,7 +28,7 @@ NUMBERS = (
     "block_images", "block_step", "index_step",  # of a block; from a block to the next: images, bytes of line_index
     "mask_bytes",  # of the masks under one set of outer taps
     "sums_at", "sums_step", "panel_sums",  # where sums are in scratch; bytes of a tile's, and of a panel's if kept
-    "gather_step",  # bytes of a tile's sums while those of several tasks are joined
+    "levels", "unit_levels",  # of the tree of a task's sums; of the tree of the units that several tasks share
     "image_parts", "units",  # tasks that share a part of the weights; units of the batch that they sum
     "taps_together", "accumulate",
     "least_sum", "paths",  # of least exponents, for pairs; where panels are counted by how their terms were taken
@@ -37,7 +36,7 @@ NUMBERS = (
 ADDRESSES = frozenset((*CALL, *TABLES, "paths", *(f"{side}.entries" for side in SIDES)))
 FIELDS = (*CALL, *TABLES, *(f"{side}.{word}" for side in SIDES for word in SIDE), *NUMBERS)
 
-# The columns of the table of chunks: images and blocks, the first join and block, what is packed, whether it is last.
+# The columns of the table of chunks: images and blocks, the first chain and block, what is packed, whether it is last.
 CHUNK = (
-    "image", "images", "blocks", "join", "index", "rows.entry", "rows.entries", "lanes.entry", "lanes.entries", "last",
+    "image", "images", "blocks", "chain", "index", "rows.entry", "rows.entries", "lanes.entry", "lanes.entries", "last",
 )  # fmt: skip

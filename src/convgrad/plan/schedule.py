@@ -1,4 +1,4 @@
-"""A plan of a weight or bias gradient as tables of integers that the compiled driver walks: tasks, chunks, joins."""
+"""A plan of a weight or bias gradient as tables of integers that the compiled driver walks: tasks, chunks, chains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from convgrad.formats import FORMATS
 from convgrad.plan import rates
 from convgrad.plan.cuts import panels_of
 from convgrad.plan.fields import SIDES
-from convgrad.plan.joins import joins, joins_apart
 from convgrad.plan.lines import lines
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS
@@ -22,6 +21,7 @@ from convgrad.plan.slices import Slices, slices
 from convgrad.plan.tables import Schedule, Table
 from convgrad.plan.taps import margins, of_tiles, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
+from convgrad.plan.tree import chains, chains_of_units, levels_of
 from convgrad.plan.view import Ints, Pieces, View, per_group, pieces, shortened
 
 
@@ -42,7 +42,6 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     scratch, scratch_bytes = _scratch(
         spec, made.most, [each["panel"] for each in lying],
         batch.levels + strips,  # below the tree: the chain
-        batch.unit_levels,
         max(map(len, batch.chunks)) > 1 or strips,
     )  # fmt: skip
     left, right = margins(view, spec)
@@ -57,8 +56,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "lines": cut.lines,
         "places": cut.places,
         "shifts": met.taps[of_tiles(len(met.taps), spec.tile.outer_taps)] * 8,
-        "joins": batch.joins,
-        "unit_joins": batch.unit_joins,
+        "chains": batch.numbers,
     }
     numbers = {
         **{f"{name}.{word}": each[word] for name, each in zip(SIDES, lying, strict=True) for word in each},
@@ -74,6 +72,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "rows_next": _advance(cut.entries[rows.tensor], rows.image * plan.chunk_images),
         "mask_bytes": taps["masks"][0].nbytes,
         "image_parts": len(batch.chunks), "units": batch.units,
+        "levels": batch.levels, "unit_levels": levels_of(batch.units),
         "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }  # fmt: skip
@@ -82,29 +81,26 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     table_bytes = sum(table.nbytes for table in frozen.values())
     offsets = (view.src_offset, 0) if rows is src else (0, view.src_offset)
-    return Schedule(frozen, numbers, offsets, scratch_bytes, made.kept_bytes, made.counters, table_bytes)
+    kept_bytes = made.kept_bytes + (LINE_BYTES if strips and made.kept_bytes else 0)  # read shifted, as in scratch
+    return Schedule(frozen, numbers, offsets, scratch_bytes, kept_bytes, made.counters, table_bytes)
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """The batch cut into parts that tasks take: the chunks of each, and how sums are joined."""
+    """The batch cut into parts that tasks take: the chunks of each, and the tree of their sums."""
 
     units: int
     chunks: list[Ints]
-    joins: Ints
+    numbers: Ints  # rows of CHAIN
     levels: int
-    unit_joins: Ints
-    unit_levels: int  # none where all is in one part
 
 
 def _batch(images: int, cutting: Pieces, cut: Slices, plan: Plan) -> _Batch:
     units = -(-images // cutting.images_a_block)
     ends = [min(unit * cutting.images_a_block, images) for _, unit in parts(units, plan.parts[-1])]
     apart = len(ends) > 1
-    chunks = [_chunks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
-    table, levels = (joins_apart if apart else joins)(cutting.blocks, units)
-    unit_table, unit_levels = joins(units if apart else 1, 1)
-    return _Batch(units, chunks, table, levels, unit_table, unit_levels if apart else 0)
+    cut_chunks = [_chunks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
+    return _Batch(units, cut_chunks, *(chains_of_units if apart else chains)(cutting.blocks, units))
 
 
 def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:
@@ -121,28 +117,24 @@ def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:
 
 
 def _scratch(
-    spec: KernelSpec, most: tuple[int, int, int, int], panel_bytes: Sequence[int], levels: int, unit_levels: int,
-    kept: bool,
+    spec: KernelSpec, most: tuple[int, int, int, int], panel_bytes: Sequence[int], levels: int, kept: bool
 ) -> tuple[dict[str, int], int]:  # fmt: skip
     """Return where rows, lanes and sums are in scratch, and its bytes: each tile's sums level by level, behind packs.
 
     ``most`` are the panels of groups, rows and lanes of a task, and its tiles of taps; the sums of all panels, or only
-    of one, are ``kept`` for the next chunk. Sums of several tasks' images are joined where those were, in
-    ``unit_levels``.
+    of one, are ``kept`` for the next chunk.
     """
     groups, rows, lanes, taps = most
     counts = (groups, groups) if spec.groups_in_lanes else (rows, lanes)
     row_bytes, lane_bytes = (count * size for count, size in zip(counts, panel_bytes, strict=True))
     tiles = (groups * rows * lanes if kept else 1) * taps
-    strips = spec.body == STRIP
-    gathered = (tiles if strips else taps) * unit_levels
     sums_at, sums_step = row_bytes + lane_bytes, levels * spec.tile_bytes
-    size = sums_at + max(tiles * levels, gathered) * spec.tile_bytes
+    size = sums_at + tiles * levels * spec.tile_bytes
     numbers = {
         "rows.at": 0, "lanes.at": row_bytes, "sums_at": sums_at, "sums_step": sums_step,
-        "panel_sums": sums_step * kept, "gather_step": unit_levels * spec.tile_bytes,
+        "panel_sums": sums_step * kept,
     }  # fmt: skip
-    return numbers, size + (LINE_BYTES if strips else 0)  # the last groups' sums are read shifted
+    return numbers, size + (LINE_BYTES if spec.body == STRIP else 0)  # the last groups' sums are read shifted
 
 
 def _ahead(view: View, spec: KernelSpec, side: Side) -> int:
@@ -181,8 +173,8 @@ def _chunks(stretch: tuple[int, int], cutting: Pieces, cut: Slices, plan: Plan, 
     taken = np.minimum(images, batch - first)
     of_lines = cutting.blocks > 1  # or else blocks are of images
     blocks = ends - begins if of_lines else -(-taken // cutting.images_a_block)
-    join = first * cutting.blocks + begins if of_lines else first // cutting.images_a_block
-    columns = (first, taken, blocks, join, begins, *_spans(rows, begins.size), *_spans(lanes, begins.size), 0)
+    chain = first * cutting.blocks + begins if of_lines else first // cutting.images_a_block
+    columns = (first, taken, blocks, chain, begins, *_spans(rows, begins.size), *_spans(lanes, begins.size), 0)
     chunks = np.empty((first.size, begins.size, len(columns)), np.int64)
     for n, column in enumerate(columns):
         chunks[..., n] = column

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.fields import ADDRESSES, CHUNK, FIELDS, SIDE
-from convgrad.plan.joins import JOIN
 from convgrad.plan.lines import LINE
 from convgrad.plan.taps import SEGMENT, TAP
 from convgrad.plan.tasks import TASK
+from convgrad.plan.tree import CHAIN
 
 ENTRY_BYTES, INDEX_BYTES = 16, 16  # rows of two integers
-CHUNK_BYTES, JOIN_BYTES, LINE_ROW_BYTES, SEGMENT_BYTES, TAP_BYTES, TASK_BYTES = (
-    8 * len(columns) for columns in (CHUNK, JOIN, LINE, SEGMENT, TAP, TASK)
+CHAIN_BYTES, CHUNK_BYTES, LINE_ROW_BYTES, SEGMENT_BYTES, TAP_BYTES, TASK_BYTES = (
+    8 * len(columns) for columns in (CHAIN, CHUNK, LINE, SEGMENT, TAP, TASK)
 )
 _FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
 
@@ -73,8 +73,3 @@ def columns(f: Function, pointer: Value, names: Sequence[str]) -> Named:
 def going(f: Function, a: Named) -> Value:
     """Tell whether nobody has raised the stop flag: a call that is interrupted ends within milliseconds."""
     return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")
-
-
-def bit(f: Function, bits: Value) -> Value:
-    """Return the lowest bit of an integer."""
-    return f.op("i1", f"trunc {bits} to i1")

@@ -13,7 +13,6 @@ from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.forward import boxes, planes, products
 from convgrad.engines.llvm.forward.arguments import TASK_BYTES as DATA_TASK_BYTES
 from convgrad.engines.llvm.forward.arguments import arguments as data_arguments
-from convgrad.engines.llvm.join import carry, gather
 from convgrad.engines.llvm.words import WORDS
 from convgrad.plan.forward.planes import PLANES
 from convgrad.plan.forward.products import PRODUCTS
@@ -32,8 +31,8 @@ class Nest:
 
 
 NESTS = {
-    TILE: Nest((panels.bodies, carry, gather, finish, panels.task), lambda f, spec: arguments(f), TASK_BYTES),
-    STRIP: Nest((stream.bodies, carry, gather, finish, stream.task), lambda f, spec: arguments(f), TASK_BYTES),
+    TILE: Nest((panels.bodies, finish, panels.task), lambda f, spec: arguments(f), TASK_BYTES),
+    STRIP: Nest((stream.bodies, finish, stream.task), lambda f, spec: arguments(f), TASK_BYTES),
     POSITIONS: Nest((boxes.bodies, boxes.task), data_arguments, DATA_TASK_BYTES, boxes.begin),
     PLANES: Nest((planes.bodies, planes.task), planes.arguments, planes.TASK_BYTES),
     PRODUCTS: Nest((products.bodies, products.task), products.arguments, products.TASK_BYTES, products.begin),

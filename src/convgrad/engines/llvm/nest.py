@@ -1,4 +1,4 @@
-"""What the nests of weight gradients share: a task's sides, where panels begin, sums that climb and become output."""
+"""What the nests of weight gradients share: a task's sides, where panels begin, the tree of sums, their output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from convgrad.engines.llvm.arguments import CHUNK_BYTES, Named, arguments, columns
+from convgrad.engines.llvm import tree
+from convgrad.engines.llvm.arguments import CHUNK_BYTES, Named, arguments, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.fields import CHUNK
 from convgrad.plan.recipe import KernelSpec, Read
@@ -80,6 +81,35 @@ class Nest:
         out = f.at(f.at(out, first_lane * a.lanes.out), first_row * a.rows.out)
         left = self.lanes_left(group, lane)
         f.call("finish", f.arguments, sums, sums_step, outs, t.taps, out, skip_row, skip_lane, left)
+
+    def reduce(self, kept: Value) -> None:
+        """Reduce the stored sums of all units, of a tile, to the first of them."""
+        a, size = self.a, self.spec.tile_bytes
+        self.f.call("reduce", kept, size, a.units, size, a.unit_levels)
+
+
+def trees(module: Module, spec: KernelSpec) -> None:
+    """Emit what the tree of sums needs."""
+    tree.climb(module, spec.isa)
+    tree.reduce(module, spec.isa)
+
+
+def climb_after(n: Nest, sums: Value, chain: Named, kept: Value) -> None:
+    """Combine what is complete after a chain; store the sum of a unit that several tasks share."""
+    f, a, size = n.f, n.a, n.spec.tile_bytes
+    tree.climb_from(f, sums, size, size, a.levels, chain.number, chain.following)
+    with f.when(chain.unit >= 0):
+        top = f.at(sums, (a.levels - 1) * size)
+        f.call("combine", top, f.at(kept, chain.unit * size), size, Value(f, "i1", "true"))
+
+
+@contextmanager
+def when_all_ended(f: Function, a: Named, t: Named) -> Iterator[None]:
+    """Do a block in the last to end of the tasks that share a part of the weights: then all units' sums are there."""
+    with f.when(f.compare("sgt", a.image_parts, 1)):
+        before = f.op("i64", f"atomicrmw add {f.at(a.kept, t.part * 8)}, i64 1 seq_cst")
+        with f.when(f.compare("eq", before, a.image_parts - 1) & going(f, a)):
+            yield
 
 
 def nest(module: Module, spec: KernelSpec) -> Nest:

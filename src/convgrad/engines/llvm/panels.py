@@ -5,30 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convgrad.engines.llvm import ready
+from convgrad.engines.llvm import ready, tree
 from convgrad.engines.llvm.arguments import (
+    CHAIN_BYTES,
     INDEX_BYTES,
-    JOIN_BYTES,
     LINE_ROW_BYTES,
     TAP_BYTES,
     Named,
-    bit,
     columns,
     going,
 )
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.join import climb, keep, when_all_ended
-from convgrad.engines.llvm.nest import Nest, nest
+from convgrad.engines.llvm.nest import Nest, climb_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.pairs import quick
 from convgrad.engines.llvm.tile import tile
-from convgrad.plan.joins import JOIN
 from convgrad.plan.recipe import KernelSpec
 from convgrad.plan.taps import TAP
+from convgrad.plan.tree import CHAIN
 
 
 def bodies(module: Module, spec: KernelSpec) -> None:
     """Emit what the nest calls beside what all nests do: packs, and a tile of each width."""
     ready.packs(module, spec)
+    trees(module, spec)
     for vectors in widths(spec):
         tile(module, spec, vectors)
 
@@ -103,19 +102,20 @@ class _Here:
     def blocks(
         self, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, kept: Value, taken: tuple[Value, ...]
     ) -> None:
-        """All blocks of the chunk under one tile of taps: the tile, then the carries that the tree of sums has."""
+        """All blocks of the chunk under one tile of taps: the tile, then the nodes of the tree that are complete."""
         f, a, c, k = self.n.f, self.n.a, self.c, columns(self.n.f, tap, TAP)
         x, y = f.at(panels[0], k.rows.shift), f.at(panels[1], k.lanes.shift)
-        index, joins = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.joins, c.join * JOIN_BYTES)
-        with f.loop(c.blocks, entry=index, joins=joins, x=x, y=y, images=c.images) as block:
+        index, chain = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.chains, c.chain * CHAIN_BYTES)
+        with f.loop(c.blocks, entry=index, chain=chain, x=x, y=y, images=c.images) as block:
             lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE_ROW_BYTES), f.load("i64", block.entry, 8)
-            j = columns(f, block.joins, JOIN)
+            here = columns(f, block.chain, CHAIN)
             images = f.least(block.images, a.block_images)
-            given = (f.arguments, sums, bit(f, j.firsts), block.x, block.y, images, lines, count, tap, *taken)
+            begins = tree.begins(f, here.number)
+            given = (f.arguments, sums, begins, block.x, block.y, images, lines, count, tap, *taken)
             by_width(f, self.n.spec.isa.lanes, widths(self.n.spec), left, "tile", given)
-            keep(f, self.n.spec, j.unit, climb(f, self.n.spec, sums, j.firsts >> 1, j.carries), kept)
+            climb_after(self.n, sums, here, kept)
             block.next(
-                entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, JOIN_BYTES),
+                entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN_BYTES),
                 x=f.at(block.x, a.block_step * a.rows.read_image), y=f.at(block.y, a.block_step * a.lanes.read_image),
                 images=block.images - a.block_step,
             )  # fmt: skip
@@ -135,16 +135,15 @@ def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: s
 def _gathered(n: Nest) -> None:
     """Join the units' sums of a part of the weights, which become output."""
     f, a, t = n.f, n.a, n.t
-    sums = f.at(f.scratch, a.sums_at)
+    step = a.units * n.spec.tile_bytes
     with f.loop(t.groups, kept=f.at(a.kept, t.kept)) as group:
         with f.loop(t.lanes.count, kept=group.kept) as lane:
             with f.loop(t.rows.count, kept=lane.kept) as row:
-                with f.loop(t.taps, kept=row.kept, sums=sums) as tap:
-                    f.call("gather", f.arguments, tap.sums, tap.kept)
-                    kept = f.at(tap.kept, a.units * n.spec.tile_bytes)
-                    tap.next(kept=kept, sums=f.at(tap.sums, a.gather_step))
+                with f.loop(t.taps, kept=row.kept) as tap:
+                    n.reduce(tap.kept)
+                    tap.next(kept=f.at(tap.kept, step))
                 where = (t.group + group.index, t.lanes.first + lane.index, t.rows.first + row.index)
-                n.finish(*where, f.at(sums, a.gather_step - n.spec.tile_bytes), a.gather_step)
+                n.finish(*where, row.kept, step)
                 row.next(kept=tap.kept)
             lane.next(kept=row.kept)
         group.next(kept=lane.kept)

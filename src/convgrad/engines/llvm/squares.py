@@ -6,13 +6,13 @@ scratch, and its squares are added, in the order of ``spec/samples.py``, while i
 
 from __future__ import annotations
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.claims import WORD, arguments, claimed
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.words import WORDS
 from convgrad.plan.fields import CALL, FLAGS, SIDES
 from convgrad.plan.machine import Isa
-from convgrad.spec.order import FAN_IN
 from convgrad.spec.samples import CHAINS
 
 ADDRESSES = (
@@ -67,16 +67,7 @@ def _norm2(f: Function, isa: Isa, data: Value, sums: Value) -> Value:
         mask = f.mask(left - v * lanes, lanes)
         part = f.masked_load(f"<{lanes} x float>", f.at(here, v * lanes * _F32), mask)
         f.store(added(part, loop.carried[f"v{v}"]), sums, v * lanes * _F64)  # of the other lanes + 0: nothing
-    parents = []
-    for first in range(0, CHAINS, FAN_IN):
-        parent = f.load("double", sums, first * _F64)
-        for child in range(first + 1, first + FAN_IN):
-            parent = f.add(parent, f.load("double", sums, child * _F64))
-        parents.append(parent)
-    total, *others = parents
-    for other in others:
-        total = f.add(total, other)
-    return total
+    return tree.reduced(f, [f.load("double", sums, chain * _F64) for chain in range(CHAINS)])
 
 
 def _driver(module: Module, isa: Isa) -> None:

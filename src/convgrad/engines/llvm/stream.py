@@ -5,19 +5,20 @@ The chains of a block wait in scratch while the other groups have their turn, so
 
 from __future__ import annotations
 
-from convgrad.engines.llvm.arguments import INDEX_BYTES, JOIN_BYTES, LINE_ROW_BYTES, TAP_BYTES, Named, columns, going
+from convgrad.engines.llvm import tree
+from convgrad.engines.llvm.arguments import CHAIN_BYTES, INDEX_BYTES, LINE_ROW_BYTES, TAP_BYTES, Named, columns, going
 from convgrad.engines.llvm.emit import Module, Value
-from convgrad.engines.llvm.join import climb, keep, when_all_ended
-from convgrad.engines.llvm.nest import Nest, nest
+from convgrad.engines.llvm.nest import Nest, climb_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.strip import first_group, strip
-from convgrad.plan.joins import JOIN
 from convgrad.plan.rates import STRIP_PANELS
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
+from convgrad.plan.tree import CHAIN
 
 
 def bodies(module: Module, spec: KernelSpec) -> None:
     """Emit what the nest calls beside what all nests do."""
     strip(module, spec)
+    trees(module, spec)
 
 
 def task(module: Module, spec: KernelSpec) -> None:
@@ -26,22 +27,23 @@ def task(module: Module, spec: KernelSpec) -> None:
     f, a, t = n.f, n.a, n.t
     sums = f.at(f.scratch, a.sums_at)
     with n.chunks() as c:
-        index, joins = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.joins, c.join * JOIN_BYTES)
-        with f.loop(c.blocks, entry=index, joins=joins, image=c.image, images=c.images) as block:
+        index, chain = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.chains, c.chain * CHAIN_BYTES)
+        with f.loop(c.blocks, entry=index, chain=chain, image=c.image, images=c.images) as block:
             with f.when(going(f, a)):
                 _lines(n, sums, block.entry, block.image, f.least(block.images, a.block_images))
-                _climbed(n, sums, columns(f, block.joins, JOIN))
+                _climbed(n, sums, columns(f, block.chain, CHAIN))
             block.next(
-                entry=f.at(block.entry, a.index_step), joins=f.at(block.joins, JOIN_BYTES),
+                entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN_BYTES),
                 image=block.image + a.block_step, images=block.images - a.block_step,
             )  # fmt: skip
     with f.when(f.compare("eq", a.image_parts, 1) & going(f, a)):
         _finished(n, f.at(sums, a.sums_step - spec.tile_bytes), a.sums_step)
     with when_all_ended(f, a, t):
-        with f.loop(t.groups * t.taps, sums=sums, kept=f.at(a.kept, t.kept)) as each:
-            f.call("gather", f.arguments, each.sums, each.kept)
-            each.next(sums=f.at(each.sums, a.gather_step), kept=f.at(each.kept, a.units * spec.tile_bytes))
-        _finished(n, f.at(sums, a.gather_step - spec.tile_bytes), a.gather_step)
+        kept, step = f.at(a.kept, t.kept), a.units * spec.tile_bytes
+        with f.loop(t.groups * t.taps, kept=kept) as each:
+            n.reduce(each.kept)
+            each.next(kept=f.at(each.kept, step))
+        _finished(n, kept, step)
     f.done()
 
 
@@ -70,11 +72,13 @@ def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> N
             line.next(line=f.at(line.line, LINE_ROW_BYTES))
 
 
-def _climbed(n: Nest, sums: Value, j: Named) -> None:
-    """The carries that the tree of sums has after a block, of all groups of a task."""
+def _climbed(n: Nest, sums: Value, chain: Named) -> None:
+    """Push the chains of a block, of all groups of a task."""
     f, a, t = n.f, n.a, n.t
     with f.loop(t.groups * t.taps, sums=sums, kept=f.at(a.kept, t.kept)) as each:
-        keep(f, n.spec, j.unit, climb(f, n.spec, each.sums, j.firsts, j.carries + 1), each.kept)
+        above = f.at(each.sums, n.spec.tile_bytes)
+        f.call("combine", each.sums, above, n.spec.tile_bytes, tree.begins(f, chain.number))
+        climb_after(n, above, chain, each.kept)
         each.next(sums=f.at(each.sums, a.sums_step), kept=f.at(each.kept, a.units * n.spec.tile_bytes))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import LINE_ROW_BYTES, SEGMENT_BYTES, Named, arguments, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
@@ -51,7 +52,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
                 **{name: f.select(again, zeros[name], found[name]) for name in one.names},
             )  # fmt: skip
         sums = _of(attempt, one.names)
-    one.join(sums)
+    tree.push(f, list(sums.values()), one.places(), f.first)
     f.done()
 
 
@@ -219,19 +220,11 @@ class _Tile:
             f.prefetch(f.at(x, x_step * TILE_AHEAD))
             f.prefetch(f.at(x, self.moved.next), locality=2)
 
-    def join(self, sums: Values) -> None:
-        """The first child of a parent is stored, a later one added: parent + child, left to right."""
-        f, tile = self.f, self.spec.tile
-        places = [
-            ((t * tile.rows + r) * tile.vectors + v) * self.spec.isa.lanes * F32_BYTES
-            for t, r, v in product(range(tile.taps), range(tile.rows), range(self.vectors))
-        ]
-        with f.when(f.first):
-            for value, place in zip(sums.values(), places, strict=True):
-                f.store(value, f.partial, place)
-        with f.otherwise():
-            for value, place in zip(sums.values(), places, strict=True):
-                f.store(f.add(f.load(value.type, f.partial, place), value), f.partial, place)
+    def places(self) -> list[Value]:
+        """Return where the sums of the node are to which chains are pushed."""
+        tile, vector = self.spec.tile, self.spec.isa.lanes * F32_BYTES
+        each = product(range(tile.taps), range(tile.rows), range(self.vectors))
+        return [self.f.at(self.f.partial, ((t * tile.rows + r) * tile.vectors + v) * vector) for t, r, v in each]
 
 
 def _sum(f: Function, sums: Value, row: Value, column: Value) -> Value:

@@ -11,10 +11,10 @@ from convgrad.plan import rates
 from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.recipe import DataSpec
 from convgrad.plan.forward.view import Along, Gather
-from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.stretches import Parts
+from convgrad.plan.tree import levels_of
 from convgrad.spec.order import BLOCK
 
 

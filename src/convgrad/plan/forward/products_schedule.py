@@ -13,12 +13,12 @@ from convgrad.plan.forward.fields import RUN, fields
 from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.products import ProductsPlan, reached, rows_of, tap_lines
 from convgrad.plan.forward.view import Along, Gather
-from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 from convgrad.plan.stretches import Parts
 from convgrad.plan.tables import Schedule, columns_of, placed, table_of
 from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.tree import levels_of
 from convgrad.plan.view import Ints, wrapped
 from convgrad.spec.order import BLOCK
 

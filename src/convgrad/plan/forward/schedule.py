@@ -15,13 +15,13 @@ from convgrad.plan.forward.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, 
 from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.recipe import DataPlan, DataSpec
 from convgrad.plan.forward.view import Along, Gather
-from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 from convgrad.plan.stretches import Parts, Slabs
 from convgrad.plan.tables import Schedule, columns_of, placed
 from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.tree import levels_of
 from convgrad.plan.view import Ints, distinct, wrapped
 from convgrad.spec.order import FAN_IN
 

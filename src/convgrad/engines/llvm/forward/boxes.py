@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
@@ -16,7 +17,7 @@ from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, PART_BYTES, SLAB_BYTES, along, arguments
 from convgrad.engines.llvm.forward.finish import NO_BIAS, finish
 from convgrad.engines.llvm.forward.runs import runs
-from convgrad.engines.llvm.forward.tile import climb, tile
+from convgrad.engines.llvm.forward.tile import tile
 from convgrad.engines.llvm.forward.window import rows_of_taps, window
 from convgrad.engines.llvm.forward.words import words
 from convgrad.engines.llvm.pairs import nothing_yet, quick
@@ -36,7 +37,7 @@ def bodies(module: Module, spec: DataSpec) -> None:
     pack.weights(module, spec)
     if not spec.in_place and not spec.words_as_they_lie:
         pack.data(module, spec)
-    climb(module, spec)
+    tree.climb(module, spec.isa)
     finish(module, spec)
     if spec.step == 2:
         words(module, spec)

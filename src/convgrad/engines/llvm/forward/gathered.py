@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
@@ -13,8 +14,8 @@ from convgrad.engines.llvm.forward.finish import total
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.forward.products import VECTORS, ProductsSpec
 from convgrad.plan.forward.products_schedule import END, ENTRY, NODE, PHASE
-from convgrad.plan.joins import FAN_IN_BITS
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.tree import DIGIT_BITS
 
 NODE_BYTES, ENTRY_BYTES, PHASE_BYTES, OUTER_BYTES = (8 * len(names) for names in (NODE, ENTRY, PHASE, ("at", "tap")))
 SHUFFLED = (2, 3, 4, 6)  # numbers of streams
@@ -42,7 +43,7 @@ def _listed(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
         place, number = f.load("i64", outer.outer), f.load("i64", outer.outer, 8)
         carried = {name: outer.carried[name] for name in begin}
         with f.loop(p.taps, number=number + p.tap, met=p.met, **carried) as tap:
-            here = tap.number >> FAN_IN_BITS
+            here = tap.number >> DIGIT_BITS
             new = f.compare("ne", here, tap.last)
             node = f.select(new, f.at(tap.node, NODE_BYTES), tap.node)
             f.store(f.select(new, f.value(1), f.load("i64", node, 8) + 1), node, 8)
@@ -93,13 +94,14 @@ def _phase(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
                         product = f.load(kind, place, v * lanes * F32_BYTES)
                         added[f"sum{v}"] = f.add(tap.carried[f"sum{v}"], f.select(exists, product, zeros))
                     tap.next(entry=f.at(tap.entry, ENTRY_BYTES), **added)
-                above = f.load("i64", node.node) >> FAN_IN_BITS
+                above = f.load("i64", node.node) >> DIGIT_BITS
                 other = f.compare("ne", above, node.above)
-                after = {}
+                after: dict[str, Value] = {}
                 for v in sums:
-                    first, second = (node.carried[f"level{level}_{v}"] for level in (1, 2))
-                    after[f"level2_{v}"] = f.select(other, f.add(second, first), second)
-                    after[f"level1_{v}"] = f.select(other, tap.carried[f"sum{v}"], f.add(first, tap.carried[f"sum{v}"]))
+                    names = f"level1_{v}", f"level2_{v}"
+                    first, second = (node.carried[name] for name in names)
+                    levels_after = tree.pushed(f, tap.carried[f"sum{v}"], other, first, second)
+                    after |= dict(zip(names, levels_after, strict=True))
                 node.next(node=f.at(node.node, NODE_BYTES), entry=tap.entry, above=above, **after)
             for v in sums:
                 both = f.add(node.carried[f"level2_{v}"], node.carried[f"level1_{v}"])

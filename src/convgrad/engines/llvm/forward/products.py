@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import gathered, pack
 from convgrad.engines.llvm.forward.arguments import named
 from convgrad.engines.llvm.forward.finish import NO_BIAS, finish
-from convgrad.engines.llvm.forward.tile import climb, tile
+from convgrad.engines.llvm.forward.tile import tile
 from convgrad.engines.llvm.panels import by_width
 from convgrad.plan.forward.fields import CALL
 from convgrad.plan.forward.fields import TABLES as FIRST_TABLES
@@ -36,7 +37,7 @@ def bodies(module: Module, spec: ProductsSpec) -> None:
     else:
         pack.weights(module, one)
     pack.data(module, one)
-    climb(module, one)
+    tree.climb(module, one.isa)
     finish(module, one)
     for height in one.heights:
         for vectors in one.widths:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
 from convgrad.plan.forward.fields import BLOCK, PART, RUN
 from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.tree import END
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
-BEYOND = -1  # the number behind the last block's: it differs in every bit that counts
 STATE = (
     "run",
     "start",
@@ -50,15 +51,22 @@ def runs(module: Module, spec: DataSpec) -> None:
     parts = [columns(f, f.parameters[f"part{axis}"], PART) for axis in axes]
     begin = {
         "run": f.at(f.runs, -RUN_BYTES), "start": f.runs, "block": f.at(f.blocks, -BLOCK_BYTES),
-        "number": f.value(BEYOND),
+        "number": f.value(END),
         **dict.fromkeys(("data", "weights", "terms", "block_runs", "block_count", "all_terms", "last"), f.value(0)),
     }  # fmt: skip
     state = _taps(f, spec, a, parts, begin, (f.value(0), f.value(0)), a.tap_bytes)
-    f.store(f.value(BEYOND), state["block"], BLOCK_BYTES + 8 * BLOCK.index("number"))
+    end_blocks(f, state["block"], state["block_count"])
     f.store(f.value(0), f.blocks, 8 * BLOCK.index("run"))
     for at, name in enumerate(("block_count", "all_terms", "last")):
         f.store(state[name], f.counted, 8 * at)
     f.done()
+
+
+def end_blocks(f: Function, last: Value, count: Value) -> None:
+    """End a list of blocks, and number them as the leaves of a tree."""
+    number = 8 * BLOCK.index("number")
+    f.store(f.value(END), last, BLOCK_BYTES + number)
+    tree.renumber(f, f.at(f.blocks, number), BLOCK_BYTES, count)
 
 
 def _taps(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, load_masked, narrow, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
@@ -14,7 +15,6 @@ from convgrad.engines.llvm.forward.terms import Terms, terms_of
 from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
 from convgrad.plan.forward.fields import BLOCK, RUN
 from convgrad.plan.forward.recipe import DataSpec
-from convgrad.plan.joins import FAN_IN_BITS
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.rates import LANES_AHEAD
@@ -33,10 +33,9 @@ PARAMETERS = {
 def tile(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
     """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, runs, terms of data[r] * weights[v], finished into ``out``.
 
-    A row is a position, ``row_step`` bytes from the next in data and ``out_step`` in the output. Blocks are joined by
-    their numbers in the 16-ary tree: a node is carried upward where the next number is not below it any more. Sums may
-    wait for more blocks: ``begins`` and ``ends`` tell the first of a tile and the last. What the next tile reads, from
-    ``next`` on, is asked for at an even rate: ``rate`` bytes a term.
+    A row is a position, ``row_step`` bytes from the next in data and ``out_step`` in the output. Blocks are chains of
+    the reduction tree. Sums may wait for more blocks: ``begins`` and ``ends`` tell the first of a tile and the last.
+    What the next tile reads, from ``next`` on, is asked for at an even rate: ``rate`` bytes a term.
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
@@ -74,9 +73,6 @@ class Tile:
         """All blocks: the sums of each but the last are joined with others', the last's finished with those."""
         f = self.f
         zeros = {name: f.zeros(self.kind) for name in self.names}
-        filled = f.at(f.sums, arguments(f, self.spec).levels * self.spec.tile_bytes)
-        with f.when(f.begins):
-            f.store(f.value(0), filled)
         joined = f.select(f.ends, f.count - 1, f.count)
         with f.loop(f.count, block=f.blocks, run=f.runs, ahead=f.next, **zeros) as block:
             runs = f.load("i64", block.block, 8 * BLOCK.index("runs"))
@@ -86,10 +82,10 @@ class Tile:
                 run.next(run=f.at(run.run, self.run_bytes), **kept)
             sums = {name: run.carried[name] for name in self.names}
             with f.when(block.index < joined):
-                self.join(list(sums.values()), block.block, filled)
+                self.push(list(sums.values()), block.block)
             block.next(block=f.at(block.block, BLOCK_BYTES), run=run.run, ahead=run.ahead, **sums)
         with f.when(f.ends):
-            self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK_BYTES), filled)
+            self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK_BYTES))
 
     def run(self, run: Value, ahead: Value, sums: dict[str, Value]) -> dict[str, Value]:
         """Terms that lie together in data and in weights."""
@@ -199,24 +195,15 @@ class Tile:
         """Return a pointer that LLVM does not split into one for each row."""
         return self.f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
 
-    def join(self, sums: list[Value], block: Value, filled: Value) -> None:
-        """Add a block's sums to those of its neighbours in the tree, and carry upward what is complete."""
-        f = self.f
-        bits = f.load("i64", filled)
-        with f.when(f.compare("eq", bits & 1, 0)):
-            for value, place in zip(sums, self.places, strict=True):
-                f.store(value, f.sums, place)
-        with f.otherwise():
-            for value, place in zip(sums, self.places, strict=True):
-                f.store(f.add(f.load(value.type, f.sums, place), value), f.sums, place)
-        f.store(f.op("i64", f"or {bits}, 1"), filled)
-        number, following = (f.load("i64", block, at) for at in (0, BLOCK_BYTES))
-        differ = f.op("i64", f"xor {number}, {following.name}")
-        with f.when(f.compare("ne", differ >> FAN_IN_BITS, 0)):
-            size = self.rows * self.spec.pitch * F32_BYTES
-            f.call("climb", f.arguments, f.sums, f.value(size), differ, filled)
+    def push(self, sums: list[Value], block: Value) -> None:
+        """Push a block's sums to the tree, and combine what is complete."""
+        f, a = self.f, arguments(self.f, self.spec)
+        number, following = (f.load("i64", block, at + 8 * BLOCK.index("number")) for at in (0, BLOCK_BYTES))
+        tree.push(f, sums, [f.at(f.sums, place) for place in self.places], tree.begins(f, number))
+        size = self.rows * self.spec.pitch * F32_BYTES
+        tree.climb_from(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
 
-    def finished(self, sums: list[Value], last: Value, filled: Value) -> None:
+    def finished(self, sums: list[Value], last: Value) -> None:
         """Make output of the last block's sums and the others': from registers if it is plain and the tree flat."""
         f, a = self.f, arguments(self.f, self.spec)
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
@@ -236,7 +223,7 @@ class Tile:
                     for value, place in zip(sums, self.places, strict=True)
                 ])  # fmt: skip
             with f.otherwise():
-                self.join(sums, last, filled)
+                self.push(sums, last)
                 self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
 
     def from_registers(self, sums: list[Value]) -> None:
@@ -294,29 +281,3 @@ class Tile:
         """Finish what is in memory, however it goes out."""
         f = self.f
         f.call("finish", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, f.out_step, f.left, f.bias_step)
-
-
-def climb(module: Module, spec: DataSpec) -> None:
-    """Emit ``climb``: carry what is complete of a tree upward; bit n of ``filled`` tells whether level n holds sums.
-
-    ``differ`` are the bits in which a block's number and the next one's differ: above, they are below the same node.
-    """
-    f = module.function("climb", arguments="ptr", sums="ptr", size="i64", differ="i64", filled="ptr")
-    a = arguments(f, spec)
-    kind, step = f"<{spec.isa.lanes} x float>", spec.isa.lanes * F32_BYTES
-    with f.loop(a.levels - 1, child=f.sums, differ=f.differ >> FAN_IN_BITS, bit=f.value(1)) as level:
-        parent = f.at(level.child, spec.tile_bytes)
-        with f.when(f.compare("ne", level.differ, 0)):
-            bits, above = f.load("i64", f.filled), level.bit * 2
-            first = f.compare("eq", f.op("i64", f"and {bits}, {above.name}"), 0)
-            with f.loop(f.op("i64", f"udiv {f.size}, {step}"), child=level.child, parent=parent) as each:
-                child = f.load(kind, each.child)
-                with f.when(first):
-                    f.store(child, each.parent)
-                with f.otherwise():
-                    f.store(f.add(f.load(kind, each.parent), child), each.parent)
-                each.next(child=f.at(each.child, step), parent=f.at(each.parent, step))
-            with_parent = f.op("i64", f"or {bits}, {above.name}")
-            f.store(f.op("i64", f"xor {with_parent}, {level.bit.name}"), f.filled)
-        level.next(child=parent, differ=level.differ >> FAN_IN_BITS, bit=level.bit * 2)
-    f.done()

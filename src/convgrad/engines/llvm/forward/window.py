@@ -16,7 +16,7 @@ from convgrad.engines.llvm.arguments import columns
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, WINDOW_RUN_BYTES, along, arguments
-from convgrad.engines.llvm.forward.runs import BEYOND
+from convgrad.engines.llvm.forward.runs import end_blocks
 from convgrad.engines.llvm.forward.tile import PARAMETERS, Tile
 from convgrad.formats import F32
 from convgrad.plan.forward.fields import BLOCK, PART, WINDOW_RUN
@@ -24,6 +24,7 @@ from convgrad.plan.forward.recipe import DataSpec
 from convgrad.plan.forward.recipe import Window as Numbers
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.tree import END
 
 Values = dict[str, Value]
 Weights = Callable[[int, int, int], Value]  # of a tap, a term, a vector
@@ -214,7 +215,7 @@ def rows_of_taps(module: Module, spec: DataSpec) -> None:
     )
     *outer, last = (columns(f, f.parameters[name], PART) for name in names)
     begin = {
-        "run": f.runs, "block": f.at(f.blocks, -BLOCK_BYTES), "number": f.value(BEYOND), "block_runs": f.value(0),
+        "run": f.runs, "block": f.at(f.blocks, -BLOCK_BYTES), "number": f.value(END), "block_runs": f.value(0),
         "block_count": f.value(0), "furthest": f.value(0),
     }  # fmt: skip
 
@@ -230,7 +231,7 @@ def rows_of_taps(module: Module, spec: DataSpec) -> None:
         return {name: each.carried[name] for name in COUNTS}
 
     state = rows(0, f.value(0), f.value(0), begin)
-    f.store(f.value(BEYOND), state["block"], BLOCK_BYTES + 8 * BLOCK.index("number"))
+    end_blocks(f, state["block"], state["block_count"])
     f.store(f.value(0), f.blocks, 8 * BLOCK.index("run"))
     f.store(state["block_count"], f.counted)
     f.store(f.value(0), f.counted, 8)  # nothing is asked for ahead by terms

@@ -25,10 +25,10 @@ from convgrad.engines.llvm.winograd.stage import (
 )
 from convgrad.engines.llvm.winograd.sums import level_bytes
 from convgrad.plan.forward.recipe import TAPS as BY_TAPS
-from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.plan.tables import placed
+from convgrad.plan.tree import levels_of
 from convgrad.plan.winograd.positions import PositionsPlan, plan
 from convgrad.plan.winograd.recipe import PANEL, of_panel, of_point, of_weights, pitch
 from convgrad.spec.problem import Problem

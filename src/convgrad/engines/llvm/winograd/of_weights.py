@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from convgrad.engines.llvm.execute import Lies
 from convgrad.engines.llvm.winograd import units, weights
 from convgrad.engines.llvm.winograd.stage import Stage, Tiled, Transform, by_axis, driver, points_of, written
-from convgrad.plan.joins import levels_of
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
 from convgrad.plan.tables import placed
+from convgrad.plan.tree import levels_of
 from convgrad.plan.winograd.recipe import PANEL, of_point, pitch
 from convgrad.plan.winograd.weights import WeightsPlan, plan
 from convgrad.spec.geometry import Conv

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.plan.joins import FAN_IN_BITS
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd.recipe import PANEL
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.tiles import BLOCK
@@ -54,24 +56,21 @@ def trees(
 
     def put(tile: _Tile, values: list[Value], child: Value, place: Value) -> None:
         """Add a child to its parent, which its first child begins."""
-        others = f.compare("ne", child >> FAN_IN_BITS, 0)
+        others = f.compare("ne", child >> DIGIT_BITS, 0)
         place, step = f.select(others, place, tile.sums), f.select(others, of_room, a.row)
         tile.put(values, place, step, f.compare("ne", child & (FAN_IN - 1), 0))
+
+    def combined(tile: _Tile, child: Value, number: Value, parent: Value) -> None:
+        with f.when(f.compare("ne", number, 0)):
+            put(tile, tile.there(child, of_room), number, parent)
 
     def held(tile: _Tile) -> None:
         count = _parts(f, terms, BLOCK)
         with f.loop(count, rows=tile.rows, lanes=tile.lanes, left=terms) as block:
             put(tile, tile.chain(block.rows, block.lanes, f.least(block.left, BLOCK)), block.index, room)
             last = f.compare("eq", block.index, count - 1)
-            following = f.select(last, f.value(-1), block.index + 1)
-            differ = f.op("i64", f"xor {block.index}, {following.name}") >> FAN_IN_BITS
-            with f.when(f.compare("ne", differ, 0)):
-                begin = {"node": block.index >> FAN_IN_BITS, "differ": differ, "place": room}
-                with f.loop(levels - 1, **begin) as level:
-                    parent = f.at(level.place, level_bytes(isa))
-                    with f.when(f.compare("ne", level.differ, 0) & f.compare("ne", level.node, 0)):
-                        put(tile, tile.there(level.place, of_room), level.node, parent)
-                    level.next(node=level.node >> FAN_IN_BITS, differ=level.differ >> FAN_IN_BITS, place=parent)
+            following = f.select(last, f.value(END), block.index + 1)
+            tree.climbed(f, levels, (block.index, following), room, level_bytes(isa), partial(combined, tile))
             block.next(
                 rows=f.at(block.rows, of_rows.term * BLOCK), lanes=f.at(block.lanes, of_lanes.term * BLOCK),
                 left=block.left - BLOCK,

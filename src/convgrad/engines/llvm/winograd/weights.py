@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.engines.llvm.winograd.lanes import InLanes, divided, scattered, told
-from convgrad.plan.joins import FAN_IN_BITS
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
-from convgrad.spec.order import FAN_IN
 from convgrad.spec.toom_cook import TAPS, VARIANTS, Variant
 
 ADDRESSES = ("sums", "out", "infinite")  # where 1 goes if a weight is not finite
@@ -33,6 +32,7 @@ def module(isa: Isa, variant: str, lies: str) -> str:
     out[tap][src channel, dst channel] of sums[unit][point][src channel][dst channel].
     """
     made = Module()
+    tree.reduce(made, isa)
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
@@ -51,24 +51,9 @@ def _joined(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number
         vectors = a.across + (isa.lanes - 1) >> isa.lanes.bit_length() - 1
     with f.loop(variant.points, there=begin) as point:
         with f.loop(rows, there=point.there) as row:
-            with f.loop(vectors, there=row.there) as each:
-                _tree(f, f"<{isa.lanes} x float>", a, each.there)
-                each.next(there=f.at(each.there, vector))
+            f.call("reduce", row.there, a.unit, a.units, vectors * vector, a.levels)
             row.next(there=f.at(row.there, a.row))
         point.next(there=f.at(point.there, a.point))
-
-
-def _tree(f: Function, kind: str, a: Named, there: Value) -> None:
-    """Add a vector of each unit: neighbours in order, into the first of them, level by level."""
-    with f.loop(a.levels, left=a.units, step=a.unit) as level:
-        nodes = level.left + (FAN_IN - 1) >> FAN_IN_BITS
-        with f.loop(nodes, first=there, left=level.left) as node:
-            begin = {"child": f.at(node.first, level.step), "sum": f.load(kind, node.first)}
-            with f.loop(f.least(node.left, FAN_IN) - 1, **begin) as other:
-                other.next(child=f.at(other.child, level.step), sum=f.add(other.sum, f.load(kind, other.child)))
-            f.store(other.sum, node.first)
-            node.next(first=f.at(node.first, level.step * FAN_IN), left=node.left - FAN_IN)
-        level.next(left=nodes, step=level.step * FAN_IN)
 
 
 def some(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number: Value) -> None:

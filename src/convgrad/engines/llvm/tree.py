@@ -1,0 +1,125 @@
+"""The 16-ary reduction tree in IR: chains are pushed in the order of their numbers, complete nodes are combined.
+
+A number has a digit to the base 16 for each level of the tree. Level 0 of the sums is the node that chains are pushed
+to, level n + 1 the node that nodes of level n are combined into. The child with digit 0 begins a node, and the others
+are added to it from left to right. A node is complete if the following number is not below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce as folded
+
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.plan.machine import Isa
+from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.tree import DIGIT_BITS
+from convgrad.spec.order import FAN_IN
+
+
+def begins(f: Function, number: Value) -> Value:
+    """Return whether a child is the first of its node."""
+    return f.compare("eq", number & (FAN_IN - 1), 0)
+
+
+def push(f: Function, values: Sequence[Value], sums: Sequence[Value], first: Value) -> None:
+    """Store the first child of a node where its sums are; add others, parent + child."""
+    with f.when(first):
+        for value, place in zip(values, sums, strict=True):
+            f.store(value, place)
+    with f.otherwise():
+        for value, place in zip(values, sums, strict=True):
+            f.store(f.add(f.load(value.type, place), value), place)
+
+
+def combine(module: Module, isa: Isa) -> None:
+    """Emit ``combine``: push what is stored at ``child`` to ``parent``, so many bytes of vectors."""
+    f = module.function("combine", child="ptr", parent="ptr", size="i64", first="i1")
+    kind, step = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
+    with f.loop(f.size >> (step.bit_length() - 1), child=f.child, parent=f.parent) as each:
+        push(f, [f.load(kind, each.child)], [each.parent], f.first)
+        each.next(child=f.at(each.child, step), parent=f.at(each.parent, step))
+    f.done()
+
+
+def climb(module: Module, isa: Isa) -> None:
+    """Emit what ``climb_from`` calls."""
+    combine(module, isa)
+    f = module.function("climb", sums="ptr", step="i64", size="i64", levels="i64", number="i64", following="i64")
+
+    def combined(child: Value, number: Value, parent: Value) -> None:
+        f.call("combine", child, parent, f.size, begins(f, number))
+
+    climbed(f, f.levels, (f.number, f.following), f.sums, f.step, combined)
+    f.done()
+
+
+def climb_from(
+    f: Function, sums: Value, step: int, size: Value | int, levels: Value, number: Value, following: Value
+) -> None:
+    """Combine the nodes that are complete after a number was pushed; the sums of levels are ``step`` bytes apart."""
+    differ = f.op("i64", f"xor {number}, {following.name}")
+    with f.when(f.compare("ne", differ >> DIGIT_BITS, 0)):
+        f.call("climb", sums, step, size, levels, number, following)
+
+
+def climbed(
+    f: Function, levels: Value, numbers: tuple[Value, Value], sums: Value, step: Value | int,
+    combined: Callable[[Value, Value, Value], None],
+) -> None:  # fmt: skip
+    """Visit nodes that are complete between two numbers, the lower first: their sums, numbers, and parents' sums."""
+    number, differ = numbers[0], f.op("i64", f"xor {numbers[0]}, {numbers[1].name}")
+    begin = {"child": sums, "number": number >> DIGIT_BITS, "differ": differ >> DIGIT_BITS}
+    with f.loop(levels - 1, **begin) as level:
+        parent = f.at(level.child, step)
+        with f.when(f.compare("ne", level.differ, 0)):
+            combined(level.child, level.number, parent)
+        level.next(child=parent, number=level.number >> DIGIT_BITS, differ=level.differ >> DIGIT_BITS)
+
+
+def renumber(f: Function, first: Value, step: int, count: Value) -> None:
+    """Number a list of leaves of which some are absent, so that the first child that exists has digit 0, and so on.
+
+    A number follows the last one, which stays as it is. Numbers grow, so digits never do: nodes stay the same.
+    """
+    begin = {"place": first, "old": f.load("i64", first), "new": f.value(0)}
+    with f.loop(count, **begin) as leaf:
+        f.store(leaf.new, leaf.place)
+        place = f.at(leaf.place, step)
+        old = f.load("i64", place)
+        differ = f.op("i64", f"xor {leaf.old}, {old.name}")
+        zeros = f.intrinsic("i64", "llvm.ctlz.i64", differ, "i1 0")
+        digit = f.op("i64", f"and {f.op('i64', f'sub i64 63, {zeros.name}')}, {-DIGIT_BITS}")
+        following = f.op("i64", f"shl {f.op('i64', f'lshr {leaf.new}, {digit.name}') + 1}, {digit.name}")
+        leaf.next(place=place, old=old, new=following)
+
+
+def reduce(module: Module, isa: Isa) -> None:
+    """Emit ``reduce``: combine leaves that are stored ``step`` bytes apart, level by level, into the first of them."""
+    f = module.function("reduce", leaves="ptr", step="i64", count="i64", size="i64", levels="i64")
+    kind, vector = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
+    with f.loop(f.levels, left=f.count, step=f.step) as level:
+        nodes = (level.left + (FAN_IN - 1)) >> DIGIT_BITS
+        with f.loop(nodes, first=f.leaves, left=level.left) as node:
+            others = f.least(node.left, FAN_IN) - 1
+            with f.loop(f.size >> (vector.bit_length() - 1), first=node.first) as each:
+                with f.loop(others, child=f.at(each.first, level.step), sum=f.load(kind, each.first)) as other:
+                    total = f.add(other.sum, f.load(kind, other.child))
+                    other.next(child=f.at(other.child, level.step), sum=total)
+                f.store(other.sum, each.first)
+                each.next(first=f.at(each.first, vector))
+            node.next(first=f.at(node.first, level.step * FAN_IN), left=node.left - FAN_IN)
+        level.next(left=nodes, step=level.step * FAN_IN)
+    f.done()
+
+
+def reduced(f: Function, leaves: Sequence[Value]) -> Value:
+    """Return the sum of leaves that are values."""
+    while len(leaves) > 1:
+        leaves = [folded(f.add, leaves[first : first + FAN_IN]) for first in range(0, len(leaves), FAN_IN)]
+    return leaves[0]
+
+
+def pushed(f: Function, node: Value, other: Value, level: Value, above: Value) -> tuple[Value, Value]:
+    """Return two levels after a node; ``other`` tells whether its parent differs from that of the node before."""
+    return f.select(other, node, f.add(level, node)), f.select(other, f.add(above, level), above)
