@@ -277,6 +277,7 @@ ORDERS = {
         "convert",
         "claims",
         "tree",
+        "microkernel",
         "squares",
         "scaled",
         "transpose",

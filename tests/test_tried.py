@@ -8,7 +8,7 @@ from convgrad.cli import info
 from convgrad.engines.llvm import isas, tried
 from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, fused, high, high_sum, low, low_sum
+from convgrad.engines.llvm.words import PAIR_SUMS, MultiplyAdd, fused, high, high_sum, low, low_sum
 from convgrad.plan.machine import ISAS, Isa, modelled
 from engine_helpers import HOST
 
@@ -48,7 +48,7 @@ def test_what_has_the_bits_is_used(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", [low_first, rounded_once, apart, truncated])
-def test_what_has_other_bits_is_refused(word: PairSum, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_other_bits_is_refused(word: MultiplyAdd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PAIR_SUMS, "other", word)
     one = modelled.__wrapped__(ISAS[HOST[-1]], "other")
     assert "are not those of fused multiply-adds" in tried.why_not.__wrapped__(one)

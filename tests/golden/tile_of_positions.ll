@@ -30,16 +30,16 @@ loop6.body:
   %v9 = load i64, ptr %v8, align 1
   %v10 = getelementptr i8, ptr %loop6.run, i64 16
   %v11 = load i64, ptr %v10, align 1
-  %v12 = getelementptr i8, ptr %data, i64 %v7
-  %v13 = mul i64 %row_step, 0
-  %v14 = getelementptr i8, ptr %v12, i64 %v13
-  %v15 = getelementptr i8, ptr %weights, i64 %v9
-  %v16 = call i64 asm "", "=r,0"(i64 %row_step)
+  %v12 = call i64 asm "", "=r,0"(i64 %row_step)
+  %v13 = getelementptr i8, ptr %data, i64 %v7
+  %v14 = mul i64 %row_step, 0
+  %v15 = getelementptr i8, ptr %v13, i64 %v14
+  %v16 = getelementptr i8, ptr %weights, i64 %v9
   br label %loop17
 loop17:
   %loop17.index = phi i64 [ 0, %loop6.body ], [ %v32, %loop17.body ]
-  %loop17.x0 = phi ptr [ %v14, %loop6.body ], [ %v30, %loop17.body ]
-  %loop17.w = phi ptr [ %v15, %loop6.body ], [ %v29, %loop17.body ]
+  %loop17.a0 = phi ptr [ %v15, %loop6.body ], [ %v30, %loop17.body ]
+  %loop17.w = phi ptr [ %v16, %loop6.body ], [ %v29, %loop17.body ]
   %loop17.ahead = phi ptr [ %loop6.ahead, %loop6.body ], [ %v31, %loop17.body ]
   %loop17.sum0_0 = phi <4 x float> [ %loop6.sum0_0, %loop6.body ], [ %v23, %loop17.body ]
   %loop17.sum1_0 = phi <4 x float> [ %loop6.sum1_0, %loop6.body ], [ %v28, %loop17.body ]
@@ -47,19 +47,19 @@ loop17:
   br i1 %loop17.more, label %loop17.body, label %loop17.end
 loop17.body:
   %v18 = load <4 x float>, ptr %loop17.w, align 1
-  %v19 = call ptr asm "", "=r,0"(ptr %loop17.x0)
+  %v19 = call ptr asm "", "=r,0"(ptr %loop17.a0)
   %v20 = load float, ptr %v19, align 1
   %v21 = insertelement <4 x float> poison, float %v20, i64 0
   %v22 = shufflevector <4 x float> %v21, <4 x float> poison, <4 x i32> zeroinitializer
   %v23 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v22, <4 x float> %v18, <4 x float> %loop17.sum0_0)
-  %v24 = getelementptr i8, ptr %v19, i64 %v16
+  %v24 = getelementptr i8, ptr %v19, i64 %v12
   %v25 = load float, ptr %v24, align 1
   %v26 = insertelement <4 x float> poison, float %v25, i64 0
   %v27 = shufflevector <4 x float> %v26, <4 x float> poison, <4 x i32> zeroinitializer
   %v28 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v27, <4 x float> %v18, <4 x float> %loop17.sum1_0)
   %v29 = getelementptr i8, ptr %loop17.w, i64 16
   call void @llvm.prefetch.p0(ptr %loop17.ahead, i32 0, i32 3, i32 1)
-  %v30 = getelementptr i8, ptr %loop17.x0, i64 4
+  %v30 = getelementptr i8, ptr %loop17.a0, i64 4
   %v31 = getelementptr i8, ptr %loop17.ahead, i64 %rate
   %v32 = add i64 %loop17.index, 1
   br label %loop17

@@ -10,12 +10,11 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import LINE_ROW_BYTES, SEGMENT_BYTES, Named, arguments, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
-from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
+from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_product, sum_names
+from convgrad.engines.llvm.words import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.plan.rates import TILE_AHEAD
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.taps import SEGMENT, TAP
-
-Values = dict[str, Value]
 
 
 def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
@@ -87,7 +86,7 @@ class _Tile:
     def names(self) -> list[str]:
         """The sums: of each tap, row and vector."""
         tile = self.spec.tile
-        return [f"sum{t}_{r}_{v}" for t, r, v in product(range(tile.taps), range(tile.rows), range(self.vectors))]
+        return [name for t in range(tile.taps) for name in sum_names(tile.rows, self.vectors, f"{t}_")]
 
     def summed(self, images: Value, segments: tuple[Value, Value], sums: Values) -> Values:
         """Sum all images by some segments; return the sums after them."""
@@ -139,7 +138,7 @@ class _Tile:
         """
         f, single = self.f, (high_sum,)
         if self.spec.step == 1:
-            return self.loop(count, x, y, sums, masks, (_sum,))[-1]
+            return self.loop(count, x, y, sums, masks, (multiply_add,))[-1]
         count = f.most(count, 0)
         paired = (count >> 1) & f.pairs
         x, y, sums = self.loop(paired, x, y, sums, masks, (PAIR_SUMS[self.spec.isa.pairs],), 2)
@@ -149,7 +148,7 @@ class _Tile:
         return self.loop(count - paired * 2, x, y, sums, masks, single)[-1]
 
     def loop(
-        self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None, ways: tuple[PairSum, ...],
+        self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None, ways: tuple[MultiplyAdd, ...],
         many: int = 1,
     ) -> tuple[Values, Values, Values]:  # fmt: skip
         """A loop over terms, ``many`` at a time, added in some ways; return where it leaves rows, lanes and sums."""
@@ -166,7 +165,7 @@ class _Tile:
         return _of(at, list(x)), _of(at, list(y)), _of(at, list(sums))
 
     def added(
-        self, at: Loop, way: PairSum, rows: list[Value], columns: list[Value], inner: Sequence[Value | int],
+        self, at: Loop, way: MultiplyAdd, rows: list[Value], columns: list[Value], inner: Sequence[Value | int],
         there: Sequence[Value | None], many: int,
     ) -> None:  # fmt: skip
         """Add products of what lies there to the sums of a loop, of all taps of the tile."""
@@ -181,14 +180,8 @@ class _Tile:
         for t, (outer, k) in enumerate(product(range(tile.outer_taps), inner)):
             if not spec.rows.moves:
                 columns_here = self.columns(columns[outer], k)
-            for r in range(tile.rows):
-                row = self.item(f.at(rows[outer], k), items[r]) if spec.rows.moves else held[r]
-                for v in range(self.vectors):
-                    name = f"sum{t}_{r}_{v}"
-                    before = at.following[name]
-                    total = way(f, before, row, columns_here[v])
-                    mask = there[t]
-                    at.next(**{name: total if mask is None else f.select(mask, total, before)})
+            read = (self.item(f.at(rows[outer], k), item) for item in items) if spec.rows.moves else held
+            outer_product(f, at.following, read, columns_here, way, f"{t}_", there[t])
 
     @property
     def read_kind(self) -> str:
@@ -225,10 +218,6 @@ class _Tile:
         tile, vector = self.spec.tile, self.spec.isa.lanes * F32_BYTES
         each = product(range(tile.taps), range(tile.rows), range(self.vectors))
         return [self.f.at(self.f.partial, ((t * tile.rows + r) * tile.vectors + v) * vector) for t, r, v in each]
-
-
-def _sum(f: Function, sums: Value, row: Value, column: Value) -> Value:
-    return f.fma(row, column, sums)
 
 
 def _some_is_not_finite(f: Function, sums: list[Value]) -> Value:

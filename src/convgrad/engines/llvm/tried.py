@@ -13,7 +13,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
 from convgrad.engines.llvm.emit import Function, Module
-from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, fused
+from convgrad.engines.llvm.words import PAIR_SUMS, MultiplyAdd, fused
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import LEAST_SUM
 
@@ -43,7 +43,7 @@ def why_not(isa: Isa) -> str:
     return ""
 
 
-def _sums(isa: Isa, word: PairSum) -> NDArray[np.float32]:
+def _sums(isa: Isa, word: MultiplyAdd) -> NDArray[np.float32]:
     """Return all sums of all chains by a word."""
     made = [np.concatenate(each) for each in zip(*_chains(), strict=True)]
     out = np.empty((len(made[0]), STEPS), np.float32)
@@ -81,7 +81,7 @@ def _nearest(sums: NDArray[np.float32]) -> NDArray[np.uint16]:
     return nearest
 
 
-def _module(isa: Isa, word: PairSum) -> str:
+def _module(isa: Isa, word: MultiplyAdd) -> str:
     """Return the IR of ``chains``: out[chain][step][lane] = the sum of a * b of a chain's words up to a step."""
     module, kind, size = Module(), f"<{isa.lanes} x i32>", 4 * isa.lanes
     f: Function = module.function("chains", public=True, a="ptr", b="ptr", out="ptr", count="i64")

@@ -47,7 +47,7 @@ WORDS = {
 
 # A multiply-add of two terms, by its name in a row of instruction sets: sums + high * high + low * low, each product
 # added by a fused multiply-add, the high half of a word of two bf16 first. It is told the sums, and vectors of words.
-PairSum = Callable[[Function, Value, Value, Value], Value]
+MultiplyAdd = Callable[[Function, Value, Value, Value], Value]
 HIGH_HALF = 0xFFFF0000
 
 
@@ -103,4 +103,4 @@ def _dpbf16ps(f: Function, sums: Value, a: Value, b: Value) -> Value:
     return f.intrinsic(sums.type, "llvm.x86.avx512bf16.dpbf16ps.512", sums, x, y)
 
 
-PAIR_SUMS: dict[str, PairSum] = {"dpbf16ps": _dpbf16ps, "fused": fused, "flushed": _flushed}
+PAIR_SUMS: dict[str, MultiplyAdd] = {"dpbf16ps": _dpbf16ps, "fused": fused, "flushed": _flushed}

@@ -12,16 +12,14 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
 from convgrad.engines.llvm.forward.finish import total
 from convgrad.engines.llvm.forward.terms import Terms, terms_of
-from convgrad.engines.llvm.words import PAIR_SUMS, PairSum, high_sum, low_sum
+from convgrad.engines.llvm.microkernel import StridedRows, Values, outer_product, sum_names
+from convgrad.engines.llvm.words import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.plan.forward.fields import BLOCK, RUN
 from convgrad.plan.forward.recipe import DataSpec
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES, ITEMS
-
-BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
-
 
 PARAMETERS = {
     "arguments": "ptr", "sums": "ptr", "runs": "ptr", "blocks": "ptr", "count": "i64", "data": "ptr", "weights": "ptr",
@@ -61,7 +59,7 @@ class Tile:
     @property
     def names(self) -> list[str]:
         """The sums: of each row and vector."""
-        return [f"sum{r}_{v}" for r, v in product(range(self.rows), range(self.vectors))]
+        return sum_names(self.rows, self.vectors)
 
     @property
     def places(self) -> list[int]:
@@ -87,28 +85,24 @@ class Tile:
         with f.when(f.ends):
             self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK_BYTES))
 
-    def run(self, run: Value, ahead: Value, sums: dict[str, Value]) -> dict[str, Value]:
+    def run(self, run: Value, ahead: Value, sums: Values) -> Values:
         """Terms that lie together in data and in weights."""
         f = self.f
         x, w, count = (f.load("i64", run, 8 * RUN.index(name)) for name in RUN)
-        a = arguments(f, self.spec)
+        a, rows = arguments(f, self.spec), StridedRows(f, f.row_step, self.rows)
         begin = {
-            **{f"x{b}": f.at(f.at(f.data, x), f.row_step * b) for b in range(0, self.rows, BASE_ROWS)},
-            "w": f.at(f.weights, w), "ahead": ahead, **sums,
+            **rows.begin(f.at(f.data, x)), "w": f.at(f.weights, w), "ahead": ahead, **sums,
         }  # fmt: skip
         term_bytes: Value | int = a.term_bytes if self.spec.lanes_in_place else self.spec.pitch * F32_BYTES
-        steps = self.row_steps()
         if self.spec.step == 2:
-            return self.words(count, begin, steps)
+            return self.words(count, begin, rows)
         read = terms_of(self.spec, a)
         if len(read.together) == 1:
-            return self.terms(count, begin, steps, term_bytes, read)
-        pairs = self.terms(count >> 1, begin, steps, term_bytes, read)
-        return self.terms(count & 1, pairs, steps, term_bytes, replace(read, together=((0, read.alone),)))
+            return self.terms(count, begin, rows, term_bytes, read)
+        pairs = self.terms(count >> 1, begin, rows, term_bytes, read)
+        return self.terms(count & 1, pairs, rows, term_bytes, replace(read, together=((0, read.alone),)))
 
-    def terms(
-        self, count: Value, begin: dict[str, Value], steps: list[Value | int], term_bytes: Value | int, read: Terms
-    ) -> dict[str, Value]:
+    def terms(self, count: Value, begin: Values, rows: StridedRows, term_bytes: Value | int, read: Terms) -> Values:
         """A loop over terms, as many at a time as are read together."""
         f, lanes = self.f, self.spec.isa.lanes
         masks = [f.mask(f.left - v * lanes, lanes) for v in range(self.vectors)] if self.spec.masked else []
@@ -119,21 +113,13 @@ class Tile:
                 later = many - 1 - 2 * at if self.spec.lanes_in_place else 0  # packed they lie as they are taken
                 there = f.at(w, term_bytes * later) if later else w
                 columns = [self.column(there, v, masks) for v in range(self.vectors)]
-                for r in range(self.rows):
-                    if r % BASE_ROWS == 0:
-                        here = f.at(self.hidden(term.carried[f"x{r}"]), behind)
-                    row = part(f, f.at(here, steps[r % BASE_ROWS]), lanes)
-                    for v, column in enumerate(columns):
-                        name = f"sum{r}_{v}"
-                        sums[name] = f.fma(row, column, sums[name])
+                outer_product(f, sums, (part(f, place, lanes) for place in rows.places(term, behind)), columns)
                 w = f.at(w, term_bytes)
             if self.spec.lanes_in_place:
                 for line in range(0, self.vectors * lanes * BYTES[self.spec.operand], LINE_BYTES):
                     f.prefetch(f.at(w, arguments(f, self.spec).term_bytes * LANES_AHEAD + line))
             f.prefetch(term.ahead)
-            step = read.step * many
-            moved = {name: f.at(term.carried[name], step) for name in begin if name[0] == "x"}
-            term.next(**moved, w=w, ahead=f.at(term.ahead, f.rate * many), **sums)
+            term.next(**rows.moved(term, read.step * many), w=w, ahead=f.at(term.ahead, f.rate * many), **sums)
         return {name: term.carried[name] for name in begin}
 
     def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
@@ -146,54 +132,37 @@ class Tile:
             return widen(f, operand, raw)
         return widen(f, operand, f.load(stored(operand, lanes), weights, number * lanes * BYTES[operand]))
 
-    def words(self, count: Value, begin: dict[str, Value], steps: list[Value | int]) -> dict[str, Value]:
+    def words(self, count: Value, begin: Values, rows: StridedRows) -> Values:
         """Loops over words: in pairs where ``pairs`` is -1, half by half where it is 0; an odd last term alone.
 
         That is the lower half of its word of weights; what data has beside it is not read.
         """
         f = self.f
         pairs = (count >> 1) & f.pairs
-        after = self.word(pairs, begin, steps, (PAIR_SUMS[self.spec.isa.pairs],))
-        after = self.word((count >> 1) - pairs, after, steps, (high_sum, low_sum))
-        return self.word(count & 1, after, steps, (low_sum,), "i16")
+        after = self.word(pairs, begin, rows, (PAIR_SUMS[self.spec.isa.pairs],))
+        after = self.word((count >> 1) - pairs, after, rows, (high_sum, low_sum))
+        return self.word(count & 1, after, rows, (low_sum,), "i16")
 
     def word(
-        self, count: Value, begin: dict[str, Value], steps: list[Value | int], ways: tuple[PairSum, ...],
-        stored: str = "i32",
-    ) -> dict[str, Value]:  # fmt: skip
+        self, count: Value, begin: Values, rows: StridedRows, ways: tuple[MultiplyAdd, ...], stored: str = "i32"
+    ) -> Values:
         """A loop over words, of which data has as much as is ``stored``, added in some ways."""
         f, lanes, kind = self.f, self.spec.isa.lanes, f"<{self.spec.isa.lanes} x i32>"
         with f.loop(count, **begin) as term:
             sums = {name: term.carried[name] for name in self.names}
             for way in ways:  # data is read for each: registers are full of sums
                 columns = [f.load(kind, term.w, v * lanes * WORD_BYTES) for v in range(self.vectors)]
-                for r in range(self.rows):
-                    if r % BASE_ROWS == 0:
-                        here = self.hidden(term.carried[f"x{r}"])
-                    row = f.load(stored, f.at(here, steps[r % BASE_ROWS]))
-                    row = row if stored == "i32" else f.op("i32", f"zext {row} to i32")
-                    for v, column in enumerate(columns):
-                        name = f"sum{r}_{v}"
-                        sums[name] = way(f, sums[name], f.splat(row, lanes), column)
+                read = (f.splat(self.one_word(place, stored), lanes) for place in rows.places(term))
+                outer_product(f, sums, read, columns, way)
             f.prefetch(term.ahead)
-            moved = {name: f.at(term.carried[name], WORD_BYTES) for name in begin if name[0] == "x"}
             behind = f.at(term.w, self.spec.pitch * WORD_BYTES)
-            term.next(**moved, w=behind, ahead=f.at(term.ahead, f.rate * 2), **sums)
+            term.next(**rows.moved(term, WORD_BYTES), w=behind, ahead=f.at(term.ahead, f.rate * 2), **sums)
         return {name: term.carried[name] for name in begin}
 
-    def row_steps(self) -> list[Value | int]:
-        """Return how far rows are from their pointer: few numbers, as an address multiplies one by 2 and 4."""
-        f, odd, found = self.f, dict[int, Value](), list[Value | int]([0])
-        for r in range(1, min(self.rows, BASE_ROWS)):
-            low = r & -r
-            if r // low not in odd:
-                odd[r // low] = f.hidden(f.row_step * (r // low))
-            found.append(odd[r // low] * low)
-        return found
-
-    def hidden(self, pointer: Value) -> Value:
-        """Return a pointer that LLVM does not split into one for each row."""
-        return self.f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
+    def one_word(self, place: Value, stored: str) -> Value:
+        """Return a word of data, of which as much is read as is ``stored``."""
+        word = self.f.load(stored, place)
+        return word if stored == "i32" else self.f.op("i32", f"zext {word} to i32")
 
     def push(self, sums: list[Value], block: Value) -> None:
         """Push a block's sums to the tree, and combine what is complete."""

@@ -18,6 +18,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, WINDOW_RUN_BYTES, along, arguments
 from convgrad.engines.llvm.forward.runs import end_blocks
 from convgrad.engines.llvm.forward.tile import PARAMETERS, Tile
+from convgrad.engines.llvm.microkernel import hidden_pointer
 from convgrad.formats import F32
 from convgrad.plan.forward.fields import BLOCK, PART, WINDOW_RUN
 from convgrad.plan.forward.recipe import DataSpec
@@ -120,7 +121,7 @@ class Window(Tile):
         """Meet what the operand has, one after the other: ``looked`` tells which of it exists."""
         f, n = self.f, self.n
         reach, edge = n.reach(self.rows, size), (size - 1) * abs(n.by_tap)
-        here = self.hidden(state["x"])
+        here = hidden_pointer(self.f, state["x"])
         weights = self.weights(size, state["w"])
         for at in range(reach):
             rows = self.meeting(at, size)
@@ -162,7 +163,7 @@ class Window(Tile):
             return f.load(self.kind, place, vector * self.spec.isa.lanes * F32_BYTES)
 
         if not self.spec.holds(n, self.rows, size, self.vectors):
-            return lambda: partial(load, self.hidden(place))
+            return lambda: partial(load, hidden_pointer(self.f, place))
         held = {each: load(place, *each) for each in product(range(size), range(n.terms), range(self.vectors))}
         return lambda: lambda *which: held[which]
 

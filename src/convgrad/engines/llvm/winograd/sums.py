@@ -14,16 +14,14 @@ from functools import partial
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
+from convgrad.engines.llvm.microkernel import StridedRows, outer_product, sum_names
 from convgrad.plan.machine import Isa
 from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd.recipe import PANEL
-from convgrad.spec.order import FAN_IN
 from convgrad.spec.tiles import BLOCK
 
-HEIGHTS = {32: (14, 4, 1), 16: (6, 2, 1)}  # rows whose sums so many registers hold, and of what is left
-BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
 NUMBERS = (
     "points", "down", "vectors",  # rows, vectors of lanes
     "rows.point", "rows.step", "rows.term", "lanes.point", "lanes.panel", "lanes.term",  # bytes to the next
@@ -31,16 +29,28 @@ NUMBERS = (
 )  # fmt: skip
 
 
+def heights(isa: Isa) -> tuple[int, int, int]:
+    """Return the rows of micro-tiles of two vectors: the most that registers hold, and fewer for what is left.
+
+    >>> from convgrad.plan.machine import ISAS
+    >>> heights(ISAS["avx512"]), heights(ISAS["avx2"])
+    ((14, 4, 1), (6, 2, 1))
+    """
+    (most,) = (rows for rows, vectors in isa.tiles if vectors == PANEL)
+    return most, most // 3, 1
+
+
 def level_bytes(isa: Isa) -> int:
     """Return the bytes of the most sums that registers hold: what a level of the tree takes of ``room``."""
-    return HEIGHTS[isa.registers][0] * PANEL * isa.lanes * F32_BYTES
+    return heights(isa)[0] * PANEL * isa.lanes * F32_BYTES
 
 
 def chains(f: Function, isa: Isa, a: Named, rows: Value, lanes: Value, sums: Value, terms: Value, more: Value) -> None:
     """Emit the sums of one chain each; ``more`` tells whether they are added to what is there."""
 
     def held(tile: _Tile) -> None:
-        tile.put(tile.chain(tile.rows, tile.lanes, terms), tile.sums, a.row, more)
+        first = f.op("i1", f"xor {more}, true")
+        tree.push(f, tile.chain(tile.rows, tile.lanes, terms), tile.places(tile.sums, a.row), first)
 
     _panels(f, isa, a, (rows, lanes, sums), held)
 
@@ -58,11 +68,12 @@ def trees(
         """Add a child to its parent, which its first child begins."""
         others = f.compare("ne", child >> DIGIT_BITS, 0)
         place, step = f.select(others, place, tile.sums), f.select(others, of_room, a.row)
-        tile.put(values, place, step, f.compare("ne", child & (FAN_IN - 1), 0))
+        tree.push(f, values, tile.places(place, step), tree.begins(f, child))
 
     def combined(tile: _Tile, child: Value, number: Value, parent: Value) -> None:
         with f.when(f.compare("ne", number, 0)):
-            put(tile, tile.there(child, of_room), number, parent)
+            stored = [f.load(tile.kind, place) for place in tile.places(child, of_room)]
+            put(tile, stored, number, parent)
 
     def held(tile: _Tile) -> None:
         count = _parts(f, terms, BLOCK)
@@ -106,7 +117,7 @@ def _rows(
 ) -> None:  # fmt: skip
     """Do all rows of a panel, the most that registers hold, then fewer."""
     (here, lanes, to), rest = where, a.down
-    for height in HEIGHTS[isa.registers]:
+    for height in heights(isa):
         several, rest = f.divided(rest, height)
         with f.loop(several, rows=here, sums=to) as some:
             held(_Tile(f, isa, a, height, width, some.rows, lanes, some.sums))
@@ -132,53 +143,27 @@ class _Tile:
         return self.isa.lanes * F32_BYTES
 
     @property
-    def _kind(self) -> str:
+    def kind(self) -> str:
         return f"<{self.isa.lanes} x float>"
 
     def chain(self, rows: Value, lanes: Value, terms: Value) -> list[Value]:
         """Return one chain each."""
         f, of_rows = self.f, self.a.of("rows")
-        steps = _steps(f, of_rows.step, self.height)
-        names = [f"sum{r}_{v}" for r in range(self.height) for v in range(self.width)]
-        bases = {f"rows{r}": f.at(rows, of_rows.step * r) for r in range(0, self.height, BASE_ROWS)}
+        strided, names = StridedRows(f, of_rows.step, self.height), sum_names(self.height, self.width)
         ahead = f.hidden(self.a.of("lanes").term * LANES_AHEAD)
-        with f.loop(terms, lanes=lanes, **bases, **{name: f.zeros(self._kind) for name in names}) as term:
-            there = [f.load(self._kind, term.lanes, v * self._vector) for v in range(self.width)]
+        with f.loop(terms, lanes=lanes, **strided.begin(rows), **{name: f.zeros(self.kind) for name in names}) as term:
+            there = [f.load(self.kind, term.lanes, v * self._vector) for v in range(self.width)]
             for v in range(self.width):
                 f.prefetch(f.at(f.at(term.lanes, ahead), v * self._vector))
-            made = []
-            for r in range(self.height):
-                base = term.carried[f"rows{r - r % BASE_ROWS}"]
-                here = f.splat(f.load("float", f.at(base, steps[r % BASE_ROWS])), self.isa.lanes)
-                made += [f.fma(here, each, term.carried[f"sum{r}_{v}"]) for v, each in enumerate(there)]
-            moved = {name: f.at(term.carried[name], of_rows.term) for name in bases}
-            term.next(lanes=f.at(term.lanes, self.a.of("lanes").term), **moved, **dict(zip(names, made, strict=True)))
+            splat = (f.splat(f.load("float", place), self.isa.lanes) for place in strided.places(term))
+            outer_product(f, term.following, splat, there)
+            term.next(lanes=f.at(term.lanes, self.a.of("lanes").term), **strided.moved(term, of_rows.term))
         return [term.carried[name] for name in names]
 
-    def there(self, place: Value, step: Value) -> list[Value]:
-        """Return sums that were put there."""
-        rows = [self.f.at(place, step * r) for r in range(self.height)]
-        return [self.f.load(self._kind, row, v * self._vector) for row in rows for v in range(self.width)]
-
-    def put(self, values: list[Value], place: Value, step: Value, added: Value) -> None:
-        """Write sums, or add them to what is there."""
-        f = self.f
-        for adds in (True, False):
-            with f.when(added) if adds else f.otherwise():
-                row = place
-                for r in range(self.height):
-                    for v in range(self.width):
-                        value, at = values[r * self.width + v], v * self._vector
-                        f.store(f.add(f.load(self._kind, row, at), value) if adds else value, row, at)
-                    row = f.at(row, step)
-
-
-def _steps(f: Function, step: Value, rows: int) -> list[Value | int]:
-    """Return how far rows are from their pointer: few numbers, as an address multiplies one by 2 and 4."""
-    odd, found = dict[int, Value](), list[Value | int]([0])
-    for r in range(1, min(rows, BASE_ROWS)):
-        low = r & -r
-        if r // low not in odd:
-            odd[r // low] = f.hidden(step * (r // low))
-        found.append(odd[r // low] * low)
-    return found
+    def places(self, first: Value, step: Value) -> list[Value]:
+        """Return where sums are whose rows are so many bytes apart."""
+        found, row = [], first
+        for _ in range(self.height):
+            found += [self.f.at(row, v * self._vector) for v in range(self.width)]
+            row = self.f.at(row, step)
+        return found

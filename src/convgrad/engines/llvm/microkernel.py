@@ -1,0 +1,78 @@
+"""The micro-kernel: rows of A, each value in all lanes, times vectors of B, added to sums in registers, K by K."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+
+from convgrad.engines.llvm.emit import Function, Loop, Value
+from convgrad.engines.llvm.words import MultiplyAdd
+
+BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
+Values = dict[str, Value]
+
+
+def multiply_add(f: Function, total: Value, a: Value, b: Value) -> Value:
+    """Return total + a * b, rounded once."""
+    return f.fma(a, b, total)
+
+
+def sum_names(rows: int, vectors: int, tap: str = "") -> list[str]:
+    """Return the names of the sums of each row and vector.
+
+    >>> sum_names(2, 2)
+    ['sum0_0', 'sum0_1', 'sum1_0', 'sum1_1']
+    """
+    return [f"sum{tap}{r}_{v}" for r, v in product(range(rows), range(vectors))]
+
+
+def outer_product(
+    f: Function, sums: Values, rows: Iterable[Value], vectors: Sequence[Value], add: MultiplyAdd = multiply_add,
+    tap: str = "", exists: Value | None = None,
+) -> None:  # fmt: skip
+    """Add each row times each vector to its sum; where ``exists`` is a mask, only in its lanes."""
+    for r, row in enumerate(rows):
+        for v, vector in enumerate(vectors):
+            name = f"sum{tap}{r}_{v}"
+            total = add(f, sums[name], row, vector)
+            sums[name] = total if exists is None else f.select(exists, total, sums[name])
+
+
+class StridedRows:
+    """Addresses of ``count`` rows of A, some bytes apart, by few registers."""
+
+    def __init__(self, f: Function, step: Value, count: int) -> None:
+        """Emit the distances of rows from their pointer: few numbers, as an address multiplies one by 2 and 4."""
+        self.f, self.step, self.count = f, step, count
+        self.distances: list[Value | int] = [0]
+        odd: dict[int, Value] = {}
+        for r in range(1, min(count, BASE_ROWS)):
+            low = r & -r
+            if r // low not in odd:
+                odd[r // low] = f.hidden(step * (r // low))
+            self.distances.append(odd[r // low] * low)
+
+    @property
+    def bases(self) -> dict[str, int]:
+        """The rows that pointers point to, by the names of the pointers."""
+        return {f"a{row}": row for row in range(0, self.count, BASE_ROWS)}
+
+    def begin(self, first: Value) -> Values:
+        """Return the pointers that a loop over K carries."""
+        return {name: self.f.at(first, self.step * row) for name, row in self.bases.items()}
+
+    def moved(self, loop: Loop, step: Value | int) -> Values:
+        """Return these pointers so many bytes on."""
+        return {name: self.f.at(loop.carried[name], step) for name in self.bases}
+
+    def places(self, loop: Loop, offset: Value | int = 0) -> Iterator[Value]:
+        """Give where each row is, in order."""
+        for r in range(self.count):
+            if r % BASE_ROWS == 0:
+                here = self.f.at(hidden_pointer(self.f, loop.carried[f"a{r}"]), offset)
+            yield self.f.at(here, self.distances[r % BASE_ROWS])
+
+
+def hidden_pointer(f: Function, pointer: Value) -> Value:
+    """Return a pointer that LLVM does not split into one for each row."""
+    return f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
