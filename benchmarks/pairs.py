@@ -26,7 +26,7 @@ from convgrad.formats import BF16, F32, Format
 from convgrad.host import cpu_model
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import Machine, modelled
-from convgrad.plan.roles import plan, view_of
+from convgrad.plan.passes import plan, view_of
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.problem import Problem, canonical_shape
 

@@ -21,8 +21,8 @@ import pytest
 
 from classes import CLASSES, CONVOLUTIONS, FEW, GROUPS, LANES, QUICK_ELEMENTS, TYPES, Class, any_case, draw
 from convgrad.formats import FORMATS
-from convgrad.plan import rates
-from convgrad.plan.strategies import grouped, strips, thin
+from convgrad.plan import constants
+from convgrad.plan.candidates import depthwise, grouped, thin
 from convgrad.spec.geometry import Conv
 from convgrad.verify.fill import Kind
 from engine_helpers import HOST
@@ -90,9 +90,9 @@ def run_chunk(chunk: int, kind: Kind, count: int, tally: Tally) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CONVGRAD_MAX_ISA", isa)
             if as_large:
-                for module in (rates, grouped, strips, thin):
+                for module in (constants, grouped, depthwise, thin):
                     patch.setattr(module, "FEW", 0)
-                patch.setattr(rates, "FEWER_HEIGHTS", 1)
+                patch.setattr(constants, "FEWER_HEIGHTS", 1)
             for name, case in islice(cases, share):
                 _run(name, case, rng, kind, isa, tally)
 

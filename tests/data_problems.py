@@ -12,12 +12,12 @@ import numpy as np
 
 from convgrad.formats import FORMATS
 from convgrad.plan.forward.cuts import panels_of
-from convgrad.plan.forward.planes import PlanesPlan
-from convgrad.plan.forward.products import ProductsPlan, slab_count
-from convgrad.plan.forward.recipe import DataPlan, DataSpec
-from convgrad.plan.forward.view import Gather
+from convgrad.plan.forward.kn2row import Kn2rowPlan, slab_count
+from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import ISAS, Isa, Machine
-from convgrad.plan.roles import plans, view_of
+from convgrad.plan.passes import plans, view_of
 from convgrad.spec.geometry import Axis, Conv, effective_kernel
 from convgrad.spec.operators import Tensor
 from convgrad.spec.ordered import evaluate_in_order
@@ -48,7 +48,7 @@ def along(
     return Axis(src, dst, kernel, stride, dilation, *pads)
 
 
-AnyPlan = DataPlan | PlanesPlan | ProductsPlan
+AnyPlan = ForwardPlan | SpatialStencilPlan | Kn2rowPlan
 
 SAME = along(5, 3, pads=(1, 1))
 
@@ -136,9 +136,9 @@ class Small:
             out[...] = self.old
         return out
 
-    def view(self) -> Gather:
+    def view(self) -> ForwardNest:
         """Return the planner's view of it."""
-        seen: Gather = view_of(self.problem, [array.strides for array in self.operands], self.fresh().strides)
+        seen: ForwardNest = view_of(self.problem, [array.strides for array in self.operands], self.fresh().strides)
         return seen
 
     def plans(self, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20) -> list[AnyPlan]:
@@ -148,9 +148,9 @@ class Small:
 
 def plans_of(
     problem: Problem, operands: Sequence[Array], out: Array, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20
-) -> tuple[Gather, list[AnyPlan]]:
+) -> tuple[ForwardNest, list[AnyPlan]]:
     """Return the view of a problem on arrays, and all plans there are, the cheapest first."""
-    seen: Gather = view_of(problem, [array.strides for array in operands], out.strides)
+    seen: ForwardNest = view_of(problem, [array.strides for array in operands], out.strides)
     return seen, plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads)
 
 
@@ -202,8 +202,8 @@ def unlike(found: Sequence[AnyPlan], number: int) -> list[AnyPlan]:
 def kind_of(plan: AnyPlan) -> Any:
     """Return what plans share that differ in their tile's height alone; those of another body are all alike."""
     spec = plan.spec
-    if isinstance(spec, DataSpec):
-        return spec.vectors, spec.narrow, spec.lanes_in_place, spec.exchanged, spec.window is None
+    if isinstance(spec, ForwardSpec):
+        return spec.vectors, spec.narrow, spec.lanes_in_place, spec.transposed_gemm, spec.window is None
     return spec.body
 
 
@@ -213,15 +213,15 @@ def dealt(one: Small, number: int, threads: int = 1) -> AnyPlan:
     return found[number // 2 % len(found)]
 
 
-def recut(plan: AnyPlan, view: Gather, threads: int = 1) -> Iterator[AnyPlan]:
+def recut(plan: AnyPlan, view: ForwardNest, threads: int = 1) -> Iterator[AnyPlan]:
     """Yield a plan cut in other ways: slabs of few positions or all, panels one by one or all, few parts and many.
 
     In every second way sums wait for more blocks of terms.
     """
-    if isinstance(plan, ProductsPlan):
+    if isinstance(plan, Kn2rowPlan):
         yield from _products_recut(plan, view, threads)
         return
-    if isinstance(plan, PlanesPlan):
+    if isinstance(plan, SpatialStencilPlan):
         yield from (replace(plan, parts=parts, threads=threads) for parts in {1, min(5, view.groups), view.groups})
         return
     seen = view.seen(plan.spec)
@@ -240,7 +240,7 @@ def recut(plan: AnyPlan, view: Gather, threads: int = 1) -> Iterator[AnyPlan]:
             yield replace(plan, slab=slab, panels=at_once, parts=parts, threads=threads, pass_blocks=blocks)
 
 
-def _products_recut(plan: ProductsPlan, view: Gather, threads: int) -> Iterator[ProductsPlan]:
+def _products_recut(plan: Kn2rowPlan, view: ForwardNest, threads: int) -> Iterator[Kn2rowPlan]:
     """Yield a plan of products cut in other ways: slabs of one position of each phase, or all; tiles one by one."""
     lines, last = view.axes[plan.spec.line], view.axes[-1]
     width = plan.spec.product.width

@@ -15,7 +15,7 @@ import numpy as np
 
 from classes import CLASSES, draw
 from convgrad.engines.llvm import isas
-from convgrad.plan.forward.recipe import DataPlan
+from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order, from_canonical
@@ -84,10 +84,10 @@ def run_one(rng: np.random.Generator, name: str, seed: int, done: Counter[str]) 
             assert now.array.tobytes() == before.tobytes(), f"an operand changed: {words}"
         assert all(p.intact() for p in placed), f"bytes around an array changed: {words}"
         done["placements"] += 1
-        if isinstance(plan, DataPlan):
+        if isinstance(plan, ForwardPlan):
             done["in place"] += plan.spec.in_place
             done["lanes in place"] += plan.spec.lanes_in_place
-            done["exchanged"] += plan.spec.exchanged
+            done["exchanged"] += plan.spec.transposed_gemm
         done[plan.spec.body] += 1
     done["problems"] += 1
     done["strided"] += any(strided)

@@ -19,12 +19,12 @@ import numpy as np
 from convgrad import engines, notation
 from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import BF16
-from convgrad.plan.forward.planes import PlanesPlan
-from convgrad.plan.forward.products import ProductsPlan
-from convgrad.plan.forward.recipe import DataPlan
+from convgrad.plan.forward.kn2row import Kn2rowPlan
+from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
+from convgrad.plan.passes import dense_view, tables
 from convgrad.plan.recipe import Plan
-from convgrad.plan.roles import dense_view, tables
 from convgrad.plan.tables import Schedule
 from convgrad.spec.check import check_attributes
 from convgrad.spec.operators import find
@@ -92,7 +92,7 @@ def _values(plan: Plan, made: Schedule) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
-def _data_values(plan: DataPlan, made: Schedule) -> str:
+def _data_values(plan: ForwardPlan, made: Schedule) -> str:
     spec, (rows, lanes) = plan.spec, plan.operands
     words = {
         "by": plan.strategy,
@@ -110,7 +110,7 @@ def _data_values(plan: DataPlan, made: Schedule) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
-def _products_values(plan: ProductsPlan, made: Schedule) -> str:
+def _products_values(plan: Kn2rowPlan, made: Schedule) -> str:
     spec, tile, (data, weights) = plan.spec, plan.spec.product, plan.operands
     words = {
         "by": plan.strategy,
@@ -128,7 +128,7 @@ def _products_values(plan: ProductsPlan, made: Schedule) -> str:
     return " ".join(f"{name}={value}" for name, value in words.items())
 
 
-def _planes_values(plan: PlanesPlan, made: Schedule) -> str:
+def _planes_values(plan: SpatialStencilPlan, made: Schedule) -> str:
     spec = plan.spec
     words = {
         "by": plan.strategy,
@@ -142,7 +142,7 @@ def _planes_values(plan: PlanesPlan, made: Schedule) -> str:
 
 
 VALUES: dict[type, Callable[[Any, Schedule], str]] = {
-    Plan: _values, DataPlan: _data_values, ProductsPlan: _products_values, PlanesPlan: _planes_values
+    Plan: _values, ForwardPlan: _data_values, Kn2rowPlan: _products_values, SpatialStencilPlan: _planes_values
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from convgrad.formats import BF16
 from convgrad.notation import read, write
 from convgrad.plan.machine import ISAS, Isa, Machine, modelled
 from convgrad.plan.pairs import LEAST_SUM
-from convgrad.plan.roles import plans, view_of
+from convgrad.plan.passes import plans, view_of
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty
 from hash_problems import DATA, FEW, GRADIENTS, drawn, lying, problems, shape_of, values

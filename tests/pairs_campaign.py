@@ -24,9 +24,9 @@ from campaign import BIASED, MULTIPLY_ADDS
 from classes import CLASSES, CONVOLUTIONS, NAMES, QUICK_ELEMENTS, TYPES, any_case, draw
 from convgrad.engines.llvm import execute, isas
 from convgrad.formats import BF16, FORMATS
-from convgrad.plan import rates
+from convgrad.plan import constants
+from convgrad.plan.candidates import depthwise, grouped, thin
 from convgrad.plan.machine import ISAS, modelled
-from convgrad.plan.strategies import grouped, strips, thin
 from convgrad.verify.fill import Kind
 from engine_helpers import HOST
 from engine_runs import assert_bounded, assert_exact, run_anyhow
@@ -56,9 +56,9 @@ def cases_of(chunk: int) -> Iterator[Case]:
 def as_large(patch: pytest.MonkeyPatch) -> None:
     """Let kernels of their own be taken for layers however small."""
     patch.setattr(isas, "isa", lambda: TAKES)
-    for module in (rates, grouped, strips, thin):
+    for module in (constants, grouped, depthwise, thin):
         patch.setattr(module, "FEW", 0)
-    patch.setattr(rates, "FEWER_HEIGHTS", 1)
+    patch.setattr(constants, "FEWER_HEIGHTS", 1)
 
 
 def panels(found: Counter[str]) -> None:

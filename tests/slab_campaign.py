@@ -26,12 +26,12 @@ from convgrad.formats import FORMATS
 from convgrad.functional.call import Prepared, prepare
 from convgrad.functional.partials import SUMMED, Partials, partials_of
 from convgrad.functional.rows import Rows, rows_of, slab_of_rows
-from convgrad.plan import rates
-from convgrad.plan.forward.planes import PlanesPlan
-from convgrad.plan.forward.products import ProductsPlan
-from convgrad.plan.forward.recipe import DataPlan
+from convgrad.plan import constants
+from convgrad.plan.candidates import depthwise, grouped, thin
+from convgrad.plan.forward.kn2row import Kn2rowPlan
+from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.recipe import Chosen
-from convgrad.plan.strategies import grouped, strips, thin
 from convgrad.spec.boxes import row_step
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import DATA, from_canonical
@@ -56,7 +56,7 @@ CHANNELS = [op for op in OPERATORS if op.solves_for in ("bias", "bias_add")]
 BOXES, CUTS = 4, 4
 FEW = 4  # drawn, of which that with the most places to cut its rows is a sum
 CHUNK = 25
-KINDS = {PlanesPlan: "planes", ProductsPlan: "products", DataPlan: "boxes"}
+KINDS = {SpatialStencilPlan: "planes", Kn2rowPlan: "products", ForwardPlan: "boxes"}
 
 
 @dataclass
@@ -225,7 +225,7 @@ def _hold(got: Array, expected: Array, words: str, tally: Tally) -> None:
 
 def _kernel(plan: Chosen) -> str:
     """Return which kernels compute a plan: a strategy of weight gradients, or a nest of forwards."""
-    if isinstance(plan, DataPlan) and plan.spec.window is not None:
+    if isinstance(plan, ForwardPlan) and plan.spec.window is not None:
         return "windows"
     return KINDS.get(type(plan)) or plan.strategy
 
@@ -237,7 +237,7 @@ def run_chunk(chunk: int, problems: int, tally: Tally) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVGRAD_MAX_ISA", isa)
         if as_large:
-            for module in (rates, grouped, strips, thin):
+            for module in (constants, grouped, depthwise, thin):
                 patch.setattr(module, "FEW", 0)
         skipped = int(rng.integers(2 * len(LAYERS)))  # so that short chunks meet all classes, too
         for name, case in islice(cases_of(rng, operand, output), skipped, skipped + problems):

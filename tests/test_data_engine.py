@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem as problem_of
-from convgrad.plan import rates
-from convgrad.plan.forward.planes import PLANES
-from convgrad.plan.forward.products import PRODUCTS
-from convgrad.plan.forward.recipe import POSITIONS, DataPlan
+from convgrad.plan import constants
+from convgrad.plan.forward.kn2row import PRODUCTS
+from convgrad.plan.forward.recipe import POSITIONS, ForwardPlan
+from convgrad.plan.forward.spatial_stencil import PLANES
 from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
@@ -99,7 +99,7 @@ def test_few_results_are_read_in_place(
     number: int, role: str, lies: str, results: int, kernel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loads of fewer results than lanes are masked: nothing beside the weights is read."""
-    monkeypatch.setattr(rates, "PADDED_BYTES", 0)
+    monkeypatch.setattr(constants, "PADDED_BYTES", 0)
     channels = (300, results) if role == "dst" else (results, 300)
     for types, accumulate in product((("f32", "f32"), ("bf16", "f32"), ("f16", "f16")), (False, True)):
         problem = posed(Conv(2, 1, *channels, (along(3, kernel),)), role, False, types, lies, accumulate, bias=True)
@@ -112,7 +112,7 @@ def test_few_results_are_read_in_place(
         expected = evaluate_in_order(problem, operands, old)
         one = Small(f"{results} results", lies, np.asarray, problem, operands, old, expected)
         for isa in HOST:
-            met = [plan for plan in one.plans(ISAS[isa]) if isinstance(plan, DataPlan) and plan.spec.masked]
+            met = [plan for plan in one.plans(ISAS[isa]) if isinstance(plan, ForwardPlan) and plan.spec.masked]
             assert met, isa
             for at_end in (True, False):
                 assert_plan(one, met[number % len(met)], at_end)

@@ -11,7 +11,7 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import F32
 from convgrad.notation import problem as problem_of
-from convgrad.plan.forward.recipe import DataPlan
+from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.plan.machine import ISAS
 from convgrad.plan.pairs import LEAST_SUM
 from convgrad.spec.problem import canonical_shape
@@ -42,7 +42,7 @@ def test_the_limit_is_sharp(line: str) -> None:
         _, (plain, *_) = plans_of(problem, operands, empty(problem), ISAS[HOST[-1]])
         wanted = run_plan(plain, problem, operands, empty(problem)).tobytes()
         _, found = plans_of(problem, operands, empty(problem), with_pairs("flushed", PROBLEMS.index(line) % 2))
-        plans = [plan for plan in found if isinstance(plan, DataPlan) and plan.spec.step == 2]
+        plans = [plan for plan in found if isinstance(plan, ForwardPlan) and plan.spec.step == 2]
         plans.sort(key=lambda plan: plan.spec.rows * plan.spec.vectors)  # small ones compile soon
         assert_sharp(plans[:2], problem, operands, wanted, there)
 

@@ -15,13 +15,13 @@ import pytest
 from classes import CLASSES, draw
 from convgrad.notation import problem
 from convgrad.plan.forward.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN
-from convgrad.plan.forward.planes import PlanesPlan
-from convgrad.plan.forward.products import ProductsPlan
-from convgrad.plan.forward.products_schedule import TABLES as PRODUCTS_TABLES
-from convgrad.plan.forward.recipe import DataPlan
-from convgrad.plan.forward.view import Gather
+from convgrad.plan.forward.kn2row import Kn2rowPlan
+from convgrad.plan.forward.kn2row_schedule import TABLES as PRODUCTS_TABLES
+from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.roles import dense_view, plan, tables
+from convgrad.plan.passes import dense_view, plan, tables
 from convgrad.plan.tables import Schedule
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
@@ -49,16 +49,16 @@ ORDINARY_CALLS = 18_000  # a few milliseconds
 PROBLEMS = 40  # of a class
 
 
-def planned(one: Problem, isa: str, threads: int) -> tuple[Gather, AnyPlan, Schedule]:
+def planned(one: Problem, isa: str, threads: int) -> tuple[ForwardNest, AnyPlan, Schedule]:
     """Return a dense problem's view as the plan's kernel sees it, its plan, its tables."""
     view = dense_view(one)
     chosen = plan(one, view, Machine(ISAS[isa]), threads)
     assert isinstance(chosen, AnyPlan)
-    seen = view.seen(chosen.spec) if isinstance(chosen, DataPlan) else view
+    seen = view.seen(chosen.spec) if isinstance(chosen, ForwardPlan) else view
     return seen, chosen, tables(one, view, chosen)
 
 
-def most_rows(view: Gather, chosen: DataPlan) -> dict[str, int]:
+def most_rows(view: ForwardNest, chosen: ForwardPlan) -> dict[str, int]:
     """Return how many rows tables may have: parts of each axis are cut by its slabs, each phase of it."""
     slabs = [ceil(axis.extent / size) for axis, size in zip(view.axes, chosen.slab, strict=True)]
     phases = [max(part.positions.step for part in axis.parts) for axis in view.axes]
@@ -68,7 +68,7 @@ def most_rows(view: Gather, chosen: DataPlan) -> dict[str, int]:
     return {"tasks": chosen.tasks, "slabs": sum(slabs), "parts": parts}
 
 
-def most_rows_of_products(view: Gather, chosen: ProductsPlan) -> dict[str, int]:
+def most_rows_of_products(view: ForwardNest, chosen: Kn2rowPlan) -> dict[str, int]:
     """Return the same for products, whose last axis has phases instead of parts."""
     at = chosen.spec.line
     lines, last = view.axes[at], view.axes[-1]
@@ -82,12 +82,12 @@ def most_rows_of_products(view: Gather, chosen: ProductsPlan) -> dict[str, int]:
     }  # fmt: skip
 
 
-def assert_short(view: Gather, chosen: AnyPlan, made: Schedule) -> None:
+def assert_short(view: ForwardNest, chosen: AnyPlan, made: Schedule) -> None:
     """Assert that tables have no more rows than axes explain, and are all there is."""
-    if isinstance(chosen, PlanesPlan):  # as tests/test_data_planes.py has them
+    if isinstance(chosen, SpatialStencilPlan):  # as tests/test_data_planes.py has them
         assert len(made.tables["parts"]) <= sum(len(axis.parts) for axis in view.axes)
         return
-    if isinstance(chosen, ProductsPlan):
+    if isinstance(chosen, Kn2rowPlan):
         assert set(made.tables) == {*TABLES, *PRODUCTS_TABLES}
         for name, most in most_rows_of_products(view, chosen).items():
             assert len(made.tables[name]) <= most, (name, most)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.forward.planes import PlanesPlan, planes
-from convgrad.plan.forward.planes_schedule import ALONG, PART, TABLES, TASK
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, planes
+from convgrad.plan.forward.spatial_stencil_schedule import ALONG, PART, TABLES, TASK
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.roles import dense_view, plan, plans, tables
+from convgrad.plan.passes import dense_view, plan, plans, tables
 from convgrad.spec.ordered import evaluate_in_order
 from data_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
 from engine_helpers import HOST
@@ -41,7 +41,7 @@ def test_planes_are_taken(line: str) -> None:
     for threads in (1, 2):
         view = dense_view(one)
         chosen = plan(one, view, Machine(ISAS["avx512"]), threads)
-        assert isinstance(chosen, PlanesPlan), threads
+        assert isinstance(chosen, SpatialStencilPlan), threads
         made = tables(one, view, chosen)
         phases = sum(len(axis.phases) for axis in view.axes[-2:])
         rows = {"tasks": chosen.tasks, "parts": sum(len(axis.parts) for axis in view.axes[:-2]) + phases}
@@ -55,7 +55,7 @@ def test_planes_are_taken(line: str) -> None:
 def test_others_have_none(line: str) -> None:
     one = problem(line)
     found = plans(one, dense_view(one), Machine(ISAS["avx512"]), 1)
-    assert not any(isinstance(each, PlanesPlan) for each in found)
+    assert not any(isinstance(each, SpatialStencilPlan) for each in found)
 
 
 def test_lanes_count_positions_in_32_bits() -> None:
@@ -78,7 +78,7 @@ def test_planes_give_the_bits_of_the_order(number: int, name: str, role: str) ->
     old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
     expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
     view, found = plans_of(one, operands, old, ISAS[HOST[number % len(HOST)]])
-    chosen = [each for each in found if isinstance(each, PlanesPlan)]
+    chosen = [each for each in found if isinstance(each, SpatialStencilPlan)]
     assert chosen
     for at, each in enumerate(cut for one_way in chosen[number % 2 :: 2] or chosen for cut in recut(one_way, view)):
         out = lying(np.array(old), one.layouts[-1])

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.forward.products import ProductsPlan, reached
+from convgrad.plan.forward.kn2row import Kn2rowPlan, reached
 from convgrad.plan.forward.view import Along
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.roles import dense_view, plan, plans
+from convgrad.plan.passes import dense_view, plan, plans
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from data_problems import ROLES, along, plans_of, posed
@@ -44,7 +44,7 @@ def test_few_results_are_gathered(isa: str) -> None:
         one = problem(line)
         for threads in (1, 2, 8):
             chosen = plan(one, dense_view(one), Machine(ISAS[isa]), threads)
-            assert isinstance(chosen, ProductsPlan), (line, threads)
+            assert isinstance(chosen, Kn2rowPlan), (line, threads)
             assert {other.strategy.split(":")[0] for other in chosen.rejected} >= {"positions"}
 
 
@@ -52,7 +52,7 @@ def test_few_results_are_gathered(isa: str) -> None:
 def test_others_are_not(line: str) -> None:
     one = problem(line)
     found = plans(one, dense_view(one), Machine(ISAS["avx512"]), 1)
-    assert not any(isinstance(each, ProductsPlan) for each in found)
+    assert not any(isinstance(each, Kn2rowPlan) for each in found)
 
 
 def test_lines_are_read_once_and_are_there() -> None:
@@ -103,5 +103,5 @@ def test_outputs_that_no_tap_meets_are_zeros(number: int) -> None:
     expected = evaluate_in_order(one, operands)
     assert not expected.any()
     _, found = plans_of(one, operands, empty(one), ISAS[HOST[number % len(HOST)]])
-    for each in (each for each in found if isinstance(each, ProductsPlan)):
+    for each in (each for each in found if isinstance(each, Kn2rowPlan)):
         assert_same_bits(run_plan(each, one, operands, empty(one)), np.ascontiguousarray(expected), each)

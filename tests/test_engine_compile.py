@@ -14,11 +14,11 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
 from convgrad.engines.llvm.forward.tile import tile as tile_of_positions
-from convgrad.engines.llvm.strip import strip
+from convgrad.engines.llvm.stencil import strip
 from convgrad.engines.llvm.tile import tile
-from convgrad.plan.forward.planes import PlanesSpec
-from convgrad.plan.forward.products import ProductsSpec
-from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.kn2row import Kn2rowSpec
+from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import GROUPS, ITEMS, NEITHER, STRIP, TERMS, TILE, KernelSpec, Read, Tile
 from engine_helpers import HOST
@@ -39,16 +39,16 @@ def spec_under(isa: str, tile: Tile, lanes: str, fmt: str = "f32", lies: str = I
     return KernelSpec(ISAS[isa], fmt, fmt, TILE, tile, x, y, lanes)
 
 
-def data_spec(isa: str, rows: int, vectors: int, fmt: str = "f32", lies: str = ITEMS, **rest: bool) -> DataSpec:
+def data_spec(isa: str, rows: int, vectors: int, fmt: str = "f32", lies: str = ITEMS, **rest: bool) -> ForwardSpec:
     """The kernel of a forward or a data gradient whose operands and output lie alike."""
     place = fmt == "f32" and lies == ITEMS
-    return DataSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, lies, lies, lies, place, **rest)
+    return ForwardSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, lies, lies, lies, place, **rest)
 
 
-def products_spec(isa: str, fmt: str, lies: str) -> ProductsSpec:
+def products_spec(isa: str, fmt: str, lies: str) -> Kn2rowSpec:
     """The kernel of few results whose operands and output lie alike."""
-    product = DataSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, lies, lies, ITEMS, False, False, True)
-    return ProductsSpec(product, fmt, 4, 2, lies)
+    product = ForwardSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, lies, lies, ITEMS, False, False, True)
+    return Kn2rowSpec(product, fmt, 4, 2, lies)
 
 
 def strip_of(isa: str, tile: Tile, slide: int, fmt: str = "f32") -> KernelSpec:
@@ -107,7 +107,7 @@ def test_no_symbol_from_outside(isa: str, fmt: str, half: int) -> None:
     strips = (strip_of(isa, Tile(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
     positions = (data_spec(isa, 5, 2, fmt, lies) for lies in (ITEMS, TERMS, NEITHER))
     products = (products_spec(isa, fmt, lies) for lies in (ITEMS, TERMS, NEITHER))
-    planes = (PlanesSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 2),)
+    planes = (SpatialStencilSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 2),)
     for spec in list(chain(packed, strips, positions, products, planes))[half::2]:
         text = jit.assembly(module_of(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))

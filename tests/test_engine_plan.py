@@ -10,8 +10,8 @@ import pytest
 
 from convgrad.notation import problem
 from convgrad.plan.choose import plan
+from convgrad.plan.constants import TERMS_AHEAD_BYTES
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.rates import TERMS_AHEAD_BYTES
 from convgrad.plan.recipe import Plan
 from convgrad.plan.schedule import schedule
 from convgrad.plan.tree import DIGIT_BITS, chains, chains_of_units, levels_of

@@ -15,7 +15,7 @@ from convgrad.engines.llvm.execute import executable
 from convgrad.notation import problem
 from convgrad.plan.lines import lines, meetings, tap_share
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.roles import dense_view
+from convgrad.plan.passes import dense_view
 from convgrad.plan.schedule import schedule
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from convgrad.plan.rates import BY_HAND, fitted
+from convgrad.plan.constants import BY_HAND, fitted
 
 ROOT = Path(__file__).parents[1]
 PLAN = ROOT / "src" / "convgrad" / "plan"
@@ -22,6 +22,6 @@ def test_every_fitted_number_says_where_it_is_from() -> None:
 
 def test_plans_use_no_number_without_a_name() -> None:
     for path in PLAN.rglob("*.py"):
-        if path.name != "rates.py":
+        if path.name != "constants.py":
             found = {n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)}
             assert {value for value in found if isinstance(value, float)} <= DERIVED, path

@@ -11,8 +11,8 @@ from convgrad import engines
 from convgrad.engines.llvm.winograd import of_positions, stage, sums
 from convgrad.functional.call import prepare
 from convgrad.notation import problem
-from convgrad.plan.forward.planes import PlanesPlan
-from convgrad.plan.forward.products import ProductsPlan
+from convgrad.plan.forward.kn2row import Kn2rowPlan
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.winograd.positions import plan
 from convgrad.spec import order, tiles
@@ -112,7 +112,7 @@ def test_planes_have_one_node(leaves: int) -> None:
     line = line_of(DATA["taps of grouped rows"], leaves)
     one, operands = problem(line), operands_of(line)
     _, found = plans_of(one, operands, empty(one), ISAS[HOST[0]])
-    there = [plan for plan in found if isinstance(plan, PlanesPlan)]
+    there = [plan for plan in found if isinstance(plan, SpatialStencilPlan)]
     assert bool(there) == (leaves <= FAN_IN)
     for each in there[:1]:
         assert_same_bits(run_plan(each, one, operands, empty(one)), evaluate_in_order(one, operands), str(each))
@@ -125,7 +125,7 @@ def test_gathered_taps_have_three_levels(taps: int, there: bool) -> None:
     _, found = plans_of(
         one, [np.zeros(shape, np.float32) for shape in canonical_shapes(one)[:-1]], empty(one), ISAS[HOST[0]]
     )
-    assert any(isinstance(plan, ProductsPlan) for plan in found) == there
+    assert any(isinstance(plan, Kn2rowPlan) for plan in found) == there
 
 
 @tiers("leaves", [*LEAVES, *MANY], every=6)

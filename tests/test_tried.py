@@ -8,7 +8,7 @@ from convgrad.cli import info
 from convgrad.engines.llvm import isas, tried
 from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.engines.llvm.words import PAIR_SUMS, MultiplyAdd, fused, high, high_sum, low, low_sum
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused, high, high_sum, low, low_sum
 from convgrad.plan.machine import ISAS, Isa, modelled
 from engine_helpers import HOST
 

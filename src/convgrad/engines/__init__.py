@@ -19,7 +19,7 @@ from convgrad.engines.pools import helped
 from convgrad.engines.settings import accuracy, cap, count
 from convgrad.engines.starting import apart, forked_with
 from convgrad.formats import Format, of_dtype
-from convgrad.plan.reach import why_no_kernel
+from convgrad.plan.reach import unsupported
 from convgrad.spec.chosen import DIRECT, in_variant
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem, canonical_shapes
@@ -93,7 +93,7 @@ def _load_tiles() -> Callable[..., Tiled]:
 
 def choose(problem: Problem) -> Choice:
     """Return the engine for a problem on this machine."""
-    if reason := why_no_kernel(problem):
+    if reason := unsupported(problem):
         return Choice("numpy", reason, None)
     isas, _ = _generated()
     isa = isas.isa()
@@ -122,14 +122,14 @@ def machine_of(problem: Problem) -> Machine | None:
 
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Chosen:
     """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
-    from convgrad.plan.roles import dense_view, plan  # noqa: PLC0415  (came with the kernels)
+    from convgrad.plan.passes import dense_view, plan  # noqa: PLC0415  (came with the kernels)
 
     return plan(problem, dense_view(problem), machine, count(threads))
 
 
 def scratch_of(problem: Problem, chosen: Chosen) -> int:
     """Return what a plan of ``plan_of`` takes in scratch, of all threads."""
-    from convgrad.plan.roles import scratch_bytes  # noqa: PLC0415
+    from convgrad.plan.passes import scratch_bytes  # noqa: PLC0415
 
     return scratch_bytes(problem, chosen)
 

@@ -19,7 +19,7 @@ from convgrad.engines.mailbox import LEAVE, MAIL, READY
 from convgrad.engines.starting import start
 from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
-from convgrad.plan.rates import CALLS_WEIGHED, LOOKS, MOST_ALONE, SUCCESSION_S, WAKE_MS
+from convgrad.plan.constants import CALLS_WEIGHED, LOOKS, MOST_ALONE, SUCCESSION_S, WAKE_MS
 
 STATE, SCRATCH = MAIL.index("state"), slice(MAIL.index("scratch"), MAIL.index("scratch_bytes") + 1)
 MORE_THAN_ANY = 1 << 62  # bytes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
-from convgrad.plan.rates import SPIN
+from convgrad.plan.constants import SPIN
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting

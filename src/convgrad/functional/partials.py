@@ -14,7 +14,7 @@ from convgrad import arrays, engines, libraries
 from convgrad.formats import F32, F64
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.sums import Computed, Sum, add, added, grown
-from convgrad.plan.reach import why_no_kernel
+from convgrad.plan.reach import unsupported
 from convgrad.spec.check import as_integer
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.layouts import from_canonical, shape_words
@@ -231,7 +231,7 @@ def check_order(problem: Problem) -> None:
 def why_no_order(problem: Problem) -> str:
     """Return why a sum over the batch has no order, by which engine computes it; nothing where it has one."""
     choice = engines.choose(problem)
-    by_numpy = problem.operand_format is F64 or (choice.isa is None and not why_no_kernel(problem))
+    by_numpy = problem.operand_format is F64 or (choice.isa is None and not unsupported(problem))
     return str(choice) if by_numpy else ""
 
 

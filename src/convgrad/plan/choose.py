@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from convgrad.plan.candidates import STRATEGIES
+from convgrad.plan.constants import KERNELS
 from convgrad.plan.cost import Costs, costs, time_ns
 from convgrad.plan.cuts import cuts
 from convgrad.plan.machine import Machine
-from convgrad.plan.rates import KERNELS
 from convgrad.plan.recipe import Plan, Rejected
-from convgrad.plan.strategies import STRATEGIES
 from convgrad.plan.view import View
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem

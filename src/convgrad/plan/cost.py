@@ -1,4 +1,4 @@
-"""What a kernel costs on a weight or bias gradient, and under a cut of it, in terms of ``rates.py``."""
+"""What a kernel costs on a weight or bias gradient, and under a cut of it, in terms of ``constants.py``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
 
-from convgrad.plan import rates
+from convgrad.plan import constants
 from convgrad.plan.cuts import Cut, lines_held
 from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
@@ -17,12 +17,12 @@ from convgrad.plan.view import View, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
-PACK_NS = {ITEMS: rates.PACK_ITEMS_NS, TERMS: rates.PACK_TERMS_NS, NEITHER: rates.PACK_NEITHER_NS}
-PACK_WORDS_NS = {ITEMS: rates.PACK_WORDS_ITEMS_NS, TERMS: rates.PACK_WORDS_TERMS_NS}
+PACK_NS = {ITEMS: constants.PACK_ITEMS_NS, TERMS: constants.PACK_TERMS_NS, NEITHER: constants.PACK_NEITHER_NS}
+PACK_WORDS_NS = {ITEMS: constants.PACK_WORDS_ITEMS_NS, TERMS: constants.PACK_WORDS_TERMS_NS}
 # By what lies next to each other in the output: the first that does, as engines/llvm/finish.py has it; or nothing.
 FINISH_NS = {
-    "lanes": rates.FINISH_LANES_NS, "rows": rates.FINISH_ROWS_NS, "taps": rates.FINISH_TAPS_NS,
-    "": rates.FINISH_NONE_NS,
+    "lanes": constants.FINISH_LANES_NS, "rows": constants.FINISH_ROWS_NS, "taps": constants.FINISH_TAPS_NS,
+    "": constants.FINISH_NONE_NS,
 }  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
     in_order = TERMS in (spec.rows.lies, spec.lanes.lies) or (spec.body == STRIP and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
-    apart = 1.0 if view.conv.groups == 1 or in_order else 1 + rates.APART_BYTES / piece
+    apart = 1.0 if view.conv.groups == 1 or in_order else 1 + constants.APART_BYTES / piece
     pack = {"rows": one.row_pack_ns, "lanes": one.lane_pack_ns}
     pack["rows" if one.operands[0] == "src" else "lanes"] *= _halo(view, cut.chunk.blocks)
     _, rows, lanes, taps, _ = cut.parts
@@ -74,11 +74,11 @@ def time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut
     share = prod(largest[:4]) / prod(cut.panels[:4]) * images
     time = alone * ceil(cut.tasks / cut.threads) * share
     if cut.threads > 1:
-        time = time * (1 + rates.UNEVEN * cut.threads / cut.tasks) + rates.WAKE_NS
-    time += cut.kept_bytes * (1 / cut.threads + rates.REMOTE) / machine.bytes_per_ns
-    if cut.chunk.about_bytes * cut.threads + cut.kept_bytes > rates.SCRATCH_BYTES:
-        time *= rates.SCRATCH_SLOWER
-    return time + rates.CALL_NS
+        time = time * (1 + constants.UNEVEN * cut.threads / cut.tasks) + constants.WAKE_NS
+    time += cut.kept_bytes * (1 / cut.threads + constants.REMOTE) / machine.bytes_per_ns
+    if cut.chunk.about_bytes * cut.threads + cut.kept_bytes > constants.SCRATCH_BYTES:
+        time *= constants.SCRATCH_SLOWER
+    return time + constants.CALL_NS
 
 
 # -- arithmetic ------------------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands)
         terms = conv.batch * conv.positions / line * _steps(line, spec.step) * conv.taps
         passed = 1 if spec.compact else spec.step
         cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps, passed) for n, v in widths)
-        if spec.rows.in_place and conv.taps > 1 and channels[rows] > rates.CROWDING_CHANNELS:
-            cycles *= rates.IN_PLACE_CROWDED
+        if spec.rows.in_place and conv.taps > 1 and channels[rows] > constants.CROWDING_CHANNELS:
+            cycles *= constants.IN_PLACE_CROWDED
     else:
         cycles = sum(n * _taps_cycles(view, spec, v) for n, v in widths)
     return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * _cycle_ns(machine)
@@ -121,8 +121,8 @@ def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int, passed: int) -
     A single tap reads each line once, more taps find it in L1 again. A step over words of every position passes by as
     many lines as it takes terms, and is no faster than those come.
     """
-    lines = rates.LINE_CYCLES * (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
-    step = term_cycles(rows, vectors) + lines / min(taps, rates.AGAIN_TAPS)
+    lines = constants.LINE_CYCLES * (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
+    step = term_cycles(rows, vectors) + lines / min(taps, constants.AGAIN_TAPS)
     return step if passed == 1 else max(step, lines * passed)
 
 
@@ -132,18 +132,18 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     inner = conv.axes[-1]
     sums = tile.taps * tile.rows * vectors
     loads = tile.rows * (tile.taps if spec.rows.moves else 1) + vectors * (1 if spec.rows.moves else tile.taps)
-    position = max(sums / 2, rates.TAPS_LOAD_CYCLES * loads, rates.LEAST_CYCLES) + rates.TERM_CYCLES
+    position = max(sums / 2, constants.TAPS_LOAD_CYCLES * loads, constants.LEAST_CYCLES) + constants.TERM_CYCLES
     passed = (spec.step - 1) * (tile.rows + vectors * spec.isa.lanes) * F32_BYTES / LINE_BYTES
-    position += rates.LINE_CYCLES * passed / rates.AGAIN_TAPS
-    if sums > rates.GROUPS_FULL * spec.isa.registers and spec.groups_in_lanes:
-        position *= rates.GROUPS_SLOWER
+    position += constants.LINE_CYCLES * passed / constants.AGAIN_TAPS
+    if sums > constants.GROUPS_FULL * spec.isa.registers and spec.groups_in_lanes:
+        position *= constants.GROUPS_SLOWER
     lines = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
     tiles = ceil(inner.kernel / tile.inner_taps)
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
-    begin = rates.RUN_CYCLES + rates.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
+    begin = constants.RUN_CYCLES + constants.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
     blocks, images = view.blocks
     joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
-    return tiles * (lines * (position * _steps(inner.dst, spec.step) + begin) + joins * rates.JOIN_CYCLES * sums)
+    return tiles * (lines * (position * _steps(inner.dst, spec.step) + begin) + joins * constants.JOIN_CYCLES * sums)
 
 
 @lru_cache(maxsize=256)
@@ -157,22 +157,24 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
     """Return the time of strips: positions, edges, strips to begin; what is read where it lies comes from memory."""
     conv, tile, inner = view.conv, spec.tile, view.conv.axes[-1]
     loads = tile.outer_taps * (spec.slide or tile.inner_taps) + 1
-    position = max(tile.taps / 2, rates.STRIP_LOAD_CYCLES * loads, rates.LEAST_CYCLES) + rates.STRIP_TERM_CYCLES
+    position = (
+        max(tile.taps / 2, constants.STRIP_LOAD_CYCLES * loads, constants.LEAST_CYCLES) + constants.STRIP_TERM_CYCLES
+    )
     outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / tile.outer_taps)
     tiles = outer * ceil(inner.kernel / tile.inner_taps)
     rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
     edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
-    strip = (rates.STRIP_CYCLES + tile.taps) * ceil(inner.dst / rates.STRIP_POSITIONS)
-    edge = rates.EDGE_CYCLES + rates.EDGE_TAP_CYCLES * tile.taps
+    strip = (constants.STRIP_CYCLES + tile.taps) * ceil(inner.dst / constants.STRIP_POSITIONS)
+    edge = constants.EDGE_CYCLES + constants.EDGE_TAP_CYCLES * tile.taps
     cycles = rows * (inner.dst * position + edges * edge + strip)
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * _cycle_ns(machine)
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
     read = met * conv.groups * problem.operand_format.dtype.itemsize / machine.bytes_per_ns
-    held = lines_held(machine.l1_bytes, rates.L1_WAYS, view.dst_strides[-1])
-    if min(inner.dst, rates.STRIP_POSITIONS) * (tile.outer_taps + 1) > held:
-        compute *= rates.STRIP_CROWDED
+    held = lines_held(machine.l1_bytes, constants.L1_WAYS, view.dst_strides[-1])
+    if min(inner.dst, constants.STRIP_POSITIONS) * (tile.outer_taps + 1) > held:
+        compute *= constants.STRIP_CROWDED
     if tiles > 1:
-        compute *= rates.STRIP_AGAIN
+        compute *= constants.STRIP_AGAIN
     return compute + read
 
 
@@ -186,7 +188,7 @@ def _finish_ns(problem: Problem, view: View, spec: KernelSpec, operands: Operand
     if spec.groups_in_lanes:
         next_lane = channels["dst"] * dst
     line = conv.taps if spec.tile.taps == 1 else spec.tile.taps
-    next_tap = next((step for step in reversed(taps) if step), 0) if line >= rates.SHORTEST_LINE else 0
+    next_tap = next((step for step in reversed(taps) if step), 0) if line >= constants.SHORTEST_LINE else 0
     size, ways = problem.output_format.dtype.itemsize, {"lanes": next_lane, "rows": next_row, "taps": next_tap}
     way = next((name for name, step in ways.items() if step == size), "")
     return FINISH_NS[way] * conv.dst_channels * channels["src"] * conv.taps
@@ -199,8 +201,8 @@ def _pack_ns(spec: KernelSpec, read: Read) -> float:
     spread = read.items if spec.groups_in_lanes and read.lies == ITEMS else 0
     if spec.compact:
         return PACK_WORDS_NS[read.lies]
-    paired = rates.PAIR_NS if spec.step == 2 else 0
-    return PACK_NS[read.lies] + rates.SPREAD_NS * spread + paired
+    paired = constants.PAIR_NS if spec.step == 2 else 0
+    return PACK_NS[read.lies] + constants.SPREAD_NS * spread + paired
 
 
 def _halo(view: View, slice_blocks: int) -> float:

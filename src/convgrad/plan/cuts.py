@@ -8,9 +8,9 @@ from math import ceil, gcd, prod
 from operator import le
 from typing import NamedTuple
 
+from convgrad.plan.constants import ALL_BYTES, L2_WAYS, MOST_AGAIN, MOST_PARTS
 from convgrad.plan.lines import tap_share
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.rates import ALL_BYTES, L2_WAYS, MOST_AGAIN, MOST_PARTS
 from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Operands, Parts
 from convgrad.plan.tree import levels_of
 from convgrad.plan.view import View, blocks_a_row, per_group

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from convgrad.plan.rates import BYTES_PER_NS
+from convgrad.plan.constants import BYTES_PER_NS
 
 LINE_BYTES = 64  # of caches
 
@@ -26,7 +26,7 @@ class Isa:
     tiles: tuple[tuple[int, int], ...]
     spare: int = 1  # registers that a tile of several taps leaves for what it loads
     word_tiles: tuple[tuple[int, int], ...] = ()  # of positions, where rows and lanes are words: LLVM spills more
-    pairs: str = ""  # its word for a multiply-add of two terms of bf16: engines/llvm/words.py has them; or none
+    pairs: str = ""  # its word for a multiply-add of two terms of bf16: engines/llvm/intrinsics.py has them; or none
 
     def tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:
         """Return the tiles of positions whose multiply-adds take so many terms."""

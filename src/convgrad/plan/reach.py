@@ -14,7 +14,7 @@ NO_KERNEL = ("bias_add",)  # what is solved for by no kernel
 
 
 @lru_cache(maxsize=REMEMBERED)
-def why_no_kernel(problem: Problem) -> str:
+def unsupported(problem: Problem) -> str:
     """Return why there is no kernel for a problem; nothing where there is."""
     if problem.solves_for in NO_KERNEL:
         return f"there is no kernel that solves for {problem.solves_for}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.formats import F32
+from convgrad.plan.constants import MOST_APART_BYTES
 from convgrad.plan.machine import Isa
-from convgrad.plan.rates import MOST_APART_BYTES
 from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, KernelSpec, Operands, Read
 from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.rates import SHORTEST_LINE
+from convgrad.plan.constants import SHORTEST_LINE
 from convgrad.plan.recipe import STRIP, KernelSpec
 from convgrad.plan.sides import Side
 from convgrad.plan.tables import Table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, prod
 
+from convgrad.plan.constants import FEWER_ROWS, LEAST_CYCLES, LOADS_CYCLES, STRIP_OUTER, TERM_CYCLES
 from convgrad.plan.machine import Isa
-from convgrad.plan.rates import FEWER_ROWS, LEAST_CYCLES, LOADS_CYCLES, STRIP_OUTER, TERM_CYCLES
 from convgrad.plan.recipe import Tile
 from convgrad.spec.geometry import Axis
 

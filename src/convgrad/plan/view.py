@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.rates import FAR, FOLDED_CHANNELS
+from convgrad.plan.constants import FAR, FOLDED_CHANNELS
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import images_a_block, over_positions
 

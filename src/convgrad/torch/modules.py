@@ -175,10 +175,10 @@ def why_left_out(module: Any) -> str | None:
         return (
             f"a {kind.__name__}, whose {own[0] if own else 'forward'} is its own: call convgrad.torch's functions in it"
         )
-    return why_no_kernel(module)
+    return unsupported(module)
 
 
-def why_no_kernel(module: Any) -> str | None:
+def unsupported(module: Any) -> str | None:
     """Return why a layer has no kernel that keeps the order of sums; None if it has.
 
     Parameters are asked, as asking for a weight that is computed may change what it is computed from.

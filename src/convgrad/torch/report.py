@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from convgrad.torch.modules import is_convolution, is_reproducible, named_modules, why_left_out, why_no_kernel
+from convgrad.torch.modules import is_convolution, is_reproducible, named_modules, unsupported, why_left_out
 from convgrad.torch.steps import Steps, measured
 from convgrad.torch.varying import DEPENDENCES, TRIED, VARIES_WITH
 from convgrad.words import counted
@@ -106,7 +106,7 @@ def report(model: Any, *inputs: Any) -> Report:
         kind = type(module).__name__
         known = _measured(module)
         if is_convolution(module) or is_reproducible(module):
-            reason = why_left_out(module) or why_no_kernel(module)  # the types may have changed since
+            reason = why_left_out(module) or unsupported(module)  # the types may have changed since
             if is_reproducible(module) and reason is None:
                 made["reproducible"][name] = kind
             else:

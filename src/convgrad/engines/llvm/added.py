@@ -13,7 +13,7 @@ from convgrad.engines.addresses import address_of, words
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.convert import BYTES, load_masked, narrow, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.words import WORDS
+from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 
@@ -44,7 +44,7 @@ def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
     module = Module()
     f = module.function("add", public=True, out="ptr", terms="ptr", number="i64", size="i64")
     saved = f.op("ptr", "alloca i64, align 8")
-    WORDS[isa.architecture].enter(f, saved)
+    INTRINSICS[isa.architecture].enter(f, saved)
     lanes, kind = isa.lanes, f"<{isa.lanes} x float>"
     step = lanes * VECTORS
     full = f.size >> step.bit_length() - 1
@@ -63,7 +63,7 @@ def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
         there = f.at(f.out, at * BYTES[fmt])
         old = widen(f, fmt, load_masked(f, fmt, lanes, there, mask)) if accumulate else None
         f.masked_store(_finished(f, fmt, total, old), there, mask)
-    WORDS[isa.architecture].leave(f, saved)
+    INTRINSICS[isa.architecture].leave(f, saved)
     f.done()
     return str(module)
 

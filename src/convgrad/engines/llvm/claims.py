@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from convgrad.engines.llvm.arguments import Named, going
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.engines.llvm.words import WORDS
+from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.fields import FLAGS
 from convgrad.plan.machine import Isa
 
@@ -35,13 +35,13 @@ def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], N
     """
     f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
     saved = f.op("ptr", "alloca i64, align 8")
-    WORDS[isa.architecture].enter(f, saved)
+    INTRINSICS[isa.architecture].enter(f, saved)
     with f.when(f.op("i64", f"load atomic i64, {a.counter} monotonic, align 8") < count):
         begin()
     with f.loop(count):
         number = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
         with f.when(f.op("i1", f"and {number < count}, {going(f, a).name}")):
             yield number
-    WORDS[isa.architecture].leave(f, saved)
+    INTRINSICS[isa.architecture].leave(f, saved)
     f.op("i64", f"atomicrmw sub {a.active}, i64 1 seq_cst")
     f.done()

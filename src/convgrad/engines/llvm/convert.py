@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.engines.llvm.words import normal
+from convgrad.engines.llvm.intrinsics import normal
 
 STORED = {"f32": "float", "bf16": "i16", "f16": "half"}
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}

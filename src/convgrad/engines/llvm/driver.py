@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm import panels, stream
+from convgrad.engines.llvm import gemm_nest, stencil_nest
 from convgrad.engines.llvm.arguments import TASK_BYTES, Named, arguments
 from convgrad.engines.llvm.emit import Function, Module
 from convgrad.engines.llvm.finish import finish
-from convgrad.engines.llvm.forward import boxes, planes, products
+from convgrad.engines.llvm.forward import boxes, kn2row, spatial_stencil
 from convgrad.engines.llvm.forward.arguments import TASK_BYTES as DATA_TASK_BYTES
 from convgrad.engines.llvm.forward.arguments import arguments as data_arguments
-from convgrad.engines.llvm.words import WORDS
-from convgrad.plan.forward.planes import PLANES
-from convgrad.plan.forward.products import PRODUCTS
+from convgrad.engines.llvm.intrinsics import INTRINSICS
+from convgrad.plan.forward.kn2row import PRODUCTS
 from convgrad.plan.forward.recipe import POSITIONS
+from convgrad.plan.forward.spatial_stencil import PLANES
 from convgrad.plan.recipe import STRIP, TILE
 
 
@@ -31,11 +31,11 @@ class Nest:
 
 
 NESTS = {
-    TILE: Nest((panels.bodies, finish, panels.task), lambda f, spec: arguments(f), TASK_BYTES),
-    STRIP: Nest((stream.bodies, finish, stream.task), lambda f, spec: arguments(f), TASK_BYTES),
+    TILE: Nest((gemm_nest.bodies, finish, gemm_nest.task), lambda f, spec: arguments(f), TASK_BYTES),
+    STRIP: Nest((stencil_nest.bodies, finish, stencil_nest.task), lambda f, spec: arguments(f), TASK_BYTES),
     POSITIONS: Nest((boxes.bodies, boxes.task), data_arguments, DATA_TASK_BYTES, boxes.begin),
-    PLANES: Nest((planes.bodies, planes.task), planes.arguments, planes.TASK_BYTES),
-    PRODUCTS: Nest((products.bodies, products.task), products.arguments, products.TASK_BYTES, products.begin),
+    PLANES: Nest((spatial_stencil.bodies, spatial_stencil.task), spatial_stencil.arguments, spatial_stencil.TASK_BYTES),
+    PRODUCTS: Nest((kn2row.bodies, kn2row.task), kn2row.arguments, kn2row.TASK_BYTES, kn2row.begin),
 }
 
 
@@ -51,7 +51,7 @@ def module_of(spec: Any) -> str:
 def _driver(module: Module, spec: Any, nest: Nest) -> None:
     """Claim tasks until none is left; ``active`` counts the threads that are at it."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a, words = nest.arguments(f, spec), WORDS[spec.isa.architecture]
+    a, words = nest.arguments(f, spec), INTRINSICS[spec.isa.architecture]
     f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
     saved = f.op("ptr", "alloca i64, align 8")
     words.enter(f, saved)

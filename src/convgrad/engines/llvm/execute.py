@@ -19,8 +19,8 @@ from convgrad.engines.starting import forked_with
 from convgrad.engines.team import work
 from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import Machine
+from convgrad.plan.passes import ONES, PASSES, plan, tables, view_of
 from convgrad.plan.recipe import Chosen
-from convgrad.plan.roles import ONES, ROLES, plan, tables, view_of
 from convgrad.plan.tables import Schedule, Table
 from convgrad.plan.view import wrapped
 from convgrad.spec.problem import Problem
@@ -52,7 +52,7 @@ class Executable:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the driver's arguments, in order."""
-        return ROLES[self.solves_for].fields(self.plan.spec)
+        return PASSES[self.solves_for].fields(self.plan.spec)
 
     @property
     def paths(self) -> Table | None:
@@ -150,7 +150,7 @@ def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], o
 
 def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     """Return the prepared call of a plan for a view of a problem."""
-    made, role = tables(problem, seen, chosen), ROLES[problem.solves_for]
+    made, role = tables(problem, seen, chosen), PASSES[problem.solves_for]
     at = {name: number for number, name in enumerate(role.fields(chosen.spec))}
     arguments = words(len(at) + len(FLAGS))
     for name, number in made.numbers.items():

@@ -10,8 +10,8 @@ from functools import cache
 from convgrad.engines.llvm import jit, tried
 from convgrad.engines.settings import max_isa
 from convgrad.engines.starting import forked_with
+from convgrad.plan.constants import GHZ
 from convgrad.plan.machine import ISAS, Isa, Machine
-from convgrad.plan.rates import GHZ
 
 _trying = forked_with()  # younger than the compiler's lock, which is taken in it
 

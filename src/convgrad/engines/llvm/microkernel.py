@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 from convgrad.engines.llvm.emit import Function, Loop, Value
-from convgrad.engines.llvm.words import MultiplyAdd
+from convgrad.engines.llvm.intrinsics import MultiplyAdd
 
 BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
 Values = dict[str, Value]

@@ -9,7 +9,7 @@ from convgrad.engines.llvm.arguments import of_side
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
-from convgrad.plan.rates import PACK_AHEAD, PACK_AHEAD_BYTES
+from convgrad.plan.constants import PACK_AHEAD, PACK_AHEAD_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, KernelSpec, Read
 
 

@@ -6,7 +6,7 @@ from convgrad.engines.llvm.arguments import ENTRY_BYTES, Named, side_fields
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.nest import Nest, TaskSide
 from convgrad.engines.llvm.pack import pack, pack_groups
-from convgrad.engines.llvm.pack_words import pack_words
+from convgrad.engines.llvm.pack_pairs import pack_words
 from convgrad.engines.llvm.pairs import nothing_yet, pair
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, KernelSpec

@@ -16,9 +16,9 @@ from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.llvm import jit, scaled, squares
 from convgrad.engines.llvm.execute import Executable, executable
 from convgrad.formats import Format
+from convgrad.plan.constants import BYTES_PER_NS
 from convgrad.plan.fields import FLAGS, SIDES
 from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.rates import BYTES_PER_NS
 from convgrad.plan.tables import placed
 from convgrad.spec.problem import Problem
 

@@ -10,7 +10,7 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.claims import WORD, arguments, claimed
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.words import WORDS
+from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.fields import CALL, FLAGS, SIDES
 from convgrad.plan.machine import Isa
 from convgrad.spec.samples import CHAINS
@@ -40,11 +40,11 @@ def _squares(module: Module, isa: Isa) -> None:
     f = module.function("squares", public=True, data="ptr", rows="i64", elements="i64", norms="ptr")
     saved = f.op("ptr", "alloca i64, align 8")
     sums = f.room("double", CHAINS)
-    WORDS[isa.architecture].enter(f, saved)
+    INTRINSICS[isa.architecture].enter(f, saved)
     with f.loop(f.rows, data=f.data) as row:
         f.store(_norm2(f, isa, row.data, sums), f.at(f.norms, row.index * _F64))
         row.next(data=f.at(row.data, f.elements * _F32))
-    WORDS[isa.architecture].leave(f, saved)
+    INTRINSICS[isa.architecture].leave(f, saved)
     f.done()
 
 

@@ -9,10 +9,10 @@ from itertools import product
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import LINE_ROW_BYTES, SEGMENT_BYTES, Named, arguments, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.lines import Met, outer_taps
 from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_product, sum_names
-from convgrad.engines.llvm.words import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
-from convgrad.plan.rates import TILE_AHEAD
+from convgrad.plan.constants import TILE_AHEAD
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.taps import SEGMENT, TAP
 

@@ -13,7 +13,7 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
 from convgrad.engines.llvm.emit import Function, Module
-from convgrad.engines.llvm.words import PAIR_SUMS, MultiplyAdd, fused
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import LEAST_SUM
 

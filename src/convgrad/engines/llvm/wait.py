@@ -8,7 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from convgrad.engines.llvm import isas, jit
-from convgrad.engines.llvm.words import WORDS
+from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.engines.mailbox import AWAY, CLAIMED, LEAVE, MAIL, POSTED, READY
 
 _AT = {name: 8 * at for at, name in enumerate(MAIL)}
@@ -24,7 +24,7 @@ class Waiting(NamedTuple):
 
 def module(architecture: str) -> str:
     """Return the IR of ``serve``, ``post`` and ``idle``."""
-    pause = WORDS[architecture].pause
+    pause = INTRINSICS[architecture].pause
 
     def word(name: str) -> str:
         return f"%{name}.at = getelementptr i8, ptr %mail, i64 {_AT[name]}"
@@ -33,7 +33,7 @@ def module(architecture: str) -> str:
         return f"{word(name)}\n  %{name} = load {kind}, ptr %{name}.at"
 
     return f"""
-declare void {WORDS[architecture].pause_declared}
+declare void {INTRINSICS[architecture].pause_declared}
 
 define void @serve(ptr %mail, i64 %often) nounwind {{
 entry:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from itertools import product
 
 from convgrad.formats import BF16, F32
-from convgrad.plan import rates
+from convgrad.plan import constants
 from convgrad.plan.forward.cost import Costs, costs, crowded, runs_along, time_ns
 from convgrad.plan.forward.cuts import cuts, reached_bytes
-from convgrad.plan.forward.planes import PlanesPlan, planes
-from convgrad.plan.forward.products import ProductsPlan, products
-from convgrad.plan.forward.recipe import DataPlan, DataSpec
+from convgrad.plan.forward.grouped_stencil import windows
+from convgrad.plan.forward.kn2row import Kn2rowPlan, products
+from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.forward.sides import lies
-from convgrad.plan.forward.view import OPERAND, Gather
-from convgrad.plan.forward.window import windows
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, planes
+from convgrad.plan.forward.view import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, Rejected
@@ -24,10 +24,12 @@ from convgrad.spec.problem import Problem
 
 # Whether rows are read in place where terms are neighbours: of bf16 if to take words apart costs less than a pack.
 PLACES = {F32.name: (True,), BF16.name: (True, False)}
-AnyPlan = DataPlan | PlanesPlan | ProductsPlan
+AnyPlan = ForwardPlan | SpatialStencilPlan | Kn2rowPlan
 
 
-def plans(problem: Problem, view: Gather, machine: Machine, threads: int, most: int | None = None) -> list[AnyPlan]:
+def plans(
+    problem: Problem, view: ForwardNest, machine: Machine, threads: int, most: int | None = None
+) -> list[AnyPlan]:
     """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
     specs = kernels(problem, view, machine.isa)
     found = sorted((costs(view.seen(spec), machine, spec) for spec in specs), key=_alone)
@@ -37,11 +39,11 @@ def plans(problem: Problem, view: Gather, machine: Machine, threads: int, most: 
     return sorted(planned, key=lambda p: p.time_ms)
 
 
-def plan(problem: Problem, view: Gather, machine: Machine, threads: int) -> AnyPlan:
+def plan(problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> AnyPlan:
     """Return the cheapest plan; where there is little to do, that of the kernel which takes anything."""
-    if view.multiply_adds < rates.FEW:
+    if view.multiply_adds < constants.FEW:
         return _planned(costs(view, machine, any_layout(problem, view, machine.isa)), problem, view, machine, threads)
-    best, *others = plans(problem, view, machine, threads, rates.KERNELS)
+    best, *others = plans(problem, view, machine, threads, constants.KERNELS)
     return replace(best, rejected=tuple(Rejected(other.words, f"{other.time_ms:.3g} ms") for other in others))
 
 
@@ -49,42 +51,42 @@ def _alone(one: Costs) -> float:
     return one.alone_ns
 
 
-def any_layout(problem: Problem, view: Gather, isa: Isa) -> DataSpec:
+def any_layout(problem: Problem, view: ForwardNest, isa: Isa) -> ForwardSpec:
     """Return the kernel that takes operands however they lie, for whatever is too small for one of its own."""
     names = (problem.operand_format.name, problem.output_format.name)
-    return DataSpec(isa, *names, rates.SMALL_ROWS, 1, False, len(view.axes), NEITHER, NEITHER, NEITHER, True)
+    return ForwardSpec(isa, *names, constants.SMALL_ROWS, 1, False, len(view.axes), NEITHER, NEITHER, NEITHER, True)
 
 
-def kernels(problem: Problem, view: Gather, isa: Isa) -> Iterator[DataSpec]:
+def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[ForwardSpec]:
     """Yield the kernels for a problem's layouts: of the tiles that registers hold, some heights."""
     yield from _kernels(problem, view, isa, False)
     yield from windows(problem, view, isa)
-    other = view.exchanged
+    other = view.transposed_gemm
     if other is not None and view.out[1] != other.out[1] == problem.output_format.dtype.itemsize:
         yield from _kernels(problem, other, isa, True)
 
 
-def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Iterator[DataSpec]:
+def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: bool) -> Iterator[ForwardSpec]:
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = lies(view, *names)
     places = PLACES.get(names[0], (False,)) if data == ITEMS else (False,)
     if crowded(view) and False not in places:
         places = (*places, False)
-    if reached_bytes(view, [1] * len(view.axes)) > rates.SLAB_BYTES:  # too far apart to be packed
+    if reached_bytes(view, [1] * len(view.axes)) > constants.SLAB_BYTES:  # too far apart to be packed
         places = (True,)
     f32 = problem.operand_format is F32
     for step, (most, vectors) in ((many, tile) for many in steps(problem, isa) for tile in isa.tiles_of(many)):
-        few = view.positions <= rates.FEW_AGAIN * most
+        few = view.positions <= constants.FEW_AGAIN * most
         if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.results:
             continue
         whole = view.results >= vectors * isa.lanes and not problem.accumulate
         padded = view.taps * view.terms * vectors * isa.lanes * F32_BYTES
-        masked = view.results < vectors * isa.lanes and padded > rates.PADDED_BYTES
-        once = few or (exchanged and f32)  # else caches want them close together, and in f32
+        masked = view.results < vectors * isa.lanes and padded > constants.PADDED_BYTES
+        once = few or (transposed_gemm and f32)  # else caches want them close together, and in f32
         readable = weights == ITEMS and view.tap_step is not None and step == 1
         ways = (False, True) if readable and once and (whole or masked) else (False,)
         rest = view.results % (vectors * isa.lanes)
-        for rows in range(most, max(1, most - rates.FEWER_HEIGHTS), -1):
+        for rows in range(most, max(1, most - constants.FEWER_HEIGHTS), -1):
             narrow = vectors > 1 and 0 < rest <= isa.lanes
             for in_place, place in product(places, ways):
                 if in_place and f32 is False and rows * vectors > isa.registers - 2 * isa.spare:
@@ -93,13 +95,13 @@ def _kernels(problem: Problem, view: Gather, isa: Isa, exchanged: bool) -> Itera
                     continue
                 if step == 2 and (view.terms == 1 or (in_place and data != ITEMS)):  # there are no pairs
                     continue
-                yield DataSpec(
+                yield ForwardSpec(
                     isa, *names, rows, vectors, narrow and not place, len(view.axes), data, weights, out, in_place,
-                    place, exchanged, step=step, masked=place and masked,
+                    place, transposed_gemm, step=step, masked=place and masked,
                 )  # fmt: skip
 
 
-def _planned(one: Costs, problem: Problem, view: Gather, machine: Machine, threads: int) -> DataPlan:
+def _planned(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> ForwardPlan:
     """Return the plan of one kernel, cut in the cheapest way."""
     view = view.seen(one.spec)
     along = runs_along(view.axes, one.spec.rows, one.spec.vectors)
@@ -112,13 +114,13 @@ def _planned(one: Costs, problem: Problem, view: Gather, machine: Machine, threa
         timed.append((time_ns(in_slabs[cut.slab], view, machine, cut, threads), cut))
     time, cut = min(timed, key=lambda each: each[0])
     strategy = "windows" if one.spec.window else "positions"
-    return DataPlan(
+    return ForwardPlan(
         strategy=strategy, spec=one.spec, operands=_operands(problem, one.spec), slab=cut.slab, panels=cut.panels,
         pass_blocks=cut.pass_blocks,
         parts=cut.parts, threads=min(threads, cut.tasks), error_height=height_of(problem), time_ms=time / 1e6,
     )  # fmt: skip
 
 
-def _operands(problem: Problem, spec: DataSpec) -> tuple[str, str]:
+def _operands(problem: Problem, spec: ForwardSpec) -> tuple[str, str]:
     data = OPERAND[problem.solves_for]
-    return ("weights", data) if spec.exchanged else (data, "weights")
+    return ("weights", data) if spec.transposed_gemm else (data, "weights")

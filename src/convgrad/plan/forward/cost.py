@@ -1,4 +1,4 @@
-"""What a kernel costs on a forward or a data gradient, and under a cut of it, in terms of ``rates.py``."""
+"""What a kernel costs on a forward or a data gradient, and under a cut of it, in terms of ``constants.py``."""
 
 from __future__ import annotations
 
@@ -6,27 +6,30 @@ from dataclasses import dataclass
 from math import ceil, inf, prod
 
 from convgrad.formats import FORMATS
-from convgrad.plan import rates
+from convgrad.plan import constants
 from convgrad.plan.cost import PACK_NS
-from convgrad.plan.forward import window
+from convgrad.plan.forward import grouped_stencil
 from convgrad.plan.forward.cuts import Cut, panels_of, parts_of, read_bytes
 from convgrad.plan.forward.heights import tiles
-from convgrad.plan.forward.recipe import TAPS, DataSpec
-from convgrad.plan.forward.view import Along, Gather
+from convgrad.plan.forward.recipe import TAPS, ForwardSpec
+from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import ITEMS, NEITHER, TERMS
 
-FINISH_NS = {ITEMS: rates.FINISH_LANES_NS, TERMS: rates.FINISH_ROWS_NS, NEITHER: rates.FINISH_NONE_NS}
+FINISH_NS = {ITEMS: constants.FINISH_LANES_NS, TERMS: constants.FINISH_ROWS_NS, NEITHER: constants.FINISH_NONE_NS}
 WEIGHTS_NS = {
-    ITEMS: rates.PACK_ITEMS_NS, TERMS: rates.PACK_TERMS_NS, TAPS: rates.PACK_TAPS_NS, NEITHER: rates.PACK_NEITHER_NS,
-}  # fmt: skip
+    ITEMS: constants.PACK_ITEMS_NS,
+    TERMS: constants.PACK_TERMS_NS,
+    TAPS: constants.PACK_TAPS_NS,
+    NEITHER: constants.PACK_NEITHER_NS,
+}
 
 
 @dataclass(frozen=True)
 class Costs:
     """What a kernel costs on a problem: arithmetic, output, packing the data slab by slab and all weights once."""
 
-    spec: DataSpec
+    spec: ForwardSpec
     compute_ns: float
     finish_ns: float
     data_ns: float
@@ -38,12 +41,12 @@ class Costs:
         return self.compute_ns + self.finish_ns + self.data_ns + self.weights_ns
 
 
-def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] = ()) -> Costs:
+def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...] = ()) -> Costs:
     """Return what a kernel costs by slabs of such a size, or as if all were one."""
     cycle_ns = 2 * machine.isa.lanes / machine.fma_per_ns
     size = slab or tuple(axis.extent for axis in view.axes)
     if spec.window:
-        return _of_window(view, machine, spec, size, window.cycles(view, spec, size) * cycle_ns)
+        return _of_window(view, machine, spec, size, grouped_stencil.cycles(view, spec, size) * cycle_ns)
     full, rest = divmod(view.results, spec.width)
     widths = [spec.vectors] * full
     if rest:
@@ -51,54 +54,58 @@ def costs(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...] 
     of_width = {v: _box_cycles(view, spec.rows, v, size, spec.step) for v in set(widths)}
     compute = view.groups * sum(map(of_width.__getitem__, widths)) * cycle_ns
     if spec.in_place and spec.data != ITEMS:
-        compute *= rates.TERMS_APART
+        compute *= constants.TERMS_APART
     elif spec.in_place and crowded(view):
-        compute *= rates.IN_PLACE_CROWDED
+        compute *= constants.IN_PLACE_CROWDED
     elif spec.in_pairs and spec.step == 1:
-        compute *= rates.WORDS
+        compute *= constants.WORDS
     results = view.positions * view.groups * view.results
     finish = results * FINISH_NS[spec.out]
     data = _read_ns(view, machine, spec, size)
-    paired = rates.PAIR_NS if spec.step == 2 else 0.0
+    paired = constants.PAIR_NS if spec.step == 2 else 0.0
     weights = view.groups * view.taps * view.terms * len(widths) * spec.width * (WEIGHTS_NS[spec.weights] + paired)
     if spec.lanes_in_place:
         weights = 0.0
     return Costs(spec, compute, finish, data, weights)
 
 
-def crowded(view: Gather) -> bool:
+def crowded(view: ForwardNest) -> bool:
     """Tell whether what positions of a group meet crowds few sets of the first cache, where taps meet it again."""
     last = view.axes[-1]
-    few = view.groups > 1 and last.data % rates.CROWDED_BYTES == 0 and view.terms * view.data[1] < rates.CROWDED_BYTES
+    few = (
+        view.groups > 1
+        and last.data % constants.CROWDED_BYTES == 0
+        and view.terms * view.data[1] < constants.CROWDED_BYTES
+    )
     return few and view.taps > 1
 
 
-def _of_window(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...], compute: float) -> Costs:
+def _of_window(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...], compute: float) -> Costs:
     """Return what a window costs: where results lie together, it stores them itself."""
     results = view.positions * view.results
     stored = FORMATS[spec.output].dtype.itemsize / machine.bytes_per_ns
-    rows = rates.WINDOW_FINISH_NS * max(1.0, spec.isa.lanes / spec.rows)  # squares of few rows are as long
+    rows = constants.WINDOW_FINISH_NS * max(1.0, spec.isa.lanes / spec.rows)  # squares of few rows are as long
     finish = results * {ITEMS: stored, TERMS: rows, NEITHER: FINISH_NS[NEITHER]}[spec.out]
     weights = view.taps * view.terms * view.results * WEIGHTS_NS[spec.weights]
     return Costs(spec, compute, finish, _read_ns(view, machine, spec, slab), weights)
 
 
-def _read_ns(view: Gather, machine: Machine, spec: DataSpec, slab: tuple[int, ...]) -> float:
+def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
     """Return the time to read all data, and to pack it where it is packed: once, and again what slabs share."""
     met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, slab, strict=True))
     elements = met * view.groups * view.channels
     read = FORMATS[spec.operand].dtype.itemsize / machine.bytes_per_ns
-    looked = {1: 0.0, 2: rates.LEAST_NS if spec.in_place else rates.PAIR_NS}[spec.step]
+    looked = {1: 0.0, 2: constants.LEAST_NS if spec.in_place else constants.PAIR_NS}[spec.step]
     return elements * (read + looked + (0.0 if spec.in_place else PACK_NS[spec.data]))
 
 
-def time_ns(one: Costs, view: Gather, machine: Machine, cut: Cut, threads: int) -> float:
+def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut, threads: int) -> float:
     """Return the time under a cut: a thread, or a task, packs the weights it needs, each part of results all data."""
     (groups, parts, slabs), panels = cut.parts, panels_of(view, one.spec)
     compute = one.compute_ns
     if not one.spec.lanes_in_place and not cut.pass_blocks:
-        over = read_bytes(view, one.spec) / machine.l2_bytes - rates.PANELS_SHARE
-        compute *= 1 + rates.PANEL_FROM_FAR * min(max(0.0, over), 1.0)
+        over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
+        compute *= 1 + constants.PANEL_FROM_FAR * min(max(0.0, over), 1.0)
     chunks = ceil(panels / parts / cut.panels)  # that a thread packs for each task, if several
     times = slabs if chunks > 1 else min(slabs, threads)
     alone = compute + one.finish_ns + one.data_ns * (parts * chunks) + one.weights_ns * times
@@ -106,8 +113,8 @@ def time_ns(one: Costs, view: Gather, machine: Machine, cut: Cut, threads: int) 
     share *= _largest(cut.slabs, slabs) if slabs <= threads else 1 / slabs
     time = alone * ceil(cut.tasks / threads) * share
     if min(threads, cut.tasks) > 1:
-        time = time * (1 + rates.UNEVEN_BOXES * threads / cut.tasks) + rates.WAKE_NS
-    return time + rates.CALL_NS
+        time = time * (1 + constants.UNEVEN_BOXES * threads / cut.tasks) + constants.WAKE_NS
+    return time + constants.CALL_NS
 
 
 def _largest(count: int, parts: int) -> float:
@@ -121,7 +128,7 @@ def _halo(axis: Along, size: int) -> float:
     return 1 + (slabs - 1) * axis.parts.reach / max(1, axis.met)
 
 
-def _box_cycles(view: Gather, rows: int, vectors: int, slab: tuple[int, ...], step: int) -> float:
+def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...], step: int) -> float:
     """Return the cycles of all boxes under one panel: tiles run along the axis of each that wastes least.
 
     Boxes are products of the axes' parts, and so is most of what they cost: only what is wasted is not, so parts of an
@@ -136,13 +143,13 @@ def _box_cycles(view: Gather, rows: int, vectors: int, slab: tuple[int, ...], st
                 least = min(waste, here)
                 more[least] = more.get(least, 0.0) + found * meetings
         work, boxes, runs = more, boxes * len(parts), runs * parts.all_taps
-    begin = rates.BOX_CYCLES * boxes + rates.GATHER_RUN_CYCLES * runs
+    begin = constants.BOX_CYCLES * boxes + constants.GATHER_RUN_CYCLES * runs
     terms = view.terms // step + view.terms % step
     compute = sum(waste * found for waste, found in work.items())
-    return compute * terms + begin + rates.ROW_CYCLES * view.positions
+    return compute * terms + begin + constants.ROW_CYCLES * view.positions
 
 
 def runs_along(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
     """Return the axis that wastes least where the most work is: the last of such."""
     waste = [tiles(axis.parts.largest, rows, vectors)[2] for axis in axes]
-    return max(a for a, w in enumerate(waste) if w <= min(waste) * rates.ALONG_LAST)
+    return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.ALONG_LAST)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import prod
 
 from convgrad.formats import BF16, FORMATS
+from convgrad.plan.constants import WINDOW_OTHERS
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WORD_BYTES
-from convgrad.plan.rates import WINDOW_OTHERS
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
 
 POSITIONS = "positions"  # the body: rows are output positions, lanes results
@@ -18,7 +18,7 @@ PACKED = {ITEMS: "packed by terms", TERMS: "packed by rows", NEITHER: "packed on
 
 
 @dataclass(frozen=True)
-class Window:
+class GroupedStencil:
     """A kernel whose lanes are channels of several groups: numbers of a group, and of the last axis, are its own.
 
     A row meets a vector of channels under each tap of a row of the kernel, and what several rows meet is read once.
@@ -38,7 +38,7 @@ class Window:
     def group(self, lane: int) -> int:
         """Return which of a panel's groups a lane is of; lanes behind the last of them are anything.
 
-        >>> three = Window(3, 1, 5, 1, 1, 1, (1,), False, False, True)
+        >>> three = GroupedStencil(3, 1, 5, 1, 1, 1, (1,), False, False, True)
         >>> [three.group(lane) for lane in (0, 2, 3, 15)]
         [0, 0, 1, 4]
         """
@@ -47,7 +47,7 @@ class Window:
     def channels(self, lanes: int, vector: int) -> range:
         """Return the channels of a panel that a vector of its lanes meets.
 
-        >>> Window(10, 6, 8, 1, 1, 1, (1,), False, False, True).channels(16, 1)  # of groups 1 to 3
+        >>> GroupedStencil(10, 6, 8, 1, 1, 1, (1,), False, False, True).channels(16, 1)  # of groups 1 to 3
         range(6, 24)
         """
         first, last = (self.group(lane) for lane in (vector * lanes, (vector + 1) * lanes - 1))
@@ -62,12 +62,12 @@ class Window:
 
 
 @dataclass(frozen=True)
-class DataSpec:
+class ForwardSpec:
     """All that a compiled kernel is specialised on: no extents, so that a new shape seldom compiles anything.
 
     A tile is some output positions, its rows, times vectors of results. Rows meet data as it lies, or packed in f32;
     lanes meet weights packed as [tap][term][lane], or as they lie, where f32 results are neighbours. Under one tap both
-    may be exchanged: the same sums, with results as rows and positions as lanes.
+    may be transposed_gemm: the same sums, with results as rows and positions as lanes.
     """
 
     isa: Isa
@@ -82,8 +82,8 @@ class DataSpec:
     out: str  # results (ITEMS), positions of the last axis (TERMS)
     in_place: bool  # rows
     lanes_in_place: bool = False
-    exchanged: bool = False  # rows are results, lanes positions
-    window: Window | None = None  # lanes are channels of several groups
+    transposed_gemm: bool = False  # rows are results, lanes positions
+    window: GroupedStencil | None = None  # lanes are channels of several groups
     step: int = 1  # terms a multiply-add; of two, of bf16, rows and lanes meet words of a term and, above it, the next
     masked: bool = False  # lanes in place: there are fewer results than a panel is wide, and loads are of those
 
@@ -146,7 +146,7 @@ class DataSpec:
         """Lanes of a panel, whether or not all of them are results."""
         return self.vectors * self.isa.lanes
 
-    def holds(self, window: Window, rows: int, size: int, vectors: int) -> bool:
+    def holds(self, window: GroupedStencil, rows: int, size: int, vectors: int) -> bool:
         """Whether registers hold the weights of so many taps beside the sums of a window."""
         return (size * window.terms + rows) * vectors + WINDOW_OTHERS <= self.isa.registers
 
@@ -175,10 +175,10 @@ def heights(rows: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataPlan(Chosen):
+class ForwardPlan(Chosen):
     """How a forward or a data gradient is computed."""
 
-    spec: DataSpec
+    spec: ForwardSpec
     slab: tuple[int, ...]  # output positions along each axis that are computed at a time
     panels: int  # of results whose weights are packed at a time
     pass_blocks: int  # under which all tiles of a box go before the next; 0: each under all of its own
@@ -202,8 +202,8 @@ class DataPlan(Chosen):
         """How the work is cut, in one line."""
         slab = "x".join(map(str, self.slab))
         passes = f", {self.pass_blocks} blocks of terms" if self.pass_blocks else ""
-        rows, lanes = ("results", "positions") if self.spec.exchanged else ("positions", "results")
-        groups = "images" if self.spec.exchanged else "groups"
+        rows, lanes = ("results", "positions") if self.spec.transposed_gemm else ("positions", "results")
+        groups = "images" if self.spec.transposed_gemm else "groups"
         packed = "" if self.spec.lanes_in_place else " packed"
         return (
             f"{' x '.join(map(str, self.parts))} parts of {groups}, {lanes}, {rows}; {self.panels} "

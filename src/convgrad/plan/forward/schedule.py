@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from convgrad.plan.forward.cuts import levels, most_tiles, panel_bytes, panels_of, tile_sums
 from convgrad.plan.forward.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, WINDOW_RUN
 from convgrad.plan.forward.heights import tiles
-from convgrad.plan.forward.recipe import DataPlan, DataSpec
-from convgrad.plan.forward.view import Along, Gather
+from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
+from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
@@ -31,7 +31,7 @@ NOT_ALONG = (
 )
 
 
-def schedule(view: Gather, plan: DataPlan, accumulates: bool) -> Schedule:
+def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     spec = plan.spec
     view = view.seen(spec)
@@ -72,7 +72,11 @@ class _Axes:
 
 
 def _axes(
-    view: Gather, spec: DataSpec, cut: Sequence[Slabs], reached: Sequence[tuple[Ints, Ints]], steps: Sequence[int]
+    view: ForwardNest,
+    spec: ForwardSpec,
+    cut: Sequence[Slabs],
+    reached: Sequence[tuple[Ints, Ints]],
+    steps: Sequence[int],
 ) -> _Axes:
     made, slabs, parts = _Axes([], [], {}), 0, 0  # before those of an axis
     for at, axis in enumerate(view.axes):
@@ -89,7 +93,7 @@ def _axes(
     return made
 
 
-def _steps(view: Gather, spec: DataSpec, most: Sequence[int]) -> list[int]:
+def _steps(view: ForwardNest, spec: ForwardSpec, most: Sequence[int]) -> list[int]:
     """Return how far positions of each axis are apart as tiles read them: ``most`` are what slabs reach."""
     if spec.in_place:
         return [axis.data for axis in view.axes]
@@ -104,7 +108,7 @@ def _reached(axis: Along, cut: Slabs) -> tuple[Ints, Ints]:
     return np.where(there, low, 0), np.where(there, end - low, 0)
 
 
-def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: DataSpec, contiguous: bool) -> Ints:
+def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: ForwardSpec, contiguous: bool) -> Ints:
     """Return rows of PART."""
     counts, which = distinct(parts.count)
     along = 0 if contiguous else NOT_ALONG
@@ -112,7 +116,7 @@ def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: DataSpec, conti
         (height, many, int(1024 * waste) + along)
         for height, many, waste in (tiles(count, spec.rows, spec.vectors) for count in counts.tolist())
     ]
-    first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.exchanged and axis.extent > 1 else (0, 0)
+    first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.transposed_gemm and axis.extent > 1 else (0, 0)
     columns = (
         parts.count, parts.first * wrapped(axis.out), parts.step * axis.out,
         parts.met, parts.by_position, np.where(parts.taps > 0, parts.met * wrapped(step), 0), parts.by_position * step,
@@ -127,7 +131,7 @@ def _work(cut: Slabs) -> Ints:
     return np.add.reduceat(cut.parts.count * (4 * cut.parts.taps + 1), cut.begins)
 
 
-def _tasks(view: Gather, plan: DataPlan, work: Sequence[Ints]) -> Ints:
+def _tasks(view: ForwardNest, plan: ForwardPlan, work: Sequence[Ints]) -> Ints:
     """Rows of TASK: groups and panels as evenly as can be, slabs in parts that grow smaller.
 
     The first parts are large, as what lies together is read by one thread; the last small, as all threads end together.
@@ -168,7 +172,7 @@ def _apart(ends: Ints, parts: int, count: int) -> list[int]:
     return [0, *np.clip(ends, number, count - parts + number).tolist(), count]
 
 
-def _numbering(view: Gather) -> dict[str, int]:
+def _numbering(view: ForwardNest) -> dict[str, int]:
     """Return what tells a block's number from a tap and a part of its terms: its units' levels above its own.
 
     Of 3x3 taps of 64 terms four taps are a block: a step of 1, a share of 4.
@@ -184,7 +188,7 @@ def _numbering(view: Gather) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _term_step(view: Gather, spec: DataSpec) -> int:
+def _term_step(view: ForwardNest, spec: ForwardSpec) -> int:
     """Return how far terms are apart where tiles read them: a kernel of items takes them to be neighbours.
 
     The one term of a tap has any stride. Of data that repeats it is a tap's too, and their terms would seem to follow.
@@ -196,7 +200,7 @@ def _term_step(view: Gather, spec: DataSpec) -> int:
     return spec.item_bytes if spec.data == ITEMS else view.data[1]
 
 
-def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
+def _lanes(view: ForwardNest, spec: ForwardSpec) -> dict[str, int]:
     """Return how far taps, terms and panels of weights are apart."""
     if spec.lanes_in_place:
         _, item, term = view.weights
@@ -213,7 +217,7 @@ def _lanes(view: Gather, spec: DataSpec) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _scratch(view: Gather, plan: DataPlan, data_bytes: int, line: int) -> tuple[dict[str, int], int]:
+def _scratch(view: ForwardNest, plan: ForwardPlan, data_bytes: int, line: int) -> tuple[dict[str, int], int]:
     """Return where what a task keeps is in scratch, ``line`` positions of data at a time, and the bytes of all."""
     spec, order = plan.spec, view.order
     met = prod(axis.parts.most_taps for axis in view.axes)
@@ -221,7 +225,7 @@ def _scratch(view: Gather, plan: DataPlan, data_bytes: int, line: int) -> tuple[
     sums = tile_sums(view, spec)
     sizes = {
         "sums_at": sums * (most_tiles(view, plan.slab, spec) if plan.pass_blocks else 1),
-        "bias_at": (view.axes[-1].extent if spec.exchanged else plan.panels * spec.width) * F32_BYTES,
+        "bias_at": (view.axes[-1].extent if spec.transposed_gemm else plan.panels * spec.width) * F32_BYTES,
         "blocks_at": (runs + 1) * 8 * len(BLOCK),
         "runs_at": runs * 8 * len(WINDOW_RUN if spec.window else RUN),
         "weights_at": 0 if spec.lanes_in_place else plan.panels * panel_bytes(view, spec),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from convgrad.formats import FORMATS
 from convgrad.plan.forward.recipe import TAPS
-from convgrad.plan.forward.view import Gather
+from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.recipe import ITEMS, NEITHER, TERMS
 
 
-def lies(view: Gather, operand: str, output: str) -> tuple[str, str, str]:
+def lies(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str]:
     """Return what lies next to each other in data, weights, output."""
     size, written = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
     last = view.axes[-1]

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import prod
 
-from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.stretches import Part, Parts, parts, phases, uncut
 from convgrad.plan.view import Strides
 from convgrad.spec.geometry import Axis, Conv
@@ -54,7 +54,7 @@ _ONE = even(1, 0, 0)
 
 
 @dataclass(frozen=True)
-class Gather:
+class ForwardNest:
     """out[n, g, r, q] = sum over taps k and terms c of data[n, g, c, met(q, k)] * weights[g, r, c, k].
 
     Strides are in bytes: from a group, an item to the next of the output (results), of the data (terms), and of the
@@ -97,18 +97,18 @@ class Gather:
         """Channels of the data of a group, or of those that are merged."""
         return self.merged * self.terms
 
-    def seen(self, spec: DataSpec) -> Gather:
+    def seen(self, spec: ForwardSpec) -> ForwardNest:
         """Return the view of a kernel, whose rows may be results, whose lanes may be groups."""
         if spec.window:
             return self.with_merged_groups
-        if not spec.exchanged:
+        if not spec.transposed_gemm:
             return self
-        other = self.exchanged
+        other = self.transposed_gemm
         assert other is not None, "kernels exchange rows and lanes where a view can"
         return other
 
     @cached_property
-    def with_merged_groups(self) -> Gather:
+    def with_merged_groups(self) -> ForwardNest:
         """Return the same sums with the results of all groups as one's; the last axis is cut into phases only."""
         *outer, last = self.axes
         alone = replace(last, parts=Parts.of(uncut(last.phases, last.met)))
@@ -119,7 +119,7 @@ class Gather:
         )  # fmt: skip
 
     @cached_property
-    def exchanged(self) -> Gather | None:
+    def transposed_gemm(self) -> ForwardNest | None:
         """Return the same sums with results as positions and positions as results, those of an image a group.
 
         There is one tap, or nothing; positions of an image are one axis.
@@ -147,7 +147,9 @@ class Gather:
         return self.met_taps * self.groups * self.results * self.terms
 
 
-def gather(conv: Conv, order: Order, solves_for: str, strides: Mapping[str, Strides], out: Strides) -> Gather:
+def forward_nest(
+    conv: Conv, order: Order, solves_for: str, strides: Mapping[str, Strides], out: Strides
+) -> ForwardNest:
     """Return the view of a problem on arrays of these strides in bytes: those of the operands, by name, and of out."""
     data, weights = strides[OPERAND[solves_for]], strides["weights"]
     ends = (conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
@@ -159,7 +161,7 @@ def gather(conv: Conv, order: Order, solves_for: str, strides: Mapping[str, Stri
     images = Axis(conv.batch, conv.batch, 1)
     steps = zip((images, *conv.axes), (0, *weights[2:]), (data[0], *data[2:]), (out[0], *out[2:]), strict=True)
     axes = [_along(axis, solves_for, *each) for axis, *each in steps]
-    return Gather(
+    return ForwardNest(
         solves_for, conv.groups, results, terms, _simplified(axes),
         (terms * data[1], data[1]), (results * out[1], out[1]), (group, by_result, by_term),
         strides["bias"][0] if "bias" in strides else 0, order,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from convgrad.plan import rates
+from convgrad.plan import constants
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tables import placed
@@ -91,9 +91,9 @@ def _rows(conv: Conv, variant: Variant, machine: Machine, threads: int) -> int:
     down, across = variant.covering(conv)
     of_row = variant.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
     count, channels = conv.batch * down, max(conv.src_channels, conv.dst_channels)
-    near = max(1, int(machine.l2_bytes * rates.TILES_SHARE) // of_row)
-    least = -(-channels // (rates.TILES_A_WEIGHT * across))
-    wanted = near if near >= least else -(-rates.LEAST_TILES_AT_ONCE // across)
+    near = max(1, int(machine.l2_bytes * constants.TILES_SHARE) // of_row)
+    least = -(-channels // (constants.TILES_A_WEIGHT * across))
+    wanted = near if near >= least else -(-constants.LEAST_TILES_AT_ONCE // across)
     if count < wanted * threads:
         return 0
     chunks = -(-count // wanted)
@@ -104,4 +104,4 @@ def _results(conv: Conv, machine: Machine, threads: int) -> int:
     """Return how many results a chunk has: some vectors, fewer where threads would have none."""
     lanes = machine.isa.lanes
     of_thread = -(-conv.dst_channels // threads)
-    return min(rates.RESULTS_AT_ONCE, -(-of_thread // lanes) * lanes)
+    return min(constants.RESULTS_AT_ONCE, -(-of_thread // lanes) * lanes)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
-from convgrad.plan import rates
+from convgrad.plan import constants
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tables import placed
@@ -68,7 +68,7 @@ def plan(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
     if not at_once(problem):
         shared["out"] = prod(problem.geometry.weights_shape) * F32_BYTES
     places, shared_bytes = placed(shared)
-    weights = turns.units * sums * rates.VALUE_AT_POINT / F32_BYTES / machine.fma_per_ns / threads / 1e6
+    weights = turns.units * sums * constants.VALUE_AT_POINT / F32_BYTES / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
         strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, error_height=height_of(problem),
         time_ms=problem.geometry.groups * (time + weights), variant=problem.variant, tiles=tiles,
@@ -87,11 +87,11 @@ def _timed(
     """
     tiles = turns.each * turns.length
     for down, across in product(
-        _equal(conv.src_channels, rates.SRC_TOGETHER), _equal(conv.dst_channels, machine.isa.lanes)
+        _equal(conv.src_channels, constants.SRC_TOGETHER), _equal(conv.dst_channels, machine.isa.lanes)
     ):
         points, sums = tiles * (pitch(down) + pitch(across)), down * pitch(across)
-        multiply_adds = tiles * (down * across + rates.VALUE_AT_POINT * (down + across))
-        if variant.points * (points + sums) > rates.TASK_SHARE * machine.l2_bytes:
+        multiply_adds = tiles * (down * across + constants.VALUE_AT_POINT * (down + across))
+        if variant.points * (points + sums) > constants.TASK_SHARE * machine.l2_bytes:
             multiply_adds += 2 * (points + sums) * machine.fma_per_ns / machine.bytes_per_ns
         tasks = turns.units * -(-conv.src_channels // down) * -(-conv.dst_channels // across)
         blocks = turns.blocks * variant.points * multiply_adds

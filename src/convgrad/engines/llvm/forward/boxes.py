@@ -16,23 +16,23 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, PART_BYTES, SLAB_BYTES, along, arguments
 from convgrad.engines.llvm.forward.finish import NO_BIAS, finish
+from convgrad.engines.llvm.forward.grouped_stencil import rows_of_taps, window
+from convgrad.engines.llvm.forward.pack_pairs import words
 from convgrad.engines.llvm.forward.runs import runs
 from convgrad.engines.llvm.forward.tile import tile
-from convgrad.engines.llvm.forward.window import rows_of_taps, window
-from convgrad.engines.llvm.forward.words import words
+from convgrad.engines.llvm.gemm_nest import by_width
 from convgrad.engines.llvm.pairs import nothing_yet, quick
-from convgrad.engines.llvm.panels import by_width
+from convgrad.plan.constants import MOST_AHEAD_BYTES
 from convgrad.plan.forward.fields import BLOCK, PART, SLAB, TASK
-from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.rates import MOST_AHEAD_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
 EachLine = Callable[[Function, Named, Value, Value, Value], None]  # of a source, a place, a count
 
 
-def bodies(module: Module, spec: DataSpec) -> None:
+def bodies(module: Module, spec: ForwardSpec) -> None:
     """Emit what the nest calls."""
     pack.weights(module, spec)
     if not spec.in_place and not spec.words_as_they_lie:
@@ -56,12 +56,12 @@ def bodies(module: Module, spec: DataSpec) -> None:
     _box(module, spec)
 
 
-def begin(f: Function, spec: DataSpec) -> None:
+def begin(f: Function, spec: ForwardSpec) -> None:
     """Before the first task of a thread: nothing is packed."""
     f.store(f.value(NOTHING), f.at(f.scratch, arguments(f, spec).packed_at))
 
 
-def task(module: Module, spec: DataSpec) -> None:
+def task(module: Module, spec: ForwardSpec) -> None:
     """Emit ``task``: groups, panels that are packed at a time, slabs.
 
     A thread that has packed the same panels for its task before does not so again.
@@ -87,11 +87,11 @@ def task(module: Module, spec: DataSpec) -> None:
     f.done()
 
 
-def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value) -> None:
+def _panels(f: Function, spec: ForwardSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value) -> None:
     """Pack the weights and the biases of some panels: where rows are results, the biases of all."""
-    if spec.exchanged:
+    if spec.transposed_gemm:
         f.call("pack_bias", f.arguments, f.at(f.scratch, a.bias_at), a.bias)
-    if spec.lanes_in_place and spec.exchanged:
+    if spec.lanes_in_place and spec.transposed_gemm:
         return
     first = panel * spec.width
     begin = {
@@ -103,7 +103,7 @@ def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, 
             f.call("pack_weights", f.arguments, each.to, each.source, each.left)
             if spec.step == 2:
                 f.call("weight_words", f.arguments, each.to, each.left, _least_of_panel(f, a, each.to))
-        if not spec.exchanged:
+        if not spec.transposed_gemm:
             source = f.at(each.bias, f.least(each.left - spec.width, 0) * a.bias_item) if spec.overlaps else each.bias
             f.call("pack_bias", f.arguments, each.bias_to, source, each.left)
         each.next(
@@ -113,13 +113,13 @@ def _panels(f: Function, spec: DataSpec, a: Named, weights: Value, bias: Value, 
         )  # fmt: skip
 
 
-def _bias(module: Module, spec: DataSpec) -> None:
+def _bias(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_bias``: the biases of a panel in f32; where there are none, what changes no sum."""
-    given = {"to": "ptr", "source": "ptr"} if spec.exchanged else {"to": "ptr", "source": "ptr", "left": "i64"}
+    given = {"to": "ptr", "source": "ptr"} if spec.transposed_gemm else {"to": "ptr", "source": "ptr", "left": "i64"}
     f = module.function("pack_bias", False, arguments="ptr", **given)
     a = arguments(f, spec)
     there = f.op("i1", f"icmp ne {a.bias}, null")
-    if spec.exchanged:
+    if spec.transposed_gemm:
         size, full = along(a, spec)[-1].extent, along(a, spec)[-1].extent
     elif spec.overlaps:
         size, full = f.value(spec.width), f.value(spec.width)
@@ -136,7 +136,7 @@ def _bias(module: Module, spec: DataSpec) -> None:
 
 
 def _slab(
-    f: Function, spec: DataSpec, a: Named, number: Value, places: tuple[Value, Value, Value],
+    f: Function, spec: ForwardSpec, a: Named, number: Value, places: tuple[Value, Value, Value],
     panels: tuple[Value, Value],
 ) -> None:  # fmt: skip
     """One slab: a range of positions of each axis, whose numbers are the digits of the slab's."""
@@ -167,7 +167,9 @@ def _slab(
     parts(0, [])
 
 
-def _packed(f: Function, spec: DataSpec, a: Named, axes: Sequence[Named], slab: Sequence[Named], data: Value) -> Value:
+def _packed(
+    f: Function, spec: ForwardSpec, a: Named, axes: Sequence[Named], slab: Sequence[Named], data: Value
+) -> Value:
     """Pack what a slab meets; return where position 0 of all axes would be."""
     begin = f.at(f.scratch, a.data_at)
     _lines(f, a, axes, slab, data, begin, _packs(spec))
@@ -207,7 +209,7 @@ def _pack_words(f: Function, a: Named, source: Value, to: Value, count: Value) -
     _copy_words(f, a, line, to, count)
 
 
-def _packs(spec: DataSpec) -> EachLine:
+def _packs(spec: ForwardSpec) -> EachLine:
     """Return what packs a line of positions."""
     if spec.step == 1:
         return _pack_line
@@ -223,7 +225,7 @@ def _least_of_panel(f: Function, a: Named, panel: Value) -> Value:
     return f.at(panel, a.panel_bytes - LINE_BYTES)
 
 
-def _box(module: Module, spec: DataSpec) -> None:
+def _box(module: Module, spec: ForwardSpec) -> None:
     """Emit ``box``: the runs of one part of each axis, then its tiles under each of some panels."""
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
@@ -295,7 +297,7 @@ def _box(module: Module, spec: DataSpec) -> None:
             lines(0, panel, met, f.at(out, first * a.out_item))
         each.next(
             weights=each.weights if spec.lanes_in_place else f.at(each.weights, a.panel_bytes),
-            bias=each.bias if spec.exchanged else f.at(each.bias, spec.width * F32_BYTES),
+            bias=each.bias if spec.transposed_gemm else f.at(each.bias, spec.width * F32_BYTES),
             first=each.first + spec.width, rate=f.value(0),
         )  # fmt: skip
     f.done()
@@ -336,14 +338,14 @@ def _rate(f: Function, piece: Value, terms: Value) -> Value:
     return f.select(near, rate, f.value(0))
 
 
-def _row_bias(f: Function, spec: DataSpec, bias: Value, parts: Sequence[Named]) -> Value:
+def _row_bias(f: Function, spec: ForwardSpec, bias: Value, parts: Sequence[Named]) -> Value:
     """Return where the bias of the first row is: of a box of results, as many behind as they are from the first."""
-    if not spec.exchanged:
+    if not spec.transposed_gemm:
         return bias
     return f.at(bias, parts[-1].first_bias)
 
 
-def _tiles(module: Module, spec: DataSpec) -> None:
+def _tiles(module: Module, spec: ForwardSpec) -> None:
     """Emit ``tiles``: tiles of a height along a line of positions, the last overlapping the one before."""
     f = module.function(
         "tiles", False, arguments="ptr", sums="ptr", runs="ptr", blocks="ptr", block_count="i64", data="ptr",
@@ -357,7 +359,7 @@ def _tiles(module: Module, spec: DataSpec) -> None:
         first = f.least(wanted, f.count - f.height)
         data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
         ahead = f.at(f.at(data, f.value(0) if spec.window else f.height * f.row_step), f.last)
-        bias = f.at(f.bias, first * f.bias_step) if spec.exchanged else f.bias
+        bias = f.at(f.bias, first * f.bias_step) if spec.transposed_gemm else f.bias
         at = f.load("i64", f.waiting)
         f.store(at + arguments(f, spec).tile_sums, f.waiting)
         given = (

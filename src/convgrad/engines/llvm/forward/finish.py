@@ -8,13 +8,13 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.finish import put
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.transpose import transposed
-from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 
 NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
 
 
-def finish(module: Module, spec: DataSpec) -> None:
+def finish(module: Module, spec: ForwardSpec) -> None:
     """Emit ``finish``: out[row, lane] = round(sum + 0 + bias[lane] [+ old]), of ``rows`` rows from ``skip`` on.
 
     A missing bias is -0.0, which adds nothing, not even to a zero. Rows are ``out_step`` bytes apart; of lanes ``left``
@@ -40,14 +40,14 @@ def finish(module: Module, spec: DataSpec) -> None:
     f.done()
 
 
-def _by_lanes(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
+def _by_lanes(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
     """Results lie together."""
     lanes, size = spec.isa.lanes, BYTES[spec.output]
     kind, old = f"<{lanes} x float>", f.compare("ne", a.accumulate, 0)
-    bias = [] if spec.exchanged else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(spec.vectors)]
+    bias = [] if spec.transposed_gemm else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(spec.vectors)]
     masks = [f.mask(f.left - v * lanes, lanes) for v in range(spec.vectors)]
     with f.loop(rows, sums=sums, out=out, bias=f.at(f.bias, f.skip * f.bias_step)) as row:
-        if spec.exchanged:
+        if spec.transposed_gemm:
             bias = [f.splat(f.load("float", row.bias), lanes)] * spec.vectors
         for v in range(spec.vectors):
             place = f.at(row.out, v * lanes * size)
@@ -61,7 +61,7 @@ def _by_lanes(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, ro
         )  # fmt: skip
 
 
-def _by_rows(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
+def _by_rows(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
     """Positions lie together: squares of positions and results are transposed."""
     lanes, size, pitch = spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
     kind, old = f"<{lanes} x float>", f.compare("ne", a.accumulate, 0)
@@ -87,7 +87,7 @@ def _by_rows(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, row
             piece.next(sums=f.at(piece.sums, lanes * pitch), out=f.at(piece.out, lanes * size))
 
 
-def _one_by_one(f: Function, spec: DataSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
+def _one_by_one(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
     """Nothing lies together."""
     old = f.compare("ne", a.accumulate, 0)
     with f.loop(f.least(f.left, spec.width), sums=sums, out=out, bias=f.bias) as lane:

@@ -9,12 +9,12 @@ from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.transpose import transposed
-from convgrad.plan.forward.planes import PlanesSpec
-from convgrad.plan.forward.recipe import TAPS, DataSpec
+from convgrad.plan.forward.recipe import TAPS, ForwardSpec
+from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 
 
-def weights(module: Module, spec: DataSpec) -> None:
+def weights(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_weights``: a panel of ``left`` results or more, to[tap][term][lane]; lanes beyond are anything."""
     f = module.function("pack_weights", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
@@ -60,7 +60,7 @@ def _each(
     return each.to
 
 
-def taken(f: Function, spec: DataSpec | PlanesSpec, term: Value, terms: Value) -> Value:
+def taken(f: Function, spec: ForwardSpec | SpatialStencilSpec, term: Value, terms: Value) -> Value:
     """Return at which place a term of a tap is taken: those of a pair change places."""
     if not spec.pairs:
         return term
@@ -68,7 +68,7 @@ def taken(f: Function, spec: DataSpec | PlanesSpec, term: Value, terms: Value) -
     return f.select(f.compare("slt", other, terms), other, term)
 
 
-def _lines(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left: Value) -> None:
+def _lines(f: Function, spec: ForwardSpec, a: Named, source: Value, to: Value, left: Value) -> None:
     """Results lie together: vectors of them, masked in the last panel."""
     lanes, size, pitch = spec.isa.lanes, BYTES[spec.operand], spec.pitch * F32_BYTES
 
@@ -89,7 +89,7 @@ def _lines(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left
 
 
 def _squares(
-    f: Function, spec: DataSpec, source: Value, to: Value, count: Value, place: Callable[[Value], Value],
+    f: Function, spec: ForwardSpec, source: Value, to: Value, count: Value, place: Callable[[Value], Value],
     item: Value, left: Value,
 ) -> None:  # fmt: skip
     """Terms, or taps, lie together, so many: squares of them and of results are transposed in registers."""
@@ -111,7 +111,7 @@ def _squares(
                 square.next(along=square.along + lanes)
 
 
-def _columns(f: Function, spec: DataSpec, places: Sequence[Value], along: Value, rest: Value) -> list[Value]:
+def _columns(f: Function, spec: ForwardSpec, places: Sequence[Value], along: Value, rest: Value) -> list[Value]:
     """Return the columns of a square whose rows begin ``along`` values behind some places, ``rest`` of them there."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     mask = f.mask(rest, lanes)
@@ -121,7 +121,7 @@ def _columns(f: Function, spec: DataSpec, places: Sequence[Value], along: Value,
     return transposed(f, rows, lanes)
 
 
-def _values(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left: Value) -> None:
+def _values(f: Function, spec: ForwardSpec, a: Named, source: Value, to: Value, left: Value) -> None:
     """Weights of a tap lie anyhow."""
     with f.loop(a.terms, source=source) as term:
         place = f.at(to, taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
@@ -131,7 +131,7 @@ def _values(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, lef
         term.next(source=f.at(term.source, a.weights_term))
 
 
-def _values_of_groups(f: Function, spec: DataSpec, a: Named, source: Value, to: Value, left: Value) -> None:
+def _values_of_groups(f: Function, spec: ForwardSpec, a: Named, source: Value, to: Value, left: Value) -> None:
     """Weights of a tap lie anyhow, and results of a group otherwise than groups."""
     assert spec.window is not None
     results = spec.window.results
@@ -145,7 +145,7 @@ def _values_of_groups(f: Function, spec: DataSpec, a: Named, source: Value, to: 
         term.next(source=f.at(term.source, a.weights_term))
 
 
-def data(module: Module, spec: DataSpec) -> None:
+def data(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_line``: ``count`` positions of the last axis, to[position][term]."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
@@ -166,13 +166,13 @@ def data(module: Module, spec: DataSpec) -> None:
     f.done()
 
 
-def _packed(f: Function, spec: DataSpec, term: Value, terms: Value) -> Value:
+def _packed(f: Function, spec: ForwardSpec, term: Value, terms: Value) -> Value:
     """Return at which place a term of a position is packed: windows take those of a group in their order themselves."""
     return taken(f, spec, term, terms) if spec.packs_pairs else term
 
 
-def _copy(f: Function, spec: DataSpec, count: Value, source: Value, to: Value) -> None:
-    """Terms lie together: vectors of them, those of each pair exchanged where the order has them so."""
+def _copy(f: Function, spec: ForwardSpec, count: Value, source: Value, to: Value) -> None:
+    """Terms lie together: vectors of them, those of each pair transposed_gemm where the order has them so."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     shift = lanes.bit_length() - 1
     with f.loop(count >> shift, source=source, to=to) as many:
@@ -185,16 +185,16 @@ def _copy(f: Function, spec: DataSpec, count: Value, source: Value, to: Value) -
         raw = widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask))
         if spec.packs_pairs:  # an odd last one stays
             paired = f.mask(rest - (rest & 1), lanes)
-            exchanged = _exchanged(f, spec, raw)
-            raw = f.op(raw.type, f"select {paired}, {exchanged}, {raw}")
+            transposed_gemm = _exchanged(f, spec, raw)
+            raw = f.op(raw.type, f"select {paired}, {transposed_gemm}, {raw}")
         f.masked_store(raw, many.to, mask)
 
 
-def _exchanged(f: Function, spec: DataSpec, values: Value) -> Value:
+def _exchanged(f: Function, spec: ForwardSpec, values: Value) -> Value:
     return f.shuffle(values, values, [lane ^ 1 for lane in range(spec.isa.lanes)]) if spec.packs_pairs else values
 
 
-def _transposed_line(f: Function, spec: DataSpec, a: Named, pitch: Value) -> None:
+def _transposed_line(f: Function, spec: ForwardSpec, a: Named, pitch: Value) -> None:
     """Positions lie together: squares of terms by positions are transposed in registers."""
     lanes = spec.isa.lanes
     shift = lanes.bit_length() - 1
@@ -221,6 +221,6 @@ def _transposed_line(f: Function, spec: DataSpec, a: Named, pitch: Value) -> Non
         chunk.next(term=chunk.term + lanes)
 
 
-def _row(f: Function, spec: DataSpec, place: Value, along: Value) -> Value:
+def _row(f: Function, spec: ForwardSpec, place: Value, along: Value) -> Value:
     lanes = spec.isa.lanes
     return widen(f, spec.operand, f.load(stored(spec.operand, lanes), f.at(place, along * BYTES[spec.operand])))

@@ -13,7 +13,7 @@ from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
 from convgrad.plan.forward.fields import BLOCK, PART, RUN
-from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.tree import END
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
@@ -32,7 +32,7 @@ STATE = (
 )
 
 
-def runs(module: Module, spec: DataSpec) -> None:
+def runs(module: Module, spec: ForwardSpec) -> None:
     """Emit ``runs``: write RUNs and BLOCKs of a box of taps; ``counted`` is told blocks, terms, the last run's data.
 
     Terms that go on where the run before ends, in data and in weights, are that run's too, within a block.
@@ -70,7 +70,7 @@ def end_blocks(f: Function, last: Value, count: Value) -> None:
 
 
 def _taps(
-    f: Function, spec: DataSpec, a: Named, parts: Sequence[Named], state: dict[str, Value],
+    f: Function, spec: ForwardSpec, a: Named, parts: Sequence[Named], state: dict[str, Value],
     at: tuple[Value, Value], tap_bytes: Value,
 ) -> dict[str, Value]:  # fmt: skip
     """Loop over the taps of the first of some axes, and within over the others'; return the state after them."""
@@ -86,7 +86,7 @@ def _taps(
 
 
 def _tap(
-    f: Function, spec: DataSpec, a: Named, state: dict[str, Value], at: tuple[Value, Value], tap_bytes: Value
+    f: Function, spec: ForwardSpec, a: Named, state: dict[str, Value], at: tuple[Value, Value], tap_bytes: Value
 ) -> dict[str, Value]:
     """The terms of one tap, cut into blocks where they are many."""
     tap, met = at

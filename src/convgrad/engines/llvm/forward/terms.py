@@ -9,7 +9,7 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import stored, widen
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.formats import F32
-from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 
 HIGH_HALF = -65536  # 0xffff0000
@@ -25,7 +25,7 @@ class Terms:
     step: Value | int  # bytes from a term to the next
 
 
-def terms_of(spec: DataSpec, a: Named) -> Terms:
+def terms_of(spec: ForwardSpec, a: Named) -> Terms:
     """Return how a kernel reads the terms of its rows, in the order in which chains take them."""
     if not spec.in_place:
         return Terms(((0, _one(F32.name)),), _one(F32.name), F32_BYTES)

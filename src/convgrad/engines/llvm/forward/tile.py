@@ -12,13 +12,13 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
 from convgrad.engines.llvm.forward.finish import total
 from convgrad.engines.llvm.forward.terms import Terms, terms_of
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import StridedRows, Values, outer_product, sum_names
-from convgrad.engines.llvm.words import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
+from convgrad.plan.constants import LANES_AHEAD
 from convgrad.plan.forward.fields import BLOCK, RUN
-from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import WORD_BYTES
-from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 
 PARAMETERS = {
@@ -28,7 +28,7 @@ PARAMETERS = {
 }  # fmt: skip
 
 
-def tile(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
+def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
     """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, runs, terms of data[r] * weights[v], finished into ``out``.
 
     A row is a position, ``row_step`` bytes from the next in data and ``out_step`` in the output. Blocks are chains of
@@ -46,7 +46,7 @@ class Tile:
     """A tile being emitted."""
 
     f: Function
-    spec: DataSpec
+    spec: ForwardSpec
     rows: int
     vectors: int
     run_bytes: int = RUN_BYTES
@@ -230,11 +230,11 @@ class Tile:
         """Round and store vectors, each with its bias."""
         f, lanes = self.f, self.spec.isa.lanes
         size = BYTES[self.spec.output]
-        exchanged, kind = self.spec.exchanged, self.kind
-        bias = [] if exchanged else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(self.vectors)]
+        transposed_gemm, kind = self.spec.transposed_gemm, self.kind
+        bias = [] if transposed_gemm else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(self.vectors)]
         out, of_row = f.out, f.bias
         for r, values in enumerate(self._by_row(sums)):
-            if exchanged:
+            if transposed_gemm:
                 bias = [f.splat(f.load("float", of_row), lanes)] * self.vectors
                 of_row = f.at(of_row, f.bias_step)
             for v, value in enumerate(values):

@@ -18,8 +18,8 @@ from convgrad.engines.llvm.execute import Lies, executable
 from convgrad.engines.llvm.samples import driver_arguments
 from convgrad.engines.llvm.winograd import points
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
+from convgrad.plan.passes import dense
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
-from convgrad.plan.roles import dense
 from convgrad.plan.winograd.recipe import TiledPlan, at_once, of_point, pitch
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes

@@ -15,8 +15,8 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.microkernel import StridedRows, outer_product, sum_names
+from convgrad.plan.constants import LANES_AHEAD
 from convgrad.plan.machine import Isa
-from convgrad.plan.rates import LANES_AHEAD
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd.recipe import PANEL

@@ -11,8 +11,8 @@ import numpy as np
 
 from convgrad.plan.forward.fields import RUN, fields
 from convgrad.plan.forward.heights import tiles
-from convgrad.plan.forward.products import ProductsPlan, reached, rows_of, tap_lines
-from convgrad.plan.forward.view import Along, Gather
+from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
+from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 from convgrad.plan.stretches import Parts
@@ -60,7 +60,7 @@ def products_fields(axes: int) -> tuple[str, ...]:
     return (*fields(1), *TABLES, *NUMBERS, *(f"line{axis}.{word}" for axis in range(axes) for word in OUTER))
 
 
-def schedule(view: Gather, plan: ProductsPlan, accumulates: bool) -> Schedule:
+def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     spec, one = plan.spec, plan.spec.product
     lines, last = view.axes[spec.line], view.axes[-1]
@@ -101,12 +101,12 @@ def schedule(view: Gather, plan: ProductsPlan, accumulates: bool) -> Schedule:
     )
 
 
-def _unit(view: Gather, at: int) -> int:
+def _unit(view: ForwardNest, at: int) -> int:
     """Return how far the numbers of an axis's taps are apart."""
     return prod(inner.kernel for inner in view.axes[at + 1 :])
 
 
-def _parts(view: Gather, at: int, parts: Parts) -> Ints:
+def _parts(view: ForwardNest, at: int, parts: Parts) -> Ints:
     """Return rows of PART."""
     out, unit = view.axes[at].out, _unit(view, at)
     columns = (
@@ -143,7 +143,9 @@ def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -
     return range(max(0, -(-low // abs(by_tap))), min(taps, -(-end // abs(by_tap))))
 
 
-def _numbers(view: Gather, plan: ProductsPlan, reach: list[int], counts: list[int], each: list[int]) -> dict[str, int]:
+def _numbers(
+    view: ForwardNest, plan: Kn2rowPlan, reach: list[int], counts: list[int], each: list[int]
+) -> dict[str, int]:
     """Return the numbers, and the bytes of all that a task keeps."""
     spec, one = plan.spec, plan.spec.product
     order, last = view.order, view.axes[-1]

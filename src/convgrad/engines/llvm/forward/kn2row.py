@@ -8,15 +8,15 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward import gathered, pack
+from convgrad.engines.llvm.forward import kn2row_adds, pack
 from convgrad.engines.llvm.forward.arguments import named
 from convgrad.engines.llvm.forward.finish import NO_BIAS, finish
 from convgrad.engines.llvm.forward.tile import tile
-from convgrad.engines.llvm.panels import by_width
+from convgrad.engines.llvm.gemm_nest import by_width
 from convgrad.plan.forward.fields import CALL
 from convgrad.plan.forward.fields import TABLES as FIRST_TABLES
-from convgrad.plan.forward.products import ProductsSpec
-from convgrad.plan.forward.products_schedule import END, PART, SLAB, TABLES, TASK, products_fields
+from convgrad.plan.forward.kn2row import Kn2rowSpec
+from convgrad.plan.forward.kn2row_schedule import END, PART, SLAB, TABLES, TASK, products_fields
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 
 TASK_BYTES, SLAB_BYTES, PART_BYTES, END_BYTES = (8 * len(names) for names in (TASK, SLAB, PART, END))
@@ -24,12 +24,12 @@ NOTHING = -1
 _ADDRESSES = frozenset((*CALL, *FIRST_TABLES, *TABLES))
 
 
-def arguments(f: Function, spec: ProductsSpec) -> Named:
+def arguments(f: Function, spec: Kn2rowSpec) -> Named:
     """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
     return named(f, products_fields(spec.axes), _ADDRESSES)
 
 
-def bodies(module: Module, spec: ProductsSpec) -> None:
+def bodies(module: Module, spec: Kn2rowSpec) -> None:
     """Emit what the nest calls."""
     one = spec.product
     if one.weights == ITEMS:
@@ -44,17 +44,17 @@ def bodies(module: Module, spec: ProductsSpec) -> None:
             tile(module, one, height, vectors)
     _ready(module, spec)
     _products(module, spec)
-    gathered.bodies(module, spec, arguments)
+    kn2row_adds.bodies(module, spec, arguments)
     _lines(module, spec)
     _slab(module, spec)
 
 
-def begin(f: Function, spec: ProductsSpec) -> None:
+def begin(f: Function, spec: Kn2rowSpec) -> None:
     """Before the first task of a thread: nothing is packed."""
     f.store(f.value(NOTHING), f.at(f.scratch, arguments(f, spec).packed_at))
 
 
-def task(module: Module, spec: ProductsSpec) -> None:
+def task(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``task``: some slabs; of those that follow one another, each has the lines of the one before."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
@@ -68,11 +68,11 @@ def task(module: Module, spec: ProductsSpec) -> None:
     f.done()
 
 
-def _axes(a: Named, spec: ProductsSpec) -> list[Named]:
+def _axes(a: Named, spec: Kn2rowSpec) -> list[Named]:
     return [a.of(f"line{axis}") for axis in range(spec.axes)]
 
 
-def _ready(module: Module, spec: ProductsSpec) -> None:
+def _ready(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``ready``: weights as [result][tap][term], biases in f32; where there are none, what changes no sum."""
     f = module.function("ready", False, arguments="ptr", scratch="ptr")
     a = arguments(f, spec)
@@ -102,7 +102,7 @@ def _ready(module: Module, spec: ProductsSpec) -> None:
     f.done()
 
 
-def _pack_lines(module: Module, spec: ProductsSpec) -> None:
+def _pack_lines(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``pack_lines``: ``count`` positions that lie together, term by term, to[panel][term][position]."""
     f = module.function("pack_lines", arguments="ptr", to="ptr", source="ptr", count="i64")
     a, one = arguments(f, spec), spec.product
@@ -128,7 +128,7 @@ def _pack_lines(module: Module, spec: ProductsSpec) -> None:
     f.done()
 
 
-def _products(module: Module, spec: ProductsSpec) -> None:
+def _products(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``products``: of ``count`` positions evenly apart, to[result][tap][position]."""
     f = module.function("products", arguments="ptr", scratch="ptr", source="ptr", to="ptr", count="i64")
     a, one = arguments(f, spec), spec.product
@@ -177,7 +177,7 @@ def _products(module: Module, spec: ProductsSpec) -> None:
     f.done()
 
 
-def _lines(module: Module, spec: ProductsSpec) -> None:
+def _lines(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``lines``: the products of some lines, which are kept one behind the other; ``count`` positions of each."""
     f = module.function(
         "lines", arguments="ptr", scratch="ptr", data="ptr", first="i64", many="i64", slot="i64", count="i64"
@@ -204,7 +204,7 @@ def _lines(module: Module, spec: ProductsSpec) -> None:
     f.done()
 
 
-def _slab(module: Module, spec: ProductsSpec) -> None:
+def _slab(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``slab``: the products of the lines that are not there yet, then the outputs of a slab."""
     f = module.function("slab", arguments="ptr", scratch="ptr", number="i64")
     a = arguments(f, spec)
@@ -253,7 +253,7 @@ def _digit(f: Function, number: Value, count: Value) -> tuple[Value, Value]:
 
 
 def _outer_taps(
-    f: Function, spec: ProductsSpec, a: Named, axes: Sequence[Named], chosen: Sequence[tuple[Named, Value]], to: Value
+    f: Function, spec: Kn2rowSpec, a: Named, axes: Sequence[Named], chosen: Sequence[tuple[Named, Value]], to: Value
 ) -> Value:
     """List where the products of a position's taps of all axes but the last lie, and the taps' numbers."""
 

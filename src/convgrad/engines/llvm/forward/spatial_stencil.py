@@ -13,8 +13,8 @@ from convgrad.engines.llvm.forward.arguments import named
 from convgrad.engines.llvm.forward.finish import NO_BIAS, total
 from convgrad.engines.llvm.forward.pack import taken
 from convgrad.plan.forward.fields import CALL
-from convgrad.plan.forward.planes import PlanesSpec
-from convgrad.plan.forward.planes_schedule import ENTRY, NODE, OUTER, PART, TABLES, TASK, planes_fields
+from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
+from convgrad.plan.forward.spatial_stencil_schedule import ENTRY, NODE, OUTER, PART, TABLES, TASK, planes_fields
 from convgrad.plan.recipe import F32_BYTES
 
 ENTRY_BYTES, NODE_BYTES, OUTER_BYTES, PART_BYTES, TASK_BYTES = (
@@ -26,12 +26,12 @@ COUNTED = 5  # that a list is told by
 _ADDRESSES = frozenset((*CALL, *TABLES))
 
 
-def arguments(f: Function, spec: PlanesSpec) -> Named:
+def arguments(f: Function, spec: SpatialStencilSpec) -> Named:
     """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
     return named(f, planes_fields(spec.axes), _ADDRESSES)
 
 
-def bodies(module: Module, spec: PlanesSpec) -> None:
+def bodies(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit what the nest calls."""
     _ready(module, spec)
     _listed(module, spec)
@@ -41,7 +41,7 @@ def bodies(module: Module, spec: PlanesSpec) -> None:
     _plane(module, spec)
 
 
-def task(module: Module, spec: PlanesSpec) -> None:
+def task(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``task``: some groups: all their weights made ready, then box after box of positions of all of them."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
@@ -69,7 +69,7 @@ def task(module: Module, spec: PlanesSpec) -> None:
     f.done()
 
 
-def _axes(a: Named, spec: PlanesSpec) -> list[Named]:
+def _axes(a: Named, spec: SpatialStencilSpec) -> list[Named]:
     return [a.of(f"axis{axis}") for axis in range(spec.axes)]
 
 
@@ -89,7 +89,7 @@ def _outer_taps(f: Function, parts: Sequence[Named], to: Value) -> Value:
     return taps(0, f.value(0), f.value(0), to)
 
 
-def _ready(module: Module, spec: PlanesSpec) -> None:
+def _ready(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``ready``: a group's weights as [result][tap][term], its biases; without any, what changes no sum."""
     f = module.function("ready", False, arguments="ptr", weights="ptr", bias="ptr", to="ptr", bias_to="ptr")
     a = arguments(f, spec)
@@ -120,7 +120,7 @@ def _ready(module: Module, spec: PlanesSpec) -> None:
     f.done()
 
 
-def _listed(module: Module, spec: PlanesSpec) -> None:
+def _listed(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``listed``: the terms that some lines meet, in the order of the sum, and the blocks that they are in.
 
     ``counted`` is told how many blocks, and from where to where the first line and the first position meet the data.
@@ -179,7 +179,7 @@ def _listed(module: Module, spec: PlanesSpec) -> None:
     f.done()
 
 
-def _plane(module: Module, spec: PlanesSpec) -> None:
+def _plane(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``plane``: some lines at a time, whose terms are listed once: tiles of those of all groups and positions."""
     names = [f"part{axis}" for axis in range(spec.axes - 2)]
     f = module.function(
@@ -227,7 +227,7 @@ def _plane(module: Module, spec: PlanesSpec) -> None:
     f.done()
 
 
-def _tiles(module: Module, spec: PlanesSpec) -> None:
+def _tiles(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``tiles``: all tiles of some lines of a group: of how many lanes and lines all taps exist is known."""
     f = module.function(
         "tiles", False, arguments="ptr", counted="ptr", nodes="ptr", entries="ptr", data="ptr", out="ptr",
@@ -264,7 +264,7 @@ def _tiles(module: Module, spec: PlanesSpec) -> None:
     f.done()
 
 
-def _tile(module: Module, spec: PlanesSpec, exists: str) -> None:
+def _tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
     """Emit a tile: results of some lines, ``left`` of them there, in vectors, over all blocks of terms; finished."""
     f = module.function(
         f"tile_{exists}", arguments="ptr", data="ptr", weights="ptr", nodes="ptr", count="i64", entries="ptr",
@@ -314,7 +314,7 @@ def _tile(module: Module, spec: PlanesSpec, exists: str) -> None:
     f.done()
 
 
-def _finished(f: Function, spec: PlanesSpec, a: Named, sums: dict[str, Value]) -> None:
+def _finished(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, Value]) -> None:
     """Make output of a tile's sums: of results from ``skip`` on, of the lines and the lanes that there are."""
     lanes, old = spec.isa.lanes, f.compare("ne", a.accumulate, 0)
     across, written = a.extent - f.first, BYTES[spec.output]

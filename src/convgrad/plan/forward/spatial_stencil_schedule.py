@@ -6,8 +6,8 @@ from functools import cache
 from math import prod
 
 from convgrad.plan.forward.fields import CALL
-from convgrad.plan.forward.planes import PlanesPlan
-from convgrad.plan.forward.view import Gather
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.stretches import Part
@@ -45,7 +45,7 @@ def planes_fields(axes: int) -> tuple[str, ...]:
     return (*CALL, *TABLES, *NUMBERS, *(f"axis{axis}.{word}" for axis in range(axes) for word in ALONG))
 
 
-def schedule(view: Gather, plan: PlanesPlan, accumulates: bool) -> Schedule:
+def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     order, last, lines = view.order, view.axes[-1], view.axes[-2]
     rows, numbers = list[tuple[int, ...]](), dict[str, int]()
@@ -80,7 +80,7 @@ def schedule(view: Gather, plan: PlanesPlan, accumulates: bool) -> Schedule:
     )
 
 
-def _part(view: Gather, at: int, part: Part) -> tuple[int, ...]:
+def _part(view: ForwardNest, at: int, part: Part) -> tuple[int, ...]:
     """Return a row of PART."""
     axis, unit = view.axes[at], prod(inner.kernel for inner in view.axes[at + 1 :])
     met = part.met if part.taps else 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from convgrad.plan import tiling
+from convgrad.plan.constants import FEW
 from convgrad.plan.machine import ISAS, Isa
-from convgrad.plan.rates import FEW
 from convgrad.plan.recipe import GROUPS, ITEMS, STRIP, KernelSpec, Operands, Read
 from convgrad.plan.sides import evenly_apart, lies
 from convgrad.plan.view import View, per_group

@@ -9,8 +9,8 @@ from convgrad.engines.llvm.convert import BYTES, load_masked
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.pairs import halves, lesser
 from convgrad.engines.llvm.transpose import transposed
+from convgrad.plan.constants import PACK_AHEAD
 from convgrad.plan.pairs import WORD_BYTES
-from convgrad.plan.rates import PACK_AHEAD
 from convgrad.plan.recipe import ITEMS, TERMS, KernelSpec, Read
 
 

@@ -21,8 +21,8 @@ from convgrad.engines.llvm.forward.tile import PARAMETERS, Tile
 from convgrad.engines.llvm.microkernel import hidden_pointer
 from convgrad.formats import F32
 from convgrad.plan.forward.fields import BLOCK, PART, WINDOW_RUN
-from convgrad.plan.forward.recipe import DataSpec
-from convgrad.plan.forward.recipe import Window as Numbers
+from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.recipe import GroupedStencil as Numbers
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import END
@@ -32,21 +32,21 @@ Weights = Callable[[int, int, int], Value]  # of a tap, a term, a vector
 COUNTS = ("run", "block", "number", "block_runs", "block_count", "furthest")
 
 
-def window(module: Module, spec: DataSpec, rows: int, vectors: int) -> None:
+def window(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
     """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, rows of taps, taps, terms, finished into ``out``.
 
     The first row meets the operand's position ``met`` by the first tap of a row of the kernel, the next ``met_step``
     further.
     """
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64")
-    made = Window(f, spec, rows, vectors, WINDOW_RUN_BYTES)
+    made = GroupedStencil(f, spec, rows, vectors, WINDOW_RUN_BYTES)
     made.ask()
     made.blocks()
     f.done()
 
 
 @dataclass(frozen=True)
-class Window(Tile):
+class GroupedStencil(Tile):
     """A window being emitted."""
 
     @property
@@ -208,7 +208,7 @@ class Window(Tile):
         return result
 
 
-def rows_of_taps(module: Module, spec: DataSpec) -> None:
+def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
     """Emit ``runs``: a run is a row of taps of the kernel, or what blocks make of one; ``counted`` is told the same."""
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
@@ -241,7 +241,7 @@ def rows_of_taps(module: Module, spec: DataSpec) -> None:
 
 
 def _row(
-    f: Function, spec: DataSpec, tap: Value, met: Value, taps: Value, tap_data: Value, state: Values
+    f: Function, spec: ForwardSpec, tap: Value, met: Value, taps: Value, tap_data: Value, state: Values
 ) -> Values:  # fmt: skip
     """One row of taps, cut where blocks end."""
     assert spec.window is not None

@@ -11,7 +11,7 @@ DEFAULT_MXCSR = 0x1F80  # round to nearest, subnormals kept, nothing traps
 
 
 @dataclass(frozen=True)
-class Words:
+class Intrinsics:
     """One architecture's: wheels built with fast-math set flush-to-zero, so kernels ``enter`` with the default set."""
 
     pause: str  # called as this, declared as that
@@ -40,9 +40,9 @@ def _leave_aarch64(f: Function, saved: Value) -> None:
     f.intrinsic("void", "llvm.aarch64.set.fpcr", f.load("i64", saved))
 
 
-WORDS = {
-    "x86_64": Words("@llvm.x86.sse2.pause()", "@llvm.x86.sse2.pause()", _enter_x86, _leave_x86),
-    "aarch64": Words("@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)", _enter_aarch64, _leave_aarch64),
+INTRINSICS = {
+    "x86_64": Intrinsics("@llvm.x86.sse2.pause()", "@llvm.x86.sse2.pause()", _enter_x86, _leave_x86),
+    "aarch64": Intrinsics("@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)", _enter_aarch64, _leave_aarch64),
 }
 
 # A multiply-add of two terms, by its name in a row of instruction sets: sums + high * high + low * low, each product

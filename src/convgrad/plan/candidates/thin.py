@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from convgrad.plan.constants import FEW, MOST_ADDRESSES, THIN_CHANNELS
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.rates import FEW, MOST_ADDRESSES, THIN_CHANNELS
 from convgrad.plan.recipe import TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lanes_in_place, lies
 from convgrad.plan.tiling import under_taps

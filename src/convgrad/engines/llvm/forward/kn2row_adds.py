@@ -12,17 +12,17 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.finish import put
 from convgrad.engines.llvm.forward.finish import total
 from convgrad.engines.llvm.transpose import transposed
-from convgrad.plan.forward.products import VECTORS, ProductsSpec
-from convgrad.plan.forward.products_schedule import END, ENTRY, NODE, PHASE
+from convgrad.plan.forward.kn2row import VECTORS, Kn2rowSpec
+from convgrad.plan.forward.kn2row_schedule import END, ENTRY, NODE, PHASE
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
 from convgrad.plan.tree import DIGIT_BITS
 
 NODE_BYTES, ENTRY_BYTES, PHASE_BYTES, OUTER_BYTES = (8 * len(names) for names in (NODE, ENTRY, PHASE, ("at", "tap")))
 SHUFFLED = (2, 3, 4, 6)  # numbers of streams
-Arguments = Callable[[Function, ProductsSpec], Named]
+Arguments = Callable[[Function, Kn2rowSpec], Named]
 
 
-def bodies(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
+def bodies(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     """Emit ``line`` and what it calls."""
     _listed(module, spec, arguments)
     _phase(module, spec, arguments)
@@ -31,7 +31,7 @@ def bodies(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
     _line(module, spec, arguments)
 
 
-def _listed(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
+def _listed(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     """Emit ``listed``: the taps of a phase, as entries, and the nodes of the tree that they are below."""
     f = module.function(
         "listed", False, arguments="ptr", outer="ptr", count="i64", phase="ptr", entries="ptr", nodes="ptr",
@@ -59,7 +59,7 @@ def _listed(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
     f.done()
 
 
-def _phase(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
+def _phase(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     """Emit ``phase``: sums of ``across`` outputs, to[result][output]: + 0, + bias.
 
     Absent taps meet no position of the slab's and add +0, as the order of sums has them. The nodes of three levels of
@@ -118,7 +118,7 @@ def _same(f: Function, number: int, lanes: int) -> Value:
     return Value(f, f"<{lanes} x i32>", "<" + ", ".join([f"i32 {number}"] * lanes) + ">")
 
 
-def _ordered(module: Module, spec: ProductsSpec) -> None:
+def _ordered(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``ordered``: to[i][stream] of source[stream][i], ``count`` values of each of ``streams``.
 
     Of some numbers of streams vectors are shuffled into one another; of others squares of streams and values are
@@ -180,7 +180,7 @@ def _interleaved(f: Function, vectors: list[Value], first: int, lanes: int) -> V
     return value
 
 
-def _written(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
+def _written(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     """Emit ``written``: out[i] = round(source[i] [+ old]), ``count`` neighbours; or, where none are, one by one."""
     f = module.function("written", arguments="ptr", source="ptr", out="ptr", count="i64")
     a, lanes, size = arguments(f, spec), spec.isa.lanes, BYTES[spec.output]
@@ -202,7 +202,7 @@ def _written(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
     f.done()
 
 
-def _line(module: Module, spec: ProductsSpec, arguments: Arguments) -> None:
+def _line(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     """Emit ``line``: the outputs of a slab of the last axis, under ``count`` taps of the others."""
     f = module.function("line", False, arguments="ptr", scratch="ptr", outer="ptr", count="i64", end="ptr", out="ptr")
     a, e = arguments(f, spec), columns(f, f.end, END)

@@ -11,12 +11,12 @@ from convgrad.engines.llvm.convert import load_masked
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.pairs import halves, lesser
-from convgrad.plan.forward.recipe import DataSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.recipe import F32_BYTES, ITEMS
 
 
-def words(module: Module, spec: DataSpec) -> None:
+def words(module: Module, spec: ForwardSpec) -> None:
     """Emit ``weight_words``, and what is done with a line of data: ``line_words``, or, in place, ``line_least``."""
     _weights(module, spec)
     if spec.in_place:
@@ -38,7 +38,7 @@ def _parted(f: Function, two: list[Value], first: int) -> Value:
     return f.shuffle(two[0], two[1], list(range(first, lanes, 2)))
 
 
-def _weights(module: Module, spec: DataSpec) -> None:
+def _weights(module: Module, spec: ForwardSpec) -> None:
     """Emit ``weight_words``: a packed panel, [tap][term][lane], becomes [tap][pair][lane], where it is.
 
     Lanes beyond those that are left are anything, and do not count.
@@ -70,7 +70,7 @@ def _weights(module: Module, spec: DataSpec) -> None:
     f.done()
 
 
-def _line(module: Module, spec: DataSpec) -> None:
+def _line(module: Module, spec: ForwardSpec) -> None:
     """Emit ``line_words``: ``count`` positions of a line, [position][term], become [position][pair]."""
     f = module.function("line_words", arguments="ptr", to="ptr", source="ptr", count="i64", leasts="ptr")
     a, lanes = arguments(f, spec), spec.isa.lanes
@@ -105,7 +105,7 @@ def _line(module: Module, spec: DataSpec) -> None:
     f.done()
 
 
-def _copied(module: Module, spec: DataSpec) -> None:
+def _copied(module: Module, spec: ForwardSpec) -> None:
     """Emit ``line_words``: ``count`` positions of a line as they lie become [position][pair]."""
     f = module.function("line_words", arguments="ptr", to="ptr", source="ptr", count="i64", leasts="ptr")
     a, lanes = arguments(f, spec), spec.isa.lanes
@@ -129,7 +129,7 @@ def _copied(module: Module, spec: DataSpec) -> None:
     f.done()
 
 
-def _least(module: Module, spec: DataSpec) -> None:
+def _least(module: Module, spec: ForwardSpec) -> None:
     """Emit ``line_least``: the least of ``count`` positions in place, of all at once if nothing is between."""
     f = module.function("line_least", arguments="ptr", source="ptr", count="i64", leasts="ptr")
     a, lanes = arguments(f, spec), 2 * spec.isa.lanes
@@ -153,5 +153,5 @@ def _least(module: Module, spec: DataSpec) -> None:
     f.done()
 
 
-def _step(spec: DataSpec, a: Named) -> Value:
+def _step(spec: ForwardSpec, a: Named) -> Value:
     return along(a, spec)[-1].given

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from convgrad.formats import BF16
-from convgrad.plan import rates
-from convgrad.plan.forward.view import OPERAND, Gather
+from convgrad.plan import constants
+from convgrad.plan.forward.view import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.order import FAN_IN, height_of
@@ -24,7 +24,7 @@ SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # results of a tile, and vectors of o
 
 
 @dataclass(frozen=True)
-class PlanesSpec:
+class SpatialStencilSpec:
     """What a kernel of planes is specialised on."""
 
     isa: Isa
@@ -56,10 +56,10 @@ class PlanesSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanesPlan(Chosen):
+class SpatialStencilPlan(Chosen):
     """How a forward or a data gradient of small groups is computed."""
 
-    spec: PlanesSpec
+    spec: SpatialStencilSpec
     parts: int  # of the groups
 
     @property
@@ -79,7 +79,7 @@ class PlanesPlan(Chosen):
         return f"{self.parts} parts of groups"
 
 
-def planes(problem: Problem, view: Gather, machine: Machine, threads: int) -> Iterator[PlanesPlan]:
+def planes(problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Iterator[SpatialStencilPlan]:
     """Yield the plans of planes for a problem that allows them: one for each way to shape a tile."""
     last, order = view.axes[-1], view.order
     size, written = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
@@ -94,18 +94,18 @@ def planes(problem: Problem, view: Gather, machine: Machine, threads: int) -> It
     for vectors in (1, 2, 4, 8):
         if vectors <= most and (vectors == 1 or (vectors - 1) * isa.lanes < last.extent):
             names = (problem.operand_format.name, problem.output_format.name)
-            spec = PlanesSpec(isa, *names, len(view.axes), results, most // vectors, vectors)
+            spec = SpatialStencilSpec(isa, *names, len(view.axes), results, most // vectors, vectors)
             parts = min(view.groups, 1 if threads == 1 else 4 * threads)
             time = _time_ns(view, machine, spec) * ceil(parts / threads) / parts
             if threads > 1:
-                time = time * (1 + rates.UNEVEN_BOXES * threads / parts) + rates.WAKE_NS
-            yield PlanesPlan(
+                time = time * (1 + constants.UNEVEN_BOXES * threads / parts) + constants.WAKE_NS
+            yield SpatialStencilPlan(
                 strategy=PLANES, spec=spec, operands=(OPERAND[problem.solves_for], "weights"), parts=parts,
-                threads=min(threads, parts), error_height=height_of(problem), time_ms=(time + rates.CALL_NS) / 1e6,
+                threads=min(threads, parts), error_height=height_of(problem), time_ms=(time + constants.CALL_NS) / 1e6,
             )  # fmt: skip
 
 
-def _time_ns(view: Gather, machine: Machine, spec: PlanesSpec) -> float:
+def _time_ns(view: ForwardNest, machine: Machine, spec: SpatialStencilSpec) -> float:
     """Return one thread's time: loads and multiply-adds of whole tiles, lists of taps, what is written."""
     cycle_ns = 2 * spec.isa.lanes / machine.fma_per_ns
     lines, last = view.axes[-2], view.axes[-1]
@@ -114,9 +114,9 @@ def _time_ns(view: Gather, machine: Machine, spec: PlanesSpec) -> float:
     taps = view.taps / len(lines.phases) * view.terms
     tiles = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.results / spec.results)
     vectors = spec.lines * spec.vectors
-    vector = rates.PLANE_LOAD_CYCLES + rates.PLANE_PRODUCT_CYCLES * spec.results
-    term = vectors * vector + spec.lines * rates.PLANE_LINE_CYCLES
-    cycles = tiles * taps * (term + rates.PLANE_WIDE_CYCLES * (spec.vectors - 1) + rates.TERM_CYCLES)
-    listed = tiles_along * taps * rates.GATHER_RUN_CYCLES
+    vector = constants.PLANE_LOAD_CYCLES + constants.PLANE_PRODUCT_CYCLES * spec.results
+    term = vectors * vector + spec.lines * constants.PLANE_LINE_CYCLES
+    cycles = tiles * taps * (term + constants.PLANE_WIDE_CYCLES * (spec.vectors - 1) + constants.TERM_CYCLES)
+    listed = tiles_along * taps * constants.GATHER_RUN_CYCLES
     outputs = view.positions * view.groups * view.results
-    return (cycles + listed) * cycle_ns + outputs * rates.FINISH_LANES_NS
+    return (cycles + listed) * cycle_ns + outputs * constants.FINISH_LANES_NS

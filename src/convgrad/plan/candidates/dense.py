@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import product
 from math import ceil
 
+from convgrad.plan.constants import LANES_AGAIN
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.rates import LANES_AGAIN
 from convgrad.plan.recipe import NEITHER, TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import evenly_apart, lanes_in_place, lies, readable_in_place
 from convgrad.plan.tiling import outer_products

@@ -14,27 +14,27 @@ from math import ceil, prod
 import numpy as np
 
 from convgrad.formats import F32, FORMATS
-from convgrad.plan import rates
+from convgrad.plan import constants
 from convgrad.plan.cost import PACK_NS
 from convgrad.plan.forward.heights import tiles
-from convgrad.plan.forward.recipe import PACKED, DataSpec
-from convgrad.plan.forward.view import OPERAND, Along, Gather
+from convgrad.plan.forward.recipe import PACKED, ForwardSpec
+from convgrad.plan.forward.view import OPERAND, Along, ForwardNest
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
 from convgrad.spec.order import APART_RESULTS, FAN_IN, height_of
 from convgrad.spec.problem import Problem
 
 PRODUCTS = "products"  # the body
-FINISH_NS = {ITEMS: rates.ORDERED_NS, TERMS: rates.ORDERED_NS, NEITHER: rates.FINISH_NONE_NS}
+FINISH_NS = {ITEMS: constants.ORDERED_NS, TERMS: constants.ORDERED_NS, NEITHER: constants.FINISH_NONE_NS}
 MOST_TAPS = FAN_IN**3  # gathered through three levels of the tree
 VECTORS = 4  # of outputs that gather at a time
 
 
 @dataclass(frozen=True)
-class ProductsSpec:
+class Kn2rowSpec:
     """What a kernel of products is specialised on: that of the products, f32, and how outputs lie."""
 
-    product: DataSpec  # rows are taps times results, lanes positions of the data
+    product: ForwardSpec  # rows are taps times results, lanes positions of the data
     output: str
     axes: int
     line: int  # the first axis with taps; what its positions have, inner axes, is a line
@@ -61,10 +61,10 @@ class ProductsSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProductsPlan(Chosen):
+class Kn2rowPlan(Chosen):
     """How a forward or a data gradient of few results is computed."""
 
-    spec: ProductsSpec
+    spec: Kn2rowSpec
     slab: tuple[int, int]  # outputs along the axis of lines, and along the last, that are computed at a time
     chunk: int  # positions of the data whose products are computed at a time
     block: int  # tiles of rows under all of those before the next
@@ -88,13 +88,13 @@ class ProductsPlan(Chosen):
         return f"{self.parts} parts of {lines} lines of {last} outputs; {self.chunk} positions of data packed at a time"
 
 
-def line_axis(view: Gather) -> int:
+def line_axis(view: ForwardNest) -> int:
     """Return the first axis with taps, but the last: those before are images."""
     last = len(view.axes) - 1
     return next((at for at, axis in enumerate(view.axes[:last]) if not axis.even), last - 1)
 
 
-def products(problem: Problem, view: Gather, machine: Machine, threads: int) -> Iterator[ProductsPlan]:
+def products(problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Iterator[Kn2rowPlan]:
     """Yield the plans of products for a problem that allows them: one for each width of a tile."""
     last = view.axes[-1]
     apart = view.groups == 1 and view.results <= APART_RESULTS and view.order.lines == 1 and view.taps <= MOST_TAPS
@@ -104,19 +104,19 @@ def products(problem: Problem, view: Gather, machine: Machine, threads: int) -> 
         spec = _spec(problem, view, machine.isa, most, vectors)
         slab, chunk = _slab(view, machine, spec, threads)
         kept = kept_lines(view, spec, slab[0]) * line_positions(view, spec, slab[1])
-        if kept * rows_of(view) * F32_BYTES <= rates.SLAB_BYTES:
+        if kept * rows_of(view) * F32_BYTES <= constants.SLAB_BYTES:
             yield _planned(problem, view, machine, threads, spec, slab, chunk)
 
 
-def rows_of(view: Gather) -> int:
+def rows_of(view: ForwardNest) -> int:
     """Return the rows of all products: taps times results."""
     return view.taps * view.results
 
 
-def _spec(problem: Problem, view: Gather, isa: Isa, most: int, vectors: int) -> ProductsSpec:
+def _spec(problem: Problem, view: ForwardNest, isa: Isa, most: int, vectors: int) -> Kn2rowSpec:
     operand, output = problem.operand_format, problem.output_format
     rows, last = rows_of(view), view.axes[-1]
-    high = min(range(max(1, most - rates.FEWER_HEIGHTS), most + 1), key=lambda h: (tiles(rows, h, vectors)[2], -h))
+    high = min(range(max(1, most - constants.FEWER_HEIGHTS), most + 1), key=lambda h: (tiles(rows, h, vectors)[2], -h))
     size, written = operand.dtype.itemsize, output.dtype.itemsize
     _, _, term = view.weights
     taps = tap_lines(view)[-1][1]
@@ -126,29 +126,29 @@ def _spec(problem: Problem, view: Gather, isa: Isa, most: int, vectors: int) -> 
         out = ITEMS
     else:
         out = TERMS if last.out == written else NEITHER
-    product = DataSpec(
+    product = ForwardSpec(
         isa, operand.name, F32.name, high, vectors, vectors > 1, 1, weights, data, ITEMS, False, False, True
     )
-    return ProductsSpec(product, output.name, len(view.axes), line_axis(view), out)
+    return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 
 
-def slab_count(view: Gather, spec: ProductsSpec, slab: tuple[int, int]) -> int:
+def slab_count(view: ForwardNest, spec: Kn2rowSpec, slab: tuple[int, int]) -> int:
     """Return how many slabs of such a size there are."""
     images = prod(axis.extent for axis in view.axes[: spec.line])
     return images * ceil(view.axes[spec.line].extent / slab[0]) * ceil(view.axes[-1].extent / slab[1])
 
 
-def kept_lines(view: Gather, spec: ProductsSpec, along: int) -> int:
+def kept_lines(view: ForwardNest, spec: Kn2rowSpec, along: int) -> int:
     """Return of how many lines of the data products are kept."""
     return max(map(len, reached(view.axes[spec.line], along)))
 
 
-def line_positions(view: Gather, spec: ProductsSpec, across: int) -> int:
+def line_positions(view: ForwardNest, spec: Kn2rowSpec, across: int) -> int:
     """Return how many positions of the data a line has, of a slab of so many outputs."""
     return prod(axis.met for axis in view.axes[spec.line + 1 : -1]) * max(map(len, reached(view.axes[-1], across)))
 
 
-def tap_lines(view: Gather) -> list[tuple[int, int]]:
+def tap_lines(view: ForwardNest) -> list[tuple[int, int]]:
     """Return the loops over taps, as counts and bytes of weights: one if taps are evenly apart."""
     if view.tap_step is not None:
         return [*[(1, 0)] * (len(view.axes) - 1), (view.taps, view.tap_step)]
@@ -165,30 +165,30 @@ def reached(axis: Along, size: int) -> list[range]:
 
 def _planned(
     problem: Problem,
-    view: Gather,
+    view: ForwardNest,
     machine: Machine,
     threads: int,
-    spec: ProductsSpec,
+    spec: Kn2rowSpec,
     slab: tuple[int, int],
     chunk: int,
-) -> ProductsPlan:
+) -> Kn2rowPlan:
     """Return the plan of one kernel."""
     one = spec.product
     height, many, _ = tiles(rows_of(view), one.rows, one.vectors)
-    block = max(1, int(machine.l2_bytes * rates.PACKED_SHARE) // (height * view.terms * F32_BYTES))
+    block = max(1, int(machine.l2_bytes * constants.PACKED_SHARE) // (height * view.terms * F32_BYTES))
     count = slab_count(view, spec, slab)
     parts = 1 if threads == 1 else min(count, 4 * threads)
     time = _time_ns(view, machine, spec, slab, parts) * ceil(parts / threads) / parts
     if threads > 1:
-        time = time * (1 + rates.UNEVEN_BOXES * threads / parts) + rates.WAKE_NS
-    return ProductsPlan(
+        time = time * (1 + constants.UNEVEN_BOXES * threads / parts) + constants.WAKE_NS
+    return Kn2rowPlan(
         strategy=PRODUCTS, spec=spec, operands=(OPERAND[problem.solves_for], "weights"), slab=slab, chunk=chunk,
         block=min(many, block), parts=parts, threads=min(threads, parts), error_height=height_of(problem),
-        time_ms=(time + rates.CALL_NS) / 1e6,
+        time_ms=(time + constants.CALL_NS) / 1e6,
     )  # fmt: skip
 
 
-def _slab(view: Gather, machine: Machine, spec: ProductsSpec, threads: int) -> tuple[tuple[int, int], int]:
+def _slab(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> tuple[tuple[int, int], int]:
     """Return how many outputs are computed at a time, and from how many positions of the data packed at a time.
 
     Products of as many lines as fit in the cache; a line is cut where one alone does not.
@@ -196,16 +196,18 @@ def _slab(view: Gather, machine: Machine, spec: ProductsSpec, threads: int) -> t
     lines, last, width = view.axes[spec.line], view.axes[-1], spec.product.width
     stride, phases = len(last.phases), len(lines.phases)
     inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
-    room = max(rates.LEAST_PRODUCTS, int(machine.l2_bytes * rates.PRODUCTS_SHARE) // (rows_of(view) * F32_BYTES))
+    room = max(
+        constants.LEAST_PRODUCTS, int(machine.l2_bytes * constants.PRODUCTS_SHARE) // (rows_of(view) * F32_BYTES)
+    )
     across = min(last.extent, ceil(last.extent / ceil(last.met * inner / room) / stride) * stride)
     in_line = line_positions(view, spec, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
-    packed = max(width, int(machine.l2_bytes * rates.PACKED_SHARE) // (view.terms * F32_BYTES))
+    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // (view.terms * F32_BYTES))
     chunk = ceil(min(packed, max(1, together * in_line)) / width) * width
     return (min(lines.extent, phases * together), across), chunk
 
 
-def _time_ns(view: Gather, machine: Machine, spec: ProductsSpec, slab: tuple[int, int], parts: int) -> float:
+def _time_ns(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, slab: tuple[int, int], parts: int) -> float:
     """Return one thread's time: arithmetic and packs of what slabs reach, each part's own lines, what is gathered."""
     one, rows = spec.product, rows_of(view)
     lines, last = (reached(view.axes[at], size) for at, size in zip((spec.line, -1), slab, strict=True))
@@ -219,5 +221,5 @@ def _time_ns(view: Gather, machine: Machine, spec: ProductsSpec, slab: tuple[int
     compute = met * rows * view.terms * cycles / one.width * 2 * one.isa.lanes / machine.fma_per_ns
     read = PACK_NS[one.weights] + FORMATS[one.operand].dtype.itemsize / machine.bytes_per_ns
     outputs = view.positions * view.results
-    gather = view.met_taps * view.results / one.isa.lanes * rates.PRODUCT_NS + outputs * FINISH_NS[spec.out]
+    gather = view.met_taps * view.results / one.isa.lanes * constants.PRODUCT_NS + outputs * FINISH_NS[spec.out]
     return compute + met * view.terms * read + gather + rows * view.terms * PACK_NS[one.data] * parts

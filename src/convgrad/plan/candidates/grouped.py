@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from convgrad.plan.constants import FEW, GROUP_CHANNELS, MOST_ADDRESSES
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.rates import FEW, GROUP_CHANNELS, MOST_ADDRESSES
 from convgrad.plan.recipe import GROUPS, TILE, KernelSpec, Operands, Read
 from convgrad.plan.sides import lies
 from convgrad.plan.tiling import balanced, under_taps

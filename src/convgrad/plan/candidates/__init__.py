@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from convgrad.plan.candidates import dense, depthwise, grouped, thin
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import KernelSpec, Operands
-from convgrad.plan.strategies import dense, grouped, strips, thin
 from convgrad.plan.view import View
 from convgrad.spec.problem import Problem
 
@@ -27,5 +27,5 @@ STRATEGIES = (
     Strategy("dense", dense.why_not, dense.kernels),
     Strategy("taps in the tile", thin.why_not, thin.kernels),
     Strategy("groups in the lanes", grouped.why_not, grouped.kernels),
-    Strategy("strips", strips.why_not, strips.kernels),
+    Strategy("strips", depthwise.why_not, depthwise.kernels),
 )

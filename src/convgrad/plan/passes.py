@@ -12,7 +12,7 @@ from convgrad.plan.fields import FIELDS
 from convgrad.plan.forward import choose as forward_choose
 from convgrad.plan.forward.tables import fields as forward_fields
 from convgrad.plan.forward.tables import schedule as forward_schedule
-from convgrad.plan.forward.view import Gather, gather
+from convgrad.plan.forward.view import ForwardNest, forward_nest
 from convgrad.plan.machine import Machine
 from convgrad.plan.reach import conv_of
 from convgrad.plan.recipe import Chosen
@@ -29,7 +29,7 @@ ONES = "ones"  # in the place of an operand: a one everywhere
 
 
 @dataclass(frozen=True)
-class Role:
+class Pass:
     """What is solved for, which of a problem's operands are the convolution's tensors, and who plans.
 
     Of one problem, all of these go together: the view is the planner's, the plan that of its schedule.
@@ -46,7 +46,7 @@ class Role:
 
 def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> View:
     """Return the view of a sum over positions: absent operands are ones everywhere."""
-    conv, names = conv_of(problem), ROLES[problem.solves_for].operands
+    conv, names = conv_of(problem), PASSES[problem.solves_for].operands
     rank, size = 2 + len(conv.axes), problem.operand_format.dtype.itemsize
     src, dst = (
         (0,) * rank if names[tensor] == ONES else _padded(given[names[tensor]], rank, size) for tensor in ("src", "dst")
@@ -54,8 +54,8 @@ def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -
     return view(conv, src, dst, _padded(out, rank, problem.output_format.dtype.itemsize), problem.solves_for)
 
 
-def _gathered_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> Gather:
-    return gather(conv_of(problem), order_of(problem), problem.solves_for, given, out)
+def _gathered_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> ForwardNest:
+    return forward_nest(conv_of(problem), order_of(problem), problem.solves_for, given, out)
 
 
 def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
@@ -68,14 +68,14 @@ _GATHERS = (
     _gathered_view, forward_choose.plan, forward_choose.plans, forward_schedule, forward_fields,
 )  # fmt: skip
 
-ROLES = {
+PASSES = {
     role.solves_for: role
     for role in (
-        Role("weights", {"src": "src", "dst": "dst"}, *_SUMS),
+        Pass("weights", {"src": "src", "dst": "dst"}, *_SUMS),
         # the weight gradient of one src channel of ones under one tap: the same terms in the same order, and 1 * y = y
-        Role("bias", {"src": ONES, "dst": "dst"}, *_SUMS),
-        Role("dst", {"src": "src", "weights": "weights"}, *_GATHERS),
-        Role("src", {"dst": "dst", "weights": "weights"}, *_GATHERS),
+        Pass("bias", {"src": ONES, "dst": "dst"}, *_SUMS),
+        Pass("dst", {"src": "src", "weights": "weights"}, *_GATHERS),
+        Pass("src", {"dst": "dst", "weights": "weights"}, *_GATHERS),
     )
 }
 
@@ -87,7 +87,7 @@ TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of what ha
 def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:
     """Return the view of a problem on canonical arrays of these strides in bytes."""
     given: dict[str, Strides] = dict(zip(problem.operands, operands, strict=True))
-    return ROLES[problem.solves_for].view(problem, given, out)
+    return PASSES[problem.solves_for].view(problem, given, out)
 
 
 def dense_view(problem: Problem) -> Any:
@@ -108,13 +108,13 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     """Return the cheapest plan for a view of a problem."""
     if problem.variant:
         return TILES[problem.solves_for](problem, machine, threads)
-    chosen: Chosen = ROLES[problem.solves_for].plan(problem, view, machine, threads)
+    chosen: Chosen = PASSES[problem.solves_for].plan(problem, view, machine, threads)
     return chosen
 
 
 def plans(problem: Problem, view: Any, machine: Machine, threads: int, most: int | None = None) -> list[Any]:
     """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
-    return ROLES[problem.solves_for].plans(problem, view, machine, threads, most)
+    return PASSES[problem.solves_for].plans(problem, view, machine, threads, most)
 
 
 def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
@@ -126,7 +126,7 @@ def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
 
 def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:
     """Return the tables and numbers of a plan."""
-    return ROLES[problem.solves_for].schedule(view, chosen, problem.accumulate)
+    return PASSES[problem.solves_for].schedule(view, chosen, problem.accumulate)
 
 
 def dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import CHAIN_BYTES, INDEX_BYTES, LINE_ROW_BYTES, TAP_BYTES, Named, columns, going
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.nest import Nest, climb_after, nest, trees, when_all_ended
-from convgrad.engines.llvm.strip import first_group, strip
-from convgrad.plan.rates import STRIP_PANELS
+from convgrad.engines.llvm.stencil import first_group, strip
+from convgrad.plan.constants import STRIP_PANELS
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.tree import CHAIN
 
