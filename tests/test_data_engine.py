@@ -130,7 +130,7 @@ def test_the_table_is_wide() -> None:
     specs = [plan.spec for plan in plans if plan.spec.body == POSITIONS]
     for name in ("data", "weights", "out"):
         assert len({getattr(spec, name) for spec in specs}) >= 3, name
-    for name in ("narrow", "in_place", "lanes_in_place", "exchanged", "pairs"):
+    for name in ("narrow", "in_place", "lanes_in_place", "transposed_gemm", "pairs"):
         assert {getattr(spec, name) for spec in specs} == {True, False}, name
     assert {str(spec.isa) for spec in specs} == set(HOST)
 

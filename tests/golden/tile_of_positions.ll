@@ -98,7 +98,7 @@ when43.end:
   %v52 = icmp ne i64 %v51, 0
   br i1 %v52, label %when53, label %when53.end
 when53:
-  call void @climb(ptr %sums, i64 32, i64 32, i64 %v49, i64 %v37, i64 %v39)
+  call void @combine_up(ptr %sums, i64 32, i64 32, i64 %v49, i64 %v37, i64 %v39)
   br label %when53.end
 when53.end:
   br label %when36.end
@@ -195,7 +195,7 @@ when104.end:
   %v113 = icmp ne i64 %v112, 0
   br i1 %v113, label %when114, label %when114.end
 when114:
-  call void @climb(ptr %sums, i64 32, i64 32, i64 %v110, i64 %v98, i64 %v100)
+  call void @combine_up(ptr %sums, i64 32, i64 32, i64 %v110, i64 %v98, i64 %v100)
   br label %when114.end
 when114.end:
   %v115 = getelementptr i8, ptr %arguments, i64 216

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from convgrad.plan.candidates import STRATEGIES
+from convgrad.plan.candidates import CANDIDATES
 from convgrad.plan.constants import KERNELS
 from convgrad.plan.cost import Costs, costs, time_ns
 from convgrad.plan.cuts import cuts
@@ -19,8 +19,8 @@ def plans(problem: Problem, view: View, machine: Machine, threads: int, most: in
     """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
     proposed = [
         (costs(problem, view, machine, spec, operands), strategy.name)
-        for strategy in STRATEGIES
-        if not strategy.why_not(problem, view)
+        for strategy in CANDIDATES
+        if not strategy.unsupported(problem, view)
         for spec, operands in strategy.kernels(problem, view, machine.isa)
     ]
     proposed.sort(key=lambda one: one[0].alone_ns)
@@ -32,7 +32,7 @@ def plan(problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
     """Return the cheapest plan of all strategies that apply; it keeps the others' reasons."""
     best, *others = plans(problem, view, machine, threads, KERNELS)
     rejected = [Rejected(other.words, f"{other.time_ms:.3g} ms") for other in others]
-    rejected += [Rejected(s.name, reason) for s in STRATEGIES if (reason := s.why_not(problem, view))]
+    rejected += [Rejected(s.name, reason) for s in CANDIDATES if (reason := s.unsupported(problem, view))]
     return replace(best, rejected=tuple(rejected))
 
 

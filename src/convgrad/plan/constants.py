@@ -129,7 +129,7 @@ LANES_AGAIN = Count(5, "tiles", BY_HAND, "that read the same lanes in place, at 
 # -- forwards and data gradients --------------------------------------------------------------------------------------
 
 PACK_TAPS_NS = Rate(0.3, "ns", BY_HAND, "a weight, where a channel's taps are neighbours")
-GATHER_RUN_CYCLES = Rate(8.0, "cycles", BY_HAND, "to list a tap that a box of positions meets")
+LIST_CYCLES = Rate(8.0, "cycles", BY_HAND, "to list a tap that a box of positions meets")
 BOX_CYCLES = Rate(150.0, "cycles", BY_HAND, "to begin a box of positions,")
 ROW_CYCLES = Rate(6.0, "cycles", BY_HAND, "a position under a panel, to begin and to finish its tile")
 UNEVEN_BOXES = Rate(0.04, "of a task", BY_HAND, "threads seldom run alike; larger tasks read less again")

@@ -54,7 +54,7 @@ def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -
     return view(conv, src, dst, _padded(out, rank, problem.output_format.dtype.itemsize), problem.solves_for)
 
 
-def _gathered_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> ForwardNest:
+def _forward_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> ForwardNest:
     return forward_nest(conv_of(problem), order_of(problem), problem.solves_for, given, out)
 
 
@@ -64,18 +64,18 @@ def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
 
 
 _SUMS = (_summed_view, choose.plan, choose.plans, schedule.schedule, lambda spec: FIELDS)
-_GATHERS = (
-    _gathered_view, forward_choose.plan, forward_choose.plans, forward_schedule, forward_fields,
+_FORWARD = (
+    _forward_view, forward_choose.plan, forward_choose.plans, forward_schedule, forward_fields,
 )  # fmt: skip
 
 PASSES = {
-    role.solves_for: role
-    for role in (
+    one.solves_for: one
+    for one in (
         Pass("weights", {"src": "src", "dst": "dst"}, *_SUMS),
         # the weight gradient of one src channel of ones under one tap: the same terms in the same order, and 1 * y = y
         Pass("bias", {"src": ONES, "dst": "dst"}, *_SUMS),
-        Pass("dst", {"src": "src", "weights": "weights"}, *_GATHERS),
-        Pass("src", {"dst": "dst", "weights": "weights"}, *_GATHERS),
+        Pass("dst", {"src": "src", "weights": "weights"}, *_FORWARD),
+        Pass("src", {"dst": "dst", "weights": "weights"}, *_FORWARD),
     )
 }
 

@@ -150,8 +150,8 @@ def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], o
 
 def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     """Return the prepared call of a plan for a view of a problem."""
-    made, role = tables(problem, seen, chosen), PASSES[problem.solves_for]
-    at = {name: number for number, name in enumerate(role.fields(chosen.spec))}
+    made, solved = tables(problem, seen, chosen), PASSES[problem.solves_for]
+    at = {name: number for number, name in enumerate(solved.fields(chosen.spec))}
     arguments = words(len(at) + len(FLAGS))
     for name, number in made.numbers.items():
         arguments[at[name]] = wrapped(number)
@@ -159,7 +159,7 @@ def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
         arguments[at[name]] = address_of(table)
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
-    rows, lanes = (tensors.index(role.operands[tensor]) for tensor in chosen.operands)
+    rows, lanes = (tensors.index(solved.operands[tensor]) for tensor in chosen.operands)
     bias = tensors.index("bias") if "bias" in problem.operands else None
     ones = np.ones(1, problem.operand_format.dtype)
     alone = chosen.threads == 1 and chosen.time_ms < pool.LONG_MS

@@ -16,7 +16,7 @@ from convgrad.engines.llvm.arguments import (
     going,
 )
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.nest import Nest, climb_after, nest, trees, when_all_ended
+from convgrad.engines.llvm.nest import Nest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.pairs import quick
 from convgrad.engines.llvm.tile import tile
 from convgrad.plan.recipe import KernelSpec
@@ -64,7 +64,7 @@ def task(module: Module, spec: KernelSpec) -> None:
                 lane.next(sums=f.at(lane.sums, t.rows.count * t.taps * a.panel_sums))
             group.next(sums=lane.sums)
     with when_all_ended(f, a, t):
-        _gathered(n)
+        _reduced(n)
     f.done()
 
 
@@ -113,7 +113,7 @@ class _Here:
             begins = tree.begins(f, here.number)
             given = (f.arguments, sums, begins, block.x, block.y, images, lines, count, tap, *taken)
             by_width(f, self.n.spec.isa.lanes, widths(self.n.spec), left, "tile", given)
-            climb_after(self.n, sums, here, kept)
+            combine_after(self.n, sums, here, kept)
             block.next(
                 entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN_BYTES),
                 x=f.at(block.x, a.block_step * a.rows.read_image), y=f.at(block.y, a.block_step * a.lanes.read_image),
@@ -132,7 +132,7 @@ def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: s
         by_width(f, lanes, among[1:], left, name, given)
 
 
-def _gathered(n: Nest) -> None:
+def _reduced(n: Nest) -> None:
     """Join the units' sums of a part of the weights, which become output."""
     f, a, t = n.f, n.a, n.t
     step = a.units * n.spec.tile_bytes

@@ -90,14 +90,14 @@ class Nest:
 
 def trees(module: Module, spec: KernelSpec) -> None:
     """Emit what the tree of sums needs."""
-    tree.climb(module, spec.isa)
+    tree.combine_up(module, spec.isa)
     tree.reduce(module, spec.isa)
 
 
-def climb_after(n: Nest, sums: Value, chain: Named, kept: Value) -> None:
+def combine_after(n: Nest, sums: Value, chain: Named, kept: Value) -> None:
     """Combine what is complete after a chain; store the sum of a unit that several tasks share."""
     f, a, size = n.f, n.a, n.spec.tile_bytes
-    tree.climb_from(f, sums, size, size, a.levels, chain.number, chain.following)
+    tree.combine_complete(f, sums, size, size, a.levels, chain.number, chain.following)
     with f.when(chain.unit >= 0):
         top = f.at(sums, (a.levels - 1) * size)
         f.call("combine", top, f.at(kept, chain.unit * size), size, Value(f, "i1", "true"))

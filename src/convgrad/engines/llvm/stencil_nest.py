@@ -8,7 +8,7 @@ from __future__ import annotations
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import CHAIN_BYTES, INDEX_BYTES, LINE_ROW_BYTES, TAP_BYTES, Named, columns, going
 from convgrad.engines.llvm.emit import Module, Value
-from convgrad.engines.llvm.nest import Nest, climb_after, nest, trees, when_all_ended
+from convgrad.engines.llvm.nest import Nest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.stencil import first_group, strip
 from convgrad.plan.constants import STRIP_PANELS
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
@@ -31,7 +31,7 @@ def task(module: Module, spec: KernelSpec) -> None:
         with f.loop(c.blocks, entry=index, chain=chain, image=c.image, images=c.images) as block:
             with f.when(going(f, a)):
                 _lines(n, sums, block.entry, block.image, f.least(block.images, a.block_images))
-                _climbed(n, sums, columns(f, block.chain, CHAIN))
+                _combined(n, sums, columns(f, block.chain, CHAIN))
             block.next(
                 entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN_BYTES),
                 image=block.image + a.block_step, images=block.images - a.block_step,
@@ -72,13 +72,13 @@ def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> N
             line.next(line=f.at(line.line, LINE_ROW_BYTES))
 
 
-def _climbed(n: Nest, sums: Value, chain: Named) -> None:
+def _combined(n: Nest, sums: Value, chain: Named) -> None:
     """Push the chains of a block, of all groups of a task."""
     f, a, t = n.f, n.a, n.t
     with f.loop(t.groups * t.taps, sums=sums, kept=f.at(a.kept, t.kept)) as each:
         above = f.at(each.sums, n.spec.tile_bytes)
         f.call("combine", each.sums, above, n.spec.tile_bytes, tree.begins(f, chain.number))
-        climb_after(n, above, chain, each.kept)
+        combine_after(n, above, chain, each.kept)
         each.next(sums=f.at(each.sums, a.sums_step), kept=f.at(each.kept, a.units * n.spec.tile_bytes))
 
 

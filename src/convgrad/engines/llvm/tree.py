@@ -42,28 +42,28 @@ def combine(module: Module, isa: Isa) -> None:
     f.done()
 
 
-def climb(module: Module, isa: Isa) -> None:
-    """Emit what ``climb_from`` calls."""
+def combine_up(module: Module, isa: Isa) -> None:
+    """Emit what ``combine_complete`` calls."""
     combine(module, isa)
-    f = module.function("climb", sums="ptr", step="i64", size="i64", levels="i64", number="i64", following="i64")
+    f = module.function("combine_up", sums="ptr", step="i64", size="i64", levels="i64", number="i64", following="i64")
 
     def combined(child: Value, number: Value, parent: Value) -> None:
         f.call("combine", child, parent, f.size, begins(f, number))
 
-    climbed(f, f.levels, (f.number, f.following), f.sums, f.step, combined)
+    complete_nodes(f, f.levels, (f.number, f.following), f.sums, f.step, combined)
     f.done()
 
 
-def climb_from(
+def combine_complete(
     f: Function, sums: Value, step: int, size: Value | int, levels: Value, number: Value, following: Value
 ) -> None:
     """Combine the nodes that are complete after a number was pushed; the sums of levels are ``step`` bytes apart."""
     differ = f.op("i64", f"xor {number}, {following.name}")
     with f.when(f.compare("ne", differ >> DIGIT_BITS, 0)):
-        f.call("climb", sums, step, size, levels, number, following)
+        f.call("combine_up", sums, step, size, levels, number, following)
 
 
-def climbed(
+def complete_nodes(
     f: Function, levels: Value, numbers: tuple[Value, Value], sums: Value, step: Value | int,
     combined: Callable[[Value, Value, Value], None],
 ) -> None:  # fmt: skip

@@ -15,17 +15,17 @@ Proposed = tuple[KernelSpec, Operands]
 
 
 @dataclass(frozen=True)
-class Strategy:
+class Candidate:
     """A way to compute some problems: why not this one, or the empty string; and the kernels that it proposes."""
 
     name: str
-    why_not: Callable[[Problem, View], str]
+    unsupported: Callable[[Problem, View], str]
     kernels: Callable[[Problem, View, Isa], Iterator[Proposed]]
 
 
-STRATEGIES = (
-    Strategy("dense", dense.why_not, dense.kernels),
-    Strategy("taps in the tile", thin.why_not, thin.kernels),
-    Strategy("groups in the lanes", grouped.why_not, grouped.kernels),
-    Strategy("strips", depthwise.why_not, depthwise.kernels),
+CANDIDATES = (
+    Candidate("dense", dense.unsupported, dense.kernels),
+    Candidate("taps in the tile", thin.unsupported, thin.kernels),
+    Candidate("groups in the lanes", grouped.unsupported, grouped.kernels),
+    Candidate("strips", depthwise.unsupported, depthwise.kernels),
 )

@@ -17,7 +17,7 @@ from convgrad.plan.view import View, per_group, pieces
 from convgrad.spec.problem import Problem
 
 
-def why_not(problem: Problem, view: View) -> str:
+def unsupported(problem: Problem, view: View) -> str:
     """Return why not: it always applies."""
     return ""
 

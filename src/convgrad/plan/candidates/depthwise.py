@@ -15,7 +15,7 @@ from convgrad.spec.problem import Problem
 FEWEST_GROUPS = max(isa.lanes for isa in ISAS.values())  # a full vector: nothing is read beyond the last group
 
 
-def why_not(problem: Problem, view: View) -> str:
+def unsupported(problem: Problem, view: View) -> str:
     """Return why not; nothing where it applies."""
     channels = max(per_group(view).values())
     if view.conv.groups < FEWEST_GROUPS:

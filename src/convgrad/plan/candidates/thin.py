@@ -15,7 +15,7 @@ from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
 
 
-def why_not(problem: Problem, view: View) -> str:
+def unsupported(problem: Problem, view: View) -> str:
     """Return why not; nothing where it applies."""
     thin = min(per_group(view).values())
     if view.conv.taps == 1:

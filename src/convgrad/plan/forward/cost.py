@@ -143,7 +143,7 @@ def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...
                 least = min(waste, here)
                 more[least] = more.get(least, 0.0) + found * meetings
         work, boxes, runs = more, boxes * len(parts), runs * parts.all_taps
-    begin = constants.BOX_CYCLES * boxes + constants.GATHER_RUN_CYCLES * runs
+    begin = constants.BOX_CYCLES * boxes + constants.LIST_CYCLES * runs
     terms = view.terms // step + view.terms % step
     compute = sum(waste * found for waste, found in work.items())
     return compute * terms + begin + constants.ROW_CYCLES * view.positions

@@ -221,5 +221,5 @@ def _time_ns(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, slab: tuple[
     compute = met * rows * view.terms * cycles / one.width * 2 * one.isa.lanes / machine.fma_per_ns
     read = PACK_NS[one.weights] + FORMATS[one.operand].dtype.itemsize / machine.bytes_per_ns
     outputs = view.positions * view.results
-    gather = view.met_taps * view.results / one.isa.lanes * constants.PRODUCT_NS + outputs * FINISH_NS[spec.out]
-    return compute + met * view.terms * read + gather + rows * view.terms * PACK_NS[one.data] * parts
+    adds = view.met_taps * view.results / one.isa.lanes * constants.PRODUCT_NS + outputs * FINISH_NS[spec.out]
+    return compute + met * view.terms * read + adds + rows * view.terms * PACK_NS[one.data] * parts

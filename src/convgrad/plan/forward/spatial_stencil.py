@@ -117,6 +117,6 @@ def _time_ns(view: ForwardNest, machine: Machine, spec: SpatialStencilSpec) -> f
     vector = constants.PLANE_LOAD_CYCLES + constants.PLANE_PRODUCT_CYCLES * spec.results
     term = vectors * vector + spec.lines * constants.PLANE_LINE_CYCLES
     cycles = tiles * taps * (term + constants.PLANE_WIDE_CYCLES * (spec.vectors - 1) + constants.TERM_CYCLES)
-    listed = tiles_along * taps * constants.GATHER_RUN_CYCLES
+    listed = tiles_along * taps * constants.LIST_CYCLES
     outputs = view.positions * view.groups * view.results
     return (cycles + listed) * cycle_ns + outputs * constants.FINISH_LANES_NS

@@ -37,7 +37,7 @@ def bodies(module: Module, spec: ForwardSpec) -> None:
     pack.weights(module, spec)
     if not spec.in_place and not spec.words_as_they_lie:
         pack.data(module, spec)
-    tree.climb(module, spec.isa)
+    tree.combine_up(module, spec.isa)
     finish(module, spec)
     if spec.step == 2:
         words(module, spec)

@@ -37,7 +37,7 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
     else:
         pack.weights(module, one)
     pack.data(module, one)
-    tree.climb(module, one.isa)
+    tree.combine_up(module, one.isa)
     finish(module, one)
     for height in one.heights:
         for vectors in one.widths:

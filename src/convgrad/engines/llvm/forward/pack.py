@@ -172,12 +172,12 @@ def _packed(f: Function, spec: ForwardSpec, term: Value, terms: Value) -> Value:
 
 
 def _copy(f: Function, spec: ForwardSpec, count: Value, source: Value, to: Value) -> None:
-    """Terms lie together: vectors of them, those of each pair transposed_gemm where the order has them so."""
+    """Terms lie together: vectors of them, those of each pair swapped where the order has them so."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     shift = lanes.bit_length() - 1
     with f.loop(count >> shift, source=source, to=to) as many:
         raw = widen(f, spec.operand, f.load(stored(spec.operand, lanes), many.source))
-        f.store(_exchanged(f, spec, raw), many.to)
+        f.store(_swapped(f, spec, raw), many.to)
         many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
     rest = count - (count >> shift) * lanes
     with f.when(f.compare("sgt", rest, 0)):
@@ -185,12 +185,12 @@ def _copy(f: Function, spec: ForwardSpec, count: Value, source: Value, to: Value
         raw = widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask))
         if spec.packs_pairs:  # an odd last one stays
             paired = f.mask(rest - (rest & 1), lanes)
-            transposed_gemm = _exchanged(f, spec, raw)
-            raw = f.op(raw.type, f"select {paired}, {transposed_gemm}, {raw}")
+            swapped = _swapped(f, spec, raw)
+            raw = f.op(raw.type, f"select {paired}, {swapped}, {raw}")
         f.masked_store(raw, many.to, mask)
 
 
-def _exchanged(f: Function, spec: ForwardSpec, values: Value) -> Value:
+def _swapped(f: Function, spec: ForwardSpec, values: Value) -> Value:
     return f.shuffle(values, values, [lane ^ 1 for lane in range(spec.isa.lanes)]) if spec.packs_pairs else values
 
 

@@ -170,7 +170,7 @@ class Tile:
         number, following = (f.load("i64", block, at + 8 * BLOCK.index("number")) for at in (0, BLOCK_BYTES))
         tree.push(f, sums, [f.at(f.sums, place) for place in self.places], tree.begins(f, number))
         size = self.rows * self.spec.pitch * F32_BYTES
-        tree.climb_from(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
+        tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
 
     def finished(self, sums: list[Value], last: Value) -> None:
         """Make output of the last block's sums and the others': from registers if it is plain and the tree flat."""

@@ -12,7 +12,7 @@ from convgrad.plan.machine import Machine
 from convgrad.spec.problem import Problem
 
 CAPACITY = 64  # prepared calls kept
-_ROLES: Mapping[str, Callable[[Problem, Lies, Machine, int], Tiled]] = {
+_PASSES: Mapping[str, Callable[[Problem, Lies, Machine, int], Tiled]] = {
     "weights": of_weights.tiled, "dst": of_positions.tiled, "src": of_positions.tiled,
 }  # fmt: skip
 
@@ -20,4 +20,4 @@ _ROLES: Mapping[str, Callable[[Problem, Lies, Machine, int], Tiled]] = {
 @lru_cache(maxsize=CAPACITY)
 def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Tiled:
     """Return the prepared call of a problem that has a variant, for canonical arrays that lie so; made once."""
-    return _ROLES[problem.solves_for](problem, lies, machine, threads)
+    return _PASSES[problem.solves_for](problem, lies, machine, threads)

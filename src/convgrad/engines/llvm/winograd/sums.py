@@ -81,7 +81,7 @@ def trees(
             put(tile, tile.chain(block.rows, block.lanes, f.least(block.left, BLOCK)), block.index, room)
             last = f.compare("eq", block.index, count - 1)
             following = f.select(last, f.value(END), block.index + 1)
-            tree.climbed(f, levels, (block.index, following), room, level_bytes(isa), partial(combined, tile))
+            tree.complete_nodes(f, levels, (block.index, following), room, level_bytes(isa), partial(combined, tile))
             block.next(
                 rows=f.at(block.rows, of_rows.term * BLOCK), lanes=f.at(block.lanes, of_lanes.term * BLOCK),
                 left=block.left - BLOCK,

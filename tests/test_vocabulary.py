@@ -1,0 +1,62 @@
+"""The engine speaks the field's words, and does not grow unnoticed: its identifiers, its lines."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = Path(__file__).parents[1] / "src" / "convgrad"
+ROOMS = {"plan": 5_050, "engines": 9_500}  # lines: a commit that needs more says why, one that needs less lowers it
+REFUSED = {
+    "climb": "push, combine",
+    "carry": "push, combine",
+    "gather": "output-stationary loop nest; split-K reduction",
+    "exchanged": "transposed GEMM",
+    "rates": "cost-model constants",
+    "roles": "passes",
+    "role": "pass",
+    "strategies": "candidates",
+    "oracle": "exact result",
+    "golden": "exact result",
+    "blind": "undetectable",
+}
+
+
+def sources(room: str) -> list[Path]:
+    return sorted((SOURCES / room).rglob("*.py"))
+
+
+def identifiers(text: str) -> Iterator[str]:
+    """Names that a module defines, passes or reads, and names of what it imports."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.alias(name=name):
+                yield from name.split(".")
+
+
+def refused(text: str) -> set[str]:
+    """Refused words among the words that identifiers are made of."""
+    return {word for name in identifiers(text) for word in name.lower().split("_")} & REFUSED.keys()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_words_of_identifiers(room: str) -> None:
+    found = {str(path.relative_to(SOURCES)): words for path in sources(room) if (words := refused(path.read_text()))}
+    assert found == {}, {word: REFUSED[word] for words in found.values() for word in words}
+
+
+@pytest.mark.parametrize("text", ["def climb(): ...", "self.exchanged", "f(role=1)", "from plan import rates"])
+def test_the_check_bites(text: str) -> None:
+    assert len(refused(text)) == 1
+
+
+@pytest.mark.parametrize(("room", "budget"), ROOMS.items())
+def test_lines_of_a_room(room: str, budget: int) -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in sources(room))
+    assert lines <= budget
+    assert lines > budget - 300, "lower the budget"
