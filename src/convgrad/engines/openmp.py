@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-GETTID = {"x86_64": 186, "aarch64": 178}  # the number of Linux's system call
+GETTID = {"x86_64": 186, "aarch64": 178}  # of Linux, by its names of the architectures that there are kernels for
 AT_ONCE_S = 5e-3  # calls follow one another; threads spin for about as long after a region
 
 
@@ -24,6 +24,7 @@ class Runtime(NamedTuple):
     inside: Callable[[], int]  # whether this thread is in a region
     number: int  # address of the function that returns a thread's number in its team,
     system_call: int  # and of the one that makes a system call
+    gettid: int  # the number of the system call by which a thread learns its own number
 
 
 _process = os.getpid()
@@ -54,17 +55,17 @@ def why_not() -> str:
 
 def _look() -> Runtime | None:
     """Look where the linker looks for PyTorch: among what is loaded for all, which PyTorch's own runtime is."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or platform.machine() not in GETTID:
         return None
     free, held = ctypes.CDLL(None), ctypes.PyDLL(None)  # the second keeps the interpreter's lock: quick answers
     try:
         parallel = free.GOMP_parallel
-        addresses = map(_address, (free.omp_get_thread_num, free.syscall))
+        number, system_call = map(_address, (free.omp_get_thread_num, free.syscall))
         answers = held.omp_get_max_threads, held.omp_get_num_procs, held.omp_in_parallel
     except AttributeError:
         return None
     parallel.restype, parallel.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    return Runtime(parallel, *answers, *addresses)
+    return Runtime(parallel, *answers, number, system_call, GETTID[platform.machine()])
 
 
 def _address(function: object) -> int:
@@ -109,8 +110,3 @@ def rests() -> bool:
 def rested() -> bool:
     """Return the last answer of ``rests``."""
     return _team.asleep
-
-
-def gettid() -> int:
-    """Return the number of the system call by which a thread learns its own number; -1 where it is unknown."""
-    return GETTID.get(platform.machine(), -1)

@@ -76,7 +76,7 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
     address, memory = scratch.own.address(there * step, there)
     given = words(len(region.REGION))
-    system = (found.number, found.system_call, openmp.gettid(), 0)
+    system = (found.number, found.system_call, found.gettid, 0)
     given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
     found.parallel(each, addressof(given), max(there, found.threads()), 0)
     openmp.met(given[region.REGION.index("member")])
