@@ -95,8 +95,8 @@ def _whole_slab(view: ForwardNest, wanted: int) -> tuple[int, ...]:
 
 
 def tile_sums(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return what the sums of a tile take that wait: those of each level, and which of them there are."""
-    return levels(view) * spec.tile_bytes + LINE_BYTES
+    """Return what the sums of a tile take that wait: those of each level."""
+    return levels(view) * spec.tile_bytes
 
 
 def levels(view: ForwardNest) -> int:

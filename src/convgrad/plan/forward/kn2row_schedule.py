@@ -164,7 +164,7 @@ def _numbers(
     sizes = {
         "packed_at": 8, "done_at": 8, "nothing_at": 4,
         "bias_at": view.results * F32_BYTES,
-        "sums_at": levels * one.tile_bytes + LINE_BYTES,
+        "sums_at": levels * one.tile_bytes,
         "data_at": rows * view.terms * F32_BYTES,
         "weights_at": -(-plan.chunk // one.width) * one.width * view.terms * F32_BYTES,
         "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * 16,
