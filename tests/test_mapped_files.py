@@ -26,7 +26,7 @@ def test_a_map_has_the_values_that_are_read(tmp_path: Path, array: np.ndarray, k
         files.write(str(path), array)
         place = str(path)
     else:
-        if array.dtype == ml_dtypes.bfloat16 and not files.KINDS[kind].bf16:
+        if array.dtype == ml_dtypes.bfloat16 and not files.KINDS[kind].extensions:
             return
         files.write_all(str(path), {"before": ONES, "größe": array, "behind": ONES})
         place = f"{path}:größe"

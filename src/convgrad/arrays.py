@@ -57,7 +57,7 @@ def take(value: object, operator: str, name: str) -> tuple[Array, Format]:
             got = type(value).__name__
             if isinstance(value, str | os.PathLike):
                 hint = "; numpy.load of a path would do, with mmap_mode='r' for a map of its file"
-        refuse("T1", operator, f"{name} must be an array of f32, bf16, f16 or f64; got {got}{hint}")
+        refuse("T1", operator, f"{name} must be an array of {formats.LISTED}; got {got}{hint}")
     return array, fmt
 
 
@@ -121,7 +121,7 @@ def _conversion(named: list[tuple[str, Format]]) -> str:
     """Say which operands to convert and how: those that are f64, as what is made without a dtype, or to the first."""
     to = next((fmt for _, fmt in named if fmt is not formats.F64), named[0][1])
     others = [name for name, fmt in named if fmt is not to]
-    module = "ml_dtypes" if to is formats.BF16 else "numpy"
+    module = "ml_dtypes" if to.is_extension else "numpy"
     made = "; what is made without a dtype is f64" if formats.F64 in (fmt for _, fmt in named) else ""
     ways = " and ".join(f"numpy.asarray({name}, {module}.{to.dtype.name})" for name in others)
     return f"{made}; {ways} would do"

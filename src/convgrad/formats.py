@@ -1,9 +1,13 @@
-"""The number formats as a table, and the one correct rounding from float64 into each of them."""
+"""The number formats as a table, and the one correct rounding from float64 into each of them.
+
+A format of operands is one row. What reads files, tensors of other libraries and kernels' memory derives its own table
+from these rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
@@ -23,6 +27,7 @@ class Format:
     min_exponent: int  # of the smallest normal number, 2**min_exponent
     max_exponent: int  # of the largest binade, 2**max_exponent
     spent: int = 0  # how many of the largest numbers of that binade stand for NaN
+    aliases: Mapping[str, str] = field(default_factory=dict)  # its name in other programs, by program
 
     @property
     def unit(self) -> float:
@@ -40,8 +45,18 @@ class Format:
         return (2.0 - (1 + self.spent) * 2.0 ** (1 - self.significand_bits)) * 2.0**self.max_exponent
 
     @property
+    def bits(self) -> np.dtype[Any]:
+        """The unsigned integers of the same size."""
+        return np.dtype(f"u{self.dtype.itemsize}")
+
+    @property
+    def is_extension(self) -> bool:
+        """Whether NumPy itself lacks the type: arrays of it are handed to other programs as their bits."""
+        return self.dtype.isbuiltin != 1
+
+    @property
     def accumulator(self) -> Format:
-        """The format sums are kept in: f32 for f32, bf16 and f16; f64 for f64."""
+        """The format sums are kept in: f64 for f64, f32 for all others."""
         return F64 if self is F64 else F32
 
     def __str__(self) -> str:
@@ -56,23 +71,40 @@ def _by_name(name: str) -> Format:
     return ACCUMULATIONS[name]
 
 
-F32 = Format("f32", np.dtype(np.float32), 24, -126, 127)
-BF16 = Format("bf16", np.dtype(ml_dtypes.bfloat16), 8, -126, 127)
-F16 = Format("f16", np.dtype(np.float16), 11, -14, 15)
-F64 = Format("f64", np.dtype(np.float64), 53, -1022, 1023)
+_PROGRAMS = ("onnx", "safetensors", "hipdnn", "hlo")
+
+
+def _row(name: str, dtype: DTypeLike, numbers: tuple[int, int, int], aliases: str, spent: int = 0) -> Format:
+    return Format(name, np.dtype(dtype), *numbers, spent, dict(zip(_PROGRAMS, aliases.split(), strict=True)))
+
+
+F32 = _row("f32", np.float32, (24, -126, 127), "FLOAT F32 float f32")
+BF16 = _row("bf16", ml_dtypes.bfloat16, (8, -126, 127), "BFLOAT16 BF16 bfloat16 bf16")
+F16 = _row("f16", np.float16, (11, -14, 15), "FLOAT16 F16 half f16")
+F64 = _row("f64", np.float64, (53, -1022, 1023), "DOUBLE F64 double f64")
 
 FORMATS = {f.name: f for f in (F32, BF16, F16, F64)}
+LISTED = "f32, bf16, f16 or f64"  # in messages
 
-# What others keep their sums in; tf32 has no dtype of its own and lies in an f32.
+# What others keep their sums in; tf32 has no dtype of its own and is stored as f32.
 TF32 = Format("tf32", np.dtype(np.float32), 11, -126, 127)
-F8 = (
+_EIGHT_BITS = (
     Format("f8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn), 4, -6, 8, spent=1),
     Format("f8_e5m2", np.dtype(ml_dtypes.float8_e5m2), 3, -14, 15),
     Format("f8_e4m3fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 4, -7, 7),
     Format("f8_e5m2fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), 3, -15, 15),
 )
-ACCUMULATIONS = {f.name: f for f in (F32, BF16, F16, TF32, F64, *F8)}
+ACCUMULATIONS = FORMATS | {f.name: f for f in (TF32, *_EIGHT_BITS)}
 _BY_DTYPE = {f.dtype: f for f in FORMATS.values()}
+
+
+def of_program(program: str) -> dict[str, Format]:
+    """Return the formats by their names in another program.
+
+    >>> print(of_program("onnx")["BFLOAT16"])
+    bf16
+    """
+    return {fmt.aliases[program]: fmt for fmt in FORMATS.values()}
 
 
 def of_dtype(dtype: np.dtype[Any]) -> Format | None:
@@ -151,4 +183,4 @@ def store(values: NDArray[np.float64], fmt: Format) -> NDArray[Any]:
     """
     with np.errstate(all="ignore"):
         rounded = round_to(values, fmt).astype(fmt.dtype)
-    return np.where(np.isnan(values), fmt.dtype.type(np.nan), rounded)
+    return np.where(np.isnan(rounded), fmt.dtype.type(np.nan), rounded)

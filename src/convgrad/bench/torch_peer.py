@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from torch.nn import functional
 
 from convgrad.bench.work import Contender, Work
 from convgrad.host import usable_cores
+from convgrad.libraries.torch import array_of, formats_of, tensor_of
 from convgrad.spec.geometry import Axis, Conv, transposed_extent
 from convgrad.spec.operators import find
 from convgrad.spec.problem import canonical_shape
@@ -28,9 +28,8 @@ Tensor = Any
 
 CORES = usable_cores()  # where importing PyTorch left this thread
 _FORWARD = {False: "conv", True: "conv_transpose"}
-_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
+_DTYPES = {fmt: dtype for dtype, fmt in formats_of(torch).items()}
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
-_BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def _contender(work: Work, layout: str, place: Callable[[Tensor], Tensor]) -> Co
         name: place(_tensor(operand, _rank(name, conv)))
         for name, operand in zip(work.problem.operands, work.operands, strict=True)
     }
-    dtype = _DTYPES[work.problem.operand_format.name]
+    dtype = _DTYPES[work.problem.operand_format]
     padded = (*conv.src_shape[:2], *(a.src + p.begin + p.end for a, p in zip(conv.axes, axes, strict=True)))
     for name, shape in (("src", padded), ("dst", conv.dst_shape), ("weights", conv.weights_shape)):
         if name not in tensors:  # PyTorch wants a tensor of the shape that is solved for
@@ -136,16 +135,12 @@ def _crop(axes: tuple[Pads, ...], padded: tuple[int, ...]) -> tuple[slice, ...]:
 def _tensor(operand: Array, rank: int) -> Tensor:
     """Return a contiguous copy of a canonical operand; with a unit axis in front of its only one for a higher rank."""
     array = np.array(operand, order="C")
-    tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == _BF16 else None
-    tensor = torch.from_numpy(array) if tensor is None else tensor
+    tensor = tensor_of(array)
     return tensor if tensor.ndim == rank else tensor.unsqueeze(2)
 
 
 def _array(shape: tuple[int, ...], tensor: Tensor) -> Array:
-    tensor = tensor.contiguous()
-    if tensor.dtype == torch.bfloat16:
-        return np.asarray(tensor.view(torch.int16).numpy().view(_BF16).reshape(shape))
-    return np.asarray(tensor.numpy().reshape(shape))
+    return array_of(torch, tensor.contiguous()).reshape(shape)
 
 
 def _contiguous(tensor: Tensor) -> Tensor:

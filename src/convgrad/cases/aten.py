@@ -19,7 +19,7 @@ from convgrad.cases.case import Array, Arrays, Case
 from convgrad.cases.scheme import as_format
 from convgrad.errors import FileError
 from convgrad.files import safetensors
-from convgrad.formats import BF16, FORMATS, Format, of_dtype
+from convgrad.formats import FORMATS, Format, of_dtype
 from convgrad.graph.limits import Limits
 from convgrad.spec.shapes import Shape
 
@@ -146,7 +146,7 @@ def _described(arrays: Iterable[tuple[str, Array]], path: Path) -> tuple[Format,
 
 def _array(path: Path, header: Header, key: str, memory_bytes: int) -> Array:
     array = files.read(f"{path}:{key}", memory_bytes, header.format)
-    return as_format(array, BF16) if header.format is BF16 else array
+    return as_format(array, header.format) if header.format else array
 
 
 def _text(path: Path, limits: Limits) -> str:

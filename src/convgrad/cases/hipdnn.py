@@ -19,10 +19,10 @@ from convgrad.cases.place import Place
 from convgrad.cases.posed import posed, unsupported
 from convgrad.disk import opened
 from convgrad.errors import FileError
-from convgrad.formats import BF16, F16, F32, F64, Format
+from convgrad.formats import Format, of_program
 from convgrad.graph.limits import Limits
 
-FORMATS: dict[str, Format] = {"float": F32, "half": F16, "bfloat16": BF16, "double": F64}
+FORMATS = of_program("hipdnn")
 OTHER_TYPES: tuple[str, ...] = ("unset", "uint8", "int8", "int32", "int64", "int4", "fp8_e4m3", "fp8_e5m2", "fp8_e8m0")
 OTHER_TYPES += ("fp4_e2m1", "fp6_e2m3", "fp6_e3m2")
 

@@ -31,10 +31,11 @@ from convgrad.cases.lying import WEIGHTS, lying
 from convgrad.cases.naming import safe
 from convgrad.cases.place import Place, text_of
 from convgrad.cases.posed import unsupported
-from convgrad.formats import FORMATS
+from convgrad.formats import of_program
 from convgrad.graph.limits import Limits
 from convgrad.spec.geometry import effective_kernel
 
+FORMATS = of_program("hlo")
 START = 1 << 16  # bytes of a file in which what it is shows
 _STATEMENT = re.compile(r"\s*(?:ROOT\s+)?%?[\w.\-:#]+\s*=\s|\s*\}|.*\{\s*$|\s*$")  # what begins, or ends, one
 _HEADS = re.compile(rb"\A(?:\s|//[^\n]*\n)*(?:HloModule|ENTRY|module|func\.func)\b")

@@ -13,11 +13,11 @@ import numpy as np
 from convgrad.cases.case import Array
 from convgrad.disk import read_bytes
 from convgrad.errors import FileError
-from convgrad.formats import BF16, F16, F32, F64, Format
+from convgrad.formats import Format, of_program
 from convgrad.graph.limits import Limits
 from convgrad.words import printable
 
-FORMATS: dict[str, Format] = {"FLOAT": F32, "FLOAT16": F16, "BFLOAT16": BF16, "DOUBLE": F64}
+FORMATS = of_program("onnx")
 
 
 @dataclass(frozen=True)

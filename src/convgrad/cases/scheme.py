@@ -2,15 +2,13 @@
 
 An array lies alone, in ``CASE.NAME.npy``, ``.pt`` or ``.bin``, or by its name in ``CASE.npz``, ``.safetensors`` or
 ``.pt``. CASE is the case's name, NAME the operator's own for the operand or the output. ``CASE.json`` describes what
-is raw (``sidecar.py``). An array of 16-bit unsigned integers is taken for the bits of bf16 where the case is of bf16.
+is raw (``sidecar.py``). An array of unsigned integers is taken for bits where the case is of bf16 or f8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from convgrad import files
 from convgrad.cases import sidecar
@@ -19,7 +17,7 @@ from convgrad.disk import check_new, why, written
 from convgrad.errors import FileError
 from convgrad.files import raw
 from convgrad.files.raw import Described
-from convgrad.formats import BF16, Format
+from convgrad.formats import Format, of_dtype
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 
 ALONE = (".npy", ".pt", ".bin")
@@ -63,8 +61,8 @@ def export(
 ) -> list[Path]:
     """Write the operands of a case, its result if one is given, and its sidecar; return the files.
 
-    The sidecar says what is to be computed: operator, attributes, types, shapes. bf16 goes to .npy and .npz as the
-    16-bit unsigned integers of its bits.
+    The sidecar says what is to be computed: operator, attributes, types, shapes. bf16 and f8 go to .npy and .npz
+    as the unsigned integers of their bits.
     """
     if kind not in KINDS:
         raise FileError(f"{directory}: arrays are written as {', '.join(KINDS)}; got {kind}")
@@ -100,7 +98,7 @@ def _write(paths: Sequence[Path], arrays: Mapping[str, Array], kind: str, force:
             with written(path, force) as file:
                 file.write(_little(array).tobytes())
         return
-    held = arrays if files.KINDS[kind].bf16 else {name: _as_bits(array) for name, array in arrays.items()}
+    held = arrays if files.KINDS[kind].extensions else {name: _as_bits(array) for name, array in arrays.items()}
     if len(paths) == 1 and kind not in ALONE:
         files.write_all(str(paths[0]), held, force)
         return
@@ -145,12 +143,13 @@ def _read(path: Path, case: Case, name: str, described: Described, memory_bytes:
 
 
 def as_format(array: Array, fmt: Format) -> Array:
-    """Return an array of bits of bf16 as bf16, where that is its format; any other as it is."""
-    return array.view(BF16.dtype) if fmt is BF16 and array.dtype == np.uint16 else array
+    """Return an array of bits as one of its format, where that is bf16 or f8; any other as it is."""
+    return array.view(fmt.dtype) if fmt.is_extension and array.dtype == fmt.bits else array
 
 
 def _as_bits(array: Array) -> Array:
-    return array.view(np.uint16) if array.dtype == BF16.dtype else array
+    fmt = of_dtype(array.dtype)
+    return array.view(fmt.bits) if fmt is not None and fmt.is_extension else array
 
 
 def _little(array: Array) -> Array:

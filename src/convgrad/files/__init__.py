@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from convgrad.disk import check_new, left, opened, written
 from convgrad.errors import FileError
 from convgrad.files import npy, npz, pt, safetensors
-from convgrad.files.member import BF16, RECORDS, Members
+from convgrad.files.member import RECORDS, Members
 from convgrad.files.room import room
-from convgrad.formats import Format
+from convgrad.formats import Format, of_dtype
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.words import printable
 
@@ -35,7 +35,7 @@ LONGEST_LIST = 500
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: how its arrays are found and written, whether it has keys, can hold bf16, needs a package.
+    """A kind of file: how its arrays are found and written, whether it has keys, holds bf16 and f8, needs a package.
 
     Of one whose numbers follow a ``header``, of key, shape and type, an array can be written in pieces.
     """
@@ -43,7 +43,7 @@ class Kind:
     members: Callable[[IO[bytes], Path], AbstractContextManager[Members]]
     write: Callable[[IO[bytes], Mapping[str, Array]], None]
     keyed: bool
-    bf16: bool = False
+    extensions: bool = False
     header: Callable[[str, tuple[int, ...], np.dtype[Any]], bytes] | None = None
     package: Callable[[], object] = lambda: None  # an extra that it needs, or an error that names it
 
@@ -55,11 +55,11 @@ KINDS: Mapping[str, Kind] = {
         safetensors.members,
         safetensors.write,
         keyed=True,
-        bf16=True,
+        extensions=True,
         header=safetensors.header,
         package=safetensors.package,
     ),
-    ".pt": Kind(pt.members, pt.write, keyed=True, bf16=True, package=pt.package),
+    ".pt": Kind(pt.members, pt.write, keyed=True, extensions=True, package=pt.package),
 }
 _KEYED = " or ".join(ending for ending, kind in KINDS.items() if kind.keyed)
 
@@ -79,7 +79,7 @@ def split_place(place: str) -> tuple[Path, str | None]:
 def read(place: str, memory_bytes: int = DEFAULT_LIMITS.memory_bytes, fmt: Format | None = None) -> Array:
     """Return the array at a place; one that would take more than ``memory_bytes`` is refused before any is taken.
 
-    ``fmt`` is the format that it should have: bf16 makes numbers of the raw records that NumPy writes of bf16 arrays.
+    ``fmt`` is the format that it should have: bf16 and f8 make numbers of the raw records that NumPy writes of them.
     """
     path, key = split_place(place)
     _check_key(place, path, key)
@@ -132,11 +132,14 @@ def keys(path: Path) -> tuple[str, ...]:
 
 
 def check_target(place: str, array_dtype: np.dtype[Any], force: bool) -> None:
-    """Refuse, before any work, a place that cannot be written: unknown kind, existing file, bf16 as .npy or .npz."""
+    """Refuse, before any work, a place that cannot be written: unknown kind, existing file, bf16 or f8 as .npy."""
     path, key = split_place(place)
     _check_key(place, path, key)
-    if array_dtype == BF16 and not _kind(path).bf16:
-        raise FileError(f"{place}: bf16 cannot be kept in {path.suffix} files, which lose the type; write .safetensors")
+    fmt = of_dtype(array_dtype)
+    if fmt is not None and fmt.is_extension and not _kind(path).extensions:
+        raise FileError(
+            f"{place}: {fmt} cannot be kept in {path.suffix} files, which lose the type; write .safetensors"
+        )
     _check_new_key(path, key or OUTPUT)
     check_new(path, force, place)
     _kind(path).package()
@@ -232,17 +235,18 @@ def _arrays(path: Path, members: Members, memory_bytes: int, formats: Mapping[st
 
 
 def _typed(array: Array, fmt: Format | None, place: str) -> Array:
-    """Return an array of numbers: raw records are those of bf16 where that is said, and refused elsewhere."""
-    if array.dtype != RECORDS:
+    """Return an array of numbers: raw records are those of bf16 or f8 where that is said, and refused elsewhere."""
+    if array.dtype not in RECORDS:
         return array
-    if fmt is None or fmt.dtype != BF16:
-        found = "holds raw 2-byte records, which NumPy makes of bf16 arrays" + (
-            f"; its type must be {fmt}" if fmt else ""
-        )
+    if fmt is None or not fmt.is_extension or fmt.dtype.itemsize != array.dtype.itemsize:
+        name = "bf16" if array.dtype.itemsize == 2 else "f8"
+        found = f"holds raw {array.dtype.itemsize}-byte records, which NumPy makes of {name} arrays"
+        known = "bf16" if name == "bf16" else "f8_e4m3"
         raise FileError(
-            f"{place}: {found}; say that it is bf16 (--dtype bf16, or a case of bf16), or write .safetensors"
+            f"{place}: {found}{f'; its type must be {fmt}' if fmt else ''}; say that it is {known} "
+            f"(--dtype {known}, or a case of {known}), or write .safetensors"
         )
-    return array.view(BF16)
+    return array.view(fmt.dtype)
 
 
 def _one_key(path: Path, key: str | None, members: Members) -> str:

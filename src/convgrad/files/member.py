@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-BF16 = np.dtype(ml_dtypes.bfloat16)
-RECORDS = np.dtype("V2")  # what bf16 becomes in .npy and .npz, which lose the name of the type
+RECORDS = (np.dtype("V1"), np.dtype("V2"))  # what f8 and bf16 become in .npy and .npz, which lose their names
 
 
 @dataclass(frozen=True)

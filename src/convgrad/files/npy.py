@@ -49,7 +49,7 @@ def lies(file: IO[bytes], size: int, name: str) -> Lies:
     announced, present = prod(shape) * dtype.itemsize, size - head.tell()
     if announced != present:
         raise FileError(f"{name}: the header announces {announced} bytes of data; the file has {present}")
-    if dtype.kind == "V" and dtype != RECORDS:
+    if dtype.kind == "V" and dtype not in RECORDS:
         raise FileError(f"{name}: must hold numbers; it holds raw {dtype.itemsize}-byte records")
     return Lies(dtype, tuple(shape), head.tell(), "F" if fortran else "C")
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import FileError
-from convgrad.files.member import BF16, Member, Members
+from convgrad.files.member import Member, Members
+from convgrad.libraries.torch import array_of, tensor_of
 
 Array = NDArray[Any]
 
@@ -38,24 +39,13 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
 
 
 def _array(tensor: Any, torch: Any) -> Array:
-    plain = tensor.detach().contiguous()
-    if plain.dtype is torch.bfloat16:
-        bits: Array = plain.view(torch.int16).numpy()
-        return np.array(bits.view(BF16))
-    return np.array(plain.numpy())
+    return np.array(array_of(torch, tensor.detach().contiguous()))
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
     """Write arrays by key; one that was given no key as a tensor."""
     torch = package()
-
-    def tensor(array: Array) -> Any:
-        dense = np.array(array, order="C")
-        if dense.dtype == BF16:
-            return torch.from_numpy(dense.view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(dense)
-
-    tensors = {key: tensor(array) for key, array in arrays.items()}
+    tensors = {key: tensor_of(np.array(array, order="C")) for key, array in arrays.items()}
     torch.save(tensors[ALONE] if tensors.keys() == {ALONE} else tensors, file)
 
 

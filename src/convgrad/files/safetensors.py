@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.errors import FileError
-from convgrad.files.member import BF16, Lies, Member, Members
+from convgrad.files.member import Lies, Member, Members
+from convgrad.formats import Format, of_program
 
 Array = NDArray[Any]
 
 METADATA = "__metadata__"  # a key of the header that is no tensor's
-MAPPED = {"F32": np.dtype("<f4"), "BF16": BF16, "F16": np.dtype("<f2"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+FORMATS = of_program("safetensors")
+MAPPED = {name: fmt.dtype for name, fmt in FORMATS.items()} | {"I64": np.dtype("<i8")}
 _LENGTH_BYTES = 8  # what the file begins with: the length of its header
 
 
@@ -36,11 +38,11 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             return _LENGTH_BYTES + length, json.loads(file.read(length))
 
-        def bf16(key: str) -> Array:  # the NumPy side of the package lacks it
+        def extension(key: str, fmt: Format) -> Array:  # the NumPy side of the package lacks it
             begin, entries = header()
             file.seek(begin + entries[key]["data_offsets"][0])
             shape = entries[key]["shape"]
-            array: Array = np.fromfile(file, np.uint16, prod(shape)).view(BF16).reshape(shape)
+            array: Array = np.fromfile(file, fmt.bits, prod(shape)).view(fmt.dtype).reshape(shape)
             return array
 
         def lies(key: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Lies:
@@ -51,7 +53,8 @@ def members(file: IO[bytes], path: Path) -> Iterator[Members]:
         for key in tensors.keys():  # noqa: SIM118 - no mapping
             described = tensors.get_slice(key)
             dtype = described.get_dtype()
-            read = partial(bf16 if dtype == "BF16" else tensors.get_tensor, key)
+            fmt = FORMATS.get(dtype)
+            read = partial(extension, key, fmt) if fmt and fmt.is_extension else partial(tensors.get_tensor, key)
             size, shape = _size_bytes(dtype, described.get_shape()), tuple(described.get_shape())
             if dtype in MAPPED:
                 found[key] = Member(size, read, partial(lies, key, MAPPED[dtype], shape))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from convgrad import arrays, engines, libraries
 from convgrad.engines import settings
 from convgrad.errors import ConvgradError
-from convgrad.formats import F32, Format
+from convgrad.formats import F32, LISTED, Format
 from convgrad.spec.check import Attributes, as_integer, check_attributes
 from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
@@ -110,9 +110,7 @@ def _checked(
             shapes.append(arrays.take_shape(value, op.name, port.name))
             continue
         if isinstance(value, float):  # T1
-            refuse(
-                "T1", op.name, f"{port.name} must be an array of f32, bf16, f16 or f64; got the number {value!r:.200}"
-            )
+            refuse("T1", op.name, f"{port.name} must be an array of {LISTED}; got the number {value!r:.200}")
         taken[port.name], fmt = arrays.take(value, op.name, port.name)
         named.append((port.name, fmt))
         shapes.append(taken[port.name].shape)

@@ -50,7 +50,9 @@ def unsupported(op: Op, row: Operator | None) -> str | None:
             return f"{op.kind} on tensor {tensor.label}, whose layout is opaque, is not supported"
     for port, tensor in zip(row.operands, op.inputs, strict=False):
         if not port.is_shape and tensor.dtype not in ("undef", *FLOAT_DTYPES):
-            return f"{op.kind} of {tensor.dtype} (tensor {tensor.label}) is not supported; f32, bf16 and f16 are"
+            return (
+                f"{op.kind} of {tensor.dtype} (tensor {tensor.label}) is not supported; {', '.join(FLOAT_DTYPES)} are"
+            )
     return None
 
 

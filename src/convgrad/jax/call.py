@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from convgrad.arrays import is_shape
-from convgrad.formats import BF16, F16, F32
+from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import DType
 from convgrad.jax.primitive import Traced, solve
@@ -18,7 +18,7 @@ from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
 
 Array = jax.Array
-KEPT = frozenset(fmt.dtype for fmt in (F32, BF16, F16))
+KEPT = frozenset(fmt.dtype for fmt in FORMATS.values() if fmt is not F64)
 _ANY = bytes(16)
 
 

@@ -1,4 +1,4 @@
-"""Arrays of any library that speaks DLPack, as NumPy's: their memory, bf16 included, read-only where they say so."""
+"""Arrays of any library that speaks DLPack, as NumPy's: their memory, also of bf16 and f8; read-only ones stay so."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import BF16
+from convgrad.formats import FORMATS
 
 Array = NDArray[Any]
 
 CPU = 1
-_UINT, _BFLOAT = 1, 4
+_UINT = 1
+_EXTENSIONS = {fmt.dtype.name: fmt for fmt in FORMATS.values() if fmt.is_extension}
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 # Where a capsule's tensor begins, by the capsule's name. A versioned one has before it: uint32 major, minor; void*
 # manager_ctx; void* deleter; uint64 flags.
@@ -31,8 +32,9 @@ def device_of(value: Any) -> tuple[int, int]:
 def array_of(value: Any) -> Array:
     """Return the memory of a value that lies in the CPU's; what it cannot hand over it answers with any exception."""
     value = resolved(value)
-    if "bfloat16" in str(getattr(value, "dtype", "")):
-        return np.from_dlpack(_AsUint16(value)).view(BF16.dtype)
+    fmt = _EXTENSIONS.get(str(getattr(value, "dtype", "")).rpartition(".")[2])
+    if fmt is not None:
+        return np.from_dlpack(_AsBits(value)).view(fmt.dtype)
     array: Array = np.from_dlpack(value)
     return array
 
@@ -45,8 +47,8 @@ def resolved(value: Any) -> Any:
     return value
 
 
-class _AsUint16:
-    """Hands on a bf16 tensor's DLPack capsule with its type code changed to uint16, which NumPy can import."""
+class _AsBits:
+    """Hands on a tensor's DLPack capsule with its type code changed to that of unsigned integers, which NumPy has."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -60,9 +62,7 @@ class _AsUint16:
             ("PyCapsule_GetPointer", api)
         )
         name = name_of(capsule)
-        code = ctypes.c_uint8.from_address(pointer_of(capsule, name) + _BEGINS[name] + _CODE)
-        if code.value == _BFLOAT:
-            code.value = _UINT
+        ctypes.c_uint8.from_address(pointer_of(capsule, name) + _BEGINS[name] + _CODE).value = _UINT
         return capsule
 
     def __dlpack_device__(self) -> Any:

@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.engines.settings import OPENMP
-from convgrad.formats import BF16
+from convgrad.formats import FORMATS, LISTED, Format, of_dtype
 from convgrad.libraries.library import Library, Refusal
 
 Array = NDArray[Any]
-_BF16, _BITS = BF16.dtype, np.dtype(np.int16)
 
 
-def _array(torch: Any, tensor: Any) -> Array:
+@cache
+def formats_of(torch: Any) -> dict[Any, Format]:
+    """Return the formats by PyTorch's types."""
+    return {getattr(torch, fmt.dtype.name): fmt for fmt in FORMATS.values()}
+
+
+def array_of(torch: Any, tensor: Any) -> Array:
+    """Return a tensor's memory as an array; of types that NumPy has only with ml_dtypes too."""
     if tensor.is_neg():  # its memory holds the opposite
         tensor = tensor.resolve_neg()
-    is_bf16 = tensor.dtype is torch.bfloat16  # which NumPy has only as what another package adds to it
-    array: Array = tensor.view(torch.int16).numpy() if is_bf16 else tensor.numpy()
+    fmt = formats_of(torch).get(tensor.dtype)
+    bits = getattr(torch, fmt.bits.name) if fmt is not None and fmt.is_extension else None
+    array: Array = tensor.numpy() if bits is None else tensor.view(bits).numpy()
     if array.flags.owndata and array.size:  # handed no memory, NumPy takes some of its own
         raise BufferError("a tensor that has no memory")
-    return array.view(_BF16) if is_bf16 else array
+    return array if fmt is None or bits is None else array.view(fmt.dtype)
 
 
 def _like(torch: Any, tensor: Any) -> Callable[[Array], Any]:
-    return _tensor  # and no module with it: what holds it can be copied and sent
+    return tensor_of  # and no module with it: what holds it can be copied and sent
 
 
-def _tensor(array: Array) -> Any:
-    torch = TORCH.loaded
-    if array.dtype == _BF16:
-        return torch.from_numpy(array.view(_BITS)).view(torch.bfloat16)
+def tensor_of(array: Array) -> Any:
+    """Return a tensor that shares an array's memory."""
+    torch, fmt = TORCH.loaded, of_dtype(array.dtype)
+    if fmt is not None and fmt.is_extension:
+        return torch.from_numpy(array.view(fmt.bits)).view(getattr(torch, fmt.dtype.name))
     return torch.from_numpy(array)
 
 
@@ -122,9 +130,11 @@ _REFUSED_THERE = (
         "{name} must lie in memory; got a {got.__class__.__name__} that has none",
     ),
     Refusal(
-        lambda torch, tensor: tensor.is_complex() or (tensor.is_floating_point() and tensor.element_size() == 1),
+        lambda torch, tensor: (
+            (tensor.is_complex() or tensor.is_floating_point()) and tensor.dtype not in formats_of(torch)
+        ),
         "T1",
-        "{name} must be an array of f32, bf16, f16 or f64; got {got.dtype}",
+        f"{{name}} must be an array of {LISTED}; got {{got.dtype}}",
     ),
 )
 _NOT_WRITTEN = (
@@ -142,5 +152,5 @@ _NOT_WRITTEN = (
 )
 
 TORCH = Library(
-    "torch", "Tensor", "torch.", _array, _like, _written, _detached, _REFUSED, _NOT_WRITTEN, _REFUSED_THERE, OPENMP
+    "torch", "Tensor", "torch.", array_of, _like, _written, _detached, _REFUSED, _NOT_WRITTEN, _REFUSED_THERE, OPENMP
 )

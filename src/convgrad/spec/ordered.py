@@ -49,7 +49,7 @@ def evaluate_in_order(
                 raise ValueError("an accumulating problem needs the old value it adds to")
             sums = sums + old.astype(np.float32)
         result = sums.astype(problem.output_format.dtype)
-        return np.where(np.isnan(sums), problem.output_format.dtype.type(np.nan), result)
+        return np.where(np.isnan(result), problem.output_format.dtype.type(np.nan), result)
 
 
 # -- the terms of every output, on the full grid ----------------------------------------------------------------------

@@ -13,6 +13,7 @@ from convgrad.errors import (
     InvalidShapeError,
     UnsupportedError,
 )
+from convgrad.formats import LISTED
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ _ROWS = (
     ("A8", InvalidAttributeError, "dst_shape is given, or follows from output_padding, auto_pad same, or stride 1"),
     ("A9", InvalidAttributeError, "output_padding < stride in a data gradient, < max(stride, dilation) transposed"),
     # T: types
-    ("T1", InvalidDataTypeError, "an operand is an array of f32, bf16, f16 or f64"),
+    ("T1", InvalidDataTypeError, f"an operand is an array of {LISTED}"),
     ("T2", InvalidDataTypeError, "all operands have one type"),
     ("T3", InvalidDataTypeError, "a shape operand holds integers"),
-    ("T4", InvalidDataTypeError, "dtype is f32, bf16, f16 or f64; f64 only from f64 operands"),
+    ("T4", InvalidDataTypeError, f"dtype is {LISTED}; f64 only from f64 operands"),
     ("T5", InvalidDataTypeError, "out is a PyTorch tensor or a NumPy array of the output's type in native byte order"),
     ("T6", InvalidDataTypeError, "operands of a compiled call have the type it was made for, a cotangent its result's"),
     # G: geometry
@@ -73,7 +74,7 @@ _ROWS = (
     ("D12", UnsupportedError, "pool is openmp only where the process has a runtime of OpenMP that can be used"),
     # P: pieces of a batch
     ("P1", InvalidOpError, "pieces are of an operator that sums over the batch: a weight or bias gradient"),
-    ("P2", UnsupportedError, "sums in pieces have an order: f32, bf16 or f16 operands on the generated engine"),
+    ("P2", UnsupportedError, "sums in pieces have an order: operands other than f64 on the generated engine"),
     ("P3", InvalidAttributeError, "a piece begins with a leaf of the batch's tree, at a multiple of its images"),
     ("P4", InvalidShapeError, "parts are what partials returns, of one problem but for their images"),
     ("P5", InvalidShapeError, "parts have every image once; nothing follows one that ends inside a leaf"),

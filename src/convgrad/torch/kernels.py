@@ -13,9 +13,9 @@ import torch
 
 from convgrad import engines
 from convgrad.engines.settings import asked_of_us, cap, count, on
-from convgrad.formats import BF16, F16, F32, F64, Format
+from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
-from convgrad.libraries.torch import TORCH
+from convgrad.libraries.torch import TORCH, formats_of
 from convgrad.spec.chosen import DIRECT
 from convgrad.spec.geometry import effective_kernel, transposed_extent
 from convgrad.spec.operators import find
@@ -27,7 +27,7 @@ Ints = tuple[int, ...]
 Kind = tuple[Any, Ints]  # of a tensor: type and shape
 Lying = tuple[Any, Ints, Ints]  # type, shape, and strides in elements
 
-FORMATS: dict[Any, Format] = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64}
+FORMATS = formats_of(torch)
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank: memory whose channels are neighbours
 _CPU = torch.device("cpu")
 _LOW = 1 << 32  # of memory that was given back nothing but the offset of a view is left as its address

@@ -16,11 +16,13 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from convgrad.engines.settings import accuracy
 from convgrad.errors import InvalidDataTypeError, UnsupportedError
+from convgrad.formats import F64
+from convgrad.libraries.torch import formats_of
 from convgrad.torch import functional
 
 _SHOWN = 8  # classes that a warning lists
 Model = TypeVar("Model")  # so that editors know what comes back
-_FORMATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}  # what there are kernels for
+_FORMATS = {dtype: fmt.name for dtype, fmt in formats_of(torch).items() if fmt is not F64}  # that have kernels
 _CONVOLUTION = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
 

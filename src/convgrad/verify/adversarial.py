@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import F16, store
+from convgrad.formats import store
 from convgrad.spec.geometry import Channels
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 # Shares of values by kind: normal numbers, those scaled by a random power of 2, few bits, zeros of either sign.
 KINDS: Mapping[str, float] = {"normal": 0.4, "scaled": 0.2, "few bits": 0.3, "zeros": 0.1}
-SCALES, F16_SCALES = (-30, 12), (-12, 2)  # exponents of "scaled": f16's results end at 2^16
+SCALES = {127: (-30, 12), 15: (-12, 2)}  # exponents of "scaled", by that of the largest result
 NORMAL_BITS = 3  # a normal number is less than 2^3 in size, once in 10^15 more
 
 
@@ -38,8 +38,7 @@ class Shared(NamedTuple):
 def adversarial(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
     """Yield canonical operands of canonical shapes."""
     fmt, shared = problem.operand_format, _shared(problem, shapes)
-    least = F16 if F16 in (fmt, problem.output_format) else fmt
-    exponents = F16_SCALES if least is F16 else SCALES
+    exponents = SCALES[min(fmt.max_exponent, problem.output_format.max_exponent, 127)]
     reach = max(0, fmt.max_exponent - exponents[1] - NORMAL_BITS - 2)
     powers = np.resize((reach, -reach, 0, 0, reach // 2), shared.period)
     opposite = rng.random(shared.period) < 0.5  # second ones of pairs that meet the opposite of the first

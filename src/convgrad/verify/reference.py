@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import BF16, F16, F32, F64, Format, round_to, store
+from convgrad.formats import F64, FORMATS, Format, round_to, store
 from convgrad.spec import oracle
 from convgrad.spec.bound import gamma
 from convgrad.spec.problem import Problem, canonical_shape
@@ -200,16 +200,16 @@ def _bounds(
 
 
 def _undecided(value: F64Array, error: F64Array) -> NDArray[np.bool_]:
-    """Return where value - error and value + error round to different numbers of f32, bf16 or f16.
+    """Return where value - error and value + error round to different numbers of a format other than f64.
 
-    What separates the numbers of bf16 and of f16 are numbers of f32 whose last 12 bits are 0: where both ends round to
-    one number of f32, and it is no such one, neither lies between them.
+    What separates the numbers of a format narrower than f32 are numbers of f32 whose last 12 bits are 0: where both
+    ends round to one number of f32, and it is no such one, neither lies between them.
     """
     low, high = (end.astype(np.float32).view(np.uint32) for end in (value - error, value + error))
     open_ones: NDArray[np.bool_] = (error > 0) & ((low != high) | (low & 0xFFF == 0))
     if open_ones.any():
         ends = value[open_ones] - error[open_ones], value[open_ones] + error[open_ones]
-        differ = [np.not_equal(*(round_to(end, fmt) for end in ends)) for fmt in (F32, BF16, F16)]
+        differ = [np.not_equal(*(round_to(end, fmt) for end in ends)) for fmt in FORMATS.values() if fmt is not F64]
         differ.append(np.not_equal(*map(np.signbit, ends)))
         open_ones[open_ones] = np.any(differ, axis=0)
     return open_ones

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.formats import F16, Format
+from convgrad.formats import Format
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
@@ -31,7 +31,6 @@ Shape = tuple[int, ...]
 
 LEAST = 8  # the largest magnitude of operands whose sums are longer than 2^q / LEAST^2: the others of their terms are 0
 SHIFT = 8  # bits of the second product behind the last one of the result, where its factor has as many
-F16_SCALE = 2.0**-5  # of both factors: 2^24 of it squared is below f16's largest number
 
 
 def truncation(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generator) -> Iterator[Array]:
@@ -51,7 +50,8 @@ def _integers(problem: Problem, shapes: Sequence[Shape], rng: np.random.Generato
     largest = most if problem.solves_for == "bias" else isqrt(most)
     largest = max(LEAST, min(largest, 2**problem.operand_format.significand_bits))
     share = min(1.0, most / largest**2 / 2)  # of the thinned operand: twice as many would still be exact on average
-    scale = F16_SCALE if F16 in (problem.operand_format, problem.output_format) else 1.0
+    range_bits = min(problem.operand_format.max_exponent, problem.output_format.max_exponent)
+    scale = 2.0 ** -max(0, -(-(sums - range_bits) // 2))  # of both factors: a sum is below the largest number
     for tensor, shape in zip(problem.operands, shapes, strict=True):
         values = rng.integers(-largest, largest + 1, shape).astype(np.float64)
         if most < LEAST**2 and tensor == _thinned(problem):

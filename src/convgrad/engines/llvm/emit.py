@@ -349,8 +349,8 @@ _NAMES = re.compile(r"@[\w.]+")
 
 def _suffix(kind: str) -> str:
     """Return how intrinsics spell a type: <16 x float> is v16f32."""
-    names = {"double": "f64", "float": "f32", "half": "f16", "i16": "i16", "i32": "i32"}
+    names = {"double": "f64", "float": "f32", "half": "f16"}
     if kind[0] != "<":
-        return names[kind]
+        return names.get(kind, kind)
     lanes, element = kind[1:-1].split(" x ")
-    return f"v{lanes}{names[element]}"
+    return f"v{lanes}{names.get(element, element)}"

@@ -25,7 +25,7 @@ from convgrad.verify.foreign import Function, arguments
 from convgrad.verify.probe.ask import RESOLUTIONS, Asker, Impossible
 from convgrad.verify.probe.blocks import Chain, Join, Part, binary, chains, name, parts_of
 from convgrad.verify.probe.draw import draw
-from convgrad.verify.probe.masks import masks_of
+from convgrad.verify.probe.masks import VALUES, masks_of
 from convgrad.verify.probe.replay import kept_in
 from convgrad.verify.probe.sample import sample
 from convgrad.verify.probe.tree import Tree, along, confirm, grow
@@ -147,8 +147,8 @@ def probe(
     """
     op = find(operator)
     fmt = formats.named(operand_type)
-    if fmt is None:  # T1
-        refuse("T1", operator, f"operand_type must be one of {', '.join(formats.FORMATS)}; got {operand_type!r:.200}")
+    if fmt is None or fmt.name not in VALUES:  # T1
+        refuse("T1", operator, f"operand_type must be one of {', '.join(VALUES)}; got {operand_type!r:.200}")
     checked, problem = problem_of_row(op, tuple(shapes), attributes, fmt, dtype)
     masks = masks_of(problem)
 
