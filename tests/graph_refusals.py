@@ -123,7 +123,7 @@ EDITS: list[tuple[str, Any, str, str]] = [
     (f"{SRC}/id", DELETED, IN_SRC, "must have id; it has dtype, shape, stride, layout_type, property_type"),
     *((f"{SRC}/id", value, f"{IN_SRC}.id", ID) for value in (-1, 2**64, 0.0, False, "0", None)),
     (f"{SRC}/dtype", 1, f"{IN_SRC}.dtype", "must be a string; got 1"),
-    (f"{SRC}/dtype", "f64", IN_SRC, "dtype must be one of undef, f32, bf16, f16, s32"),
+    (f"{SRC}/dtype", "f64", IN_SRC, "dtype must be one of undef, f32, bf16, f16, f8_e5m2, f8_e4m3, s32"),
     (f"{SRC}/dtype", "\ud800\x07", IN_SRC, "got '\\ud800\\x07'"),
     (f"{SRC}/dtype", "bf16", IN_CONV, "all tensors of Convolution must have one type; got 0: bf16 2x5x3, 1: f32 3x3x4"),
     (f"{SRC}/layout_type", "blocked", IN_SRC, "layout_type must be one of undef, any, strided, opaque; got 'blocked'"),

@@ -119,7 +119,7 @@ def random_case(rng: np.random.Generator, op: Operator | None = None, axes: int 
     """Return a random legal call of ``op``, or any operator, on 1 to 4 spatial axes, small enough to run quickly."""
     op = op or OPERATORS[rng.integers(len(OPERATORS))]
     axes = axes or int(rng.integers(1, 5))
-    fmt = FORMATS[str(rng.choice(list(FORMATS), p=[0.4, 0.25, 0.25, 0.1]))]
+    fmt = FORMATS[str(rng.choice(list(FORMATS), p=[0.4, 0.2, 0.2, 0.1, 0.05, 0.05]))]
     data_format = str(rng.choice(["NXC", "NCX"]))
     if op.solves_for in ("bias_add", "bias"):
         extents = rng.integers(0, 6, int(rng.integers(0, axes + 1)))

@@ -12,6 +12,7 @@ import numpy as np
 
 import convgrad
 from convgrad import libraries, run
+from convgrad.formats import FORMATS
 from convgrad.libraries.library import Library, Refusal
 from convgrad.spec.operators import OPERATORS
 
@@ -228,8 +229,7 @@ ROWS = [
     Row("A9", T_DATA, [T_DST, T_W], {"dilations": [3], "output_padding": [3]}, ("max(stride, dilation) = 3; got 3",)),
     Row("A9", T_WEIGHTS, [T_SRC, T_DST, [3, 1, 1]], {"strides": [2], "output_padding": [5]}, ("= 2; got 5",)),
     # T1 to T5
-    Row("T1", CONV, [np.ones(X, np.int8), W], {}, ("src must be an array of f32, bf16, f16 or f64", "got int8",
-                                                    "src.astype(numpy.float32) would do")),
+    Row("T1", CONV, [np.ones(X, np.int8), W], {}, ("src must be an array of f32", "int8; src.astype(numpy.float32)")),
     Row("T1", CONV, [[[[1]]], W], {}, ("got int64; f32 would do",)),
     Row("T1", CONV, [X, np.ones(W, bool)], {}, ("weights must be", "got bool", "weights.astype")),
     Row("T1", CONV, [X, np.ones(W, complex)], {}, ("weights must be", "got complex128")),
@@ -251,7 +251,7 @@ ROWS = [
     Row("T3", WEIGHTS, [X, Y, "311"], {}, ("weights_shape", "311")),
     Row("T3", WEIGHTS, [X, Y, [True, 1, 1]], {}, ("weights_shape", "True")),
     Row("T3", DATA, [Y, W, [1, None, 1]], {}, ("dst_shape", "None")),
-    Row("T4", CONV, [X, W], {"dtype": "int8"}, ("dtype must be one of f32, bf16, f16, f64; got 'int8'",)),
+    Row("T4", CONV, [X, W], {"dtype": "int8"}, (f"dtype must be one of {', '.join(FORMATS)}; got 'int8'",)),
     Row("T4", CONV, [X, W], {"dtype": int}, ("dtype must be one of", "int")),
     Row("T4", CONV, [X, W], {"dtype": 5}, ("dtype must be one of", "got 5")),
     Row("T4", CONV, [X, W], {"dtype": "f64"}, ("dtype f64 needs f64 operands", "f32")),

@@ -153,7 +153,7 @@ def test_bias_types() -> None:
 
 
 UNSUPPORTED = {
-    "--dt=f32:s8:f32": "type s8 is not supported; f32, bf16, f16, f64 are",
+    "--dt=f32:s8:f32": "type s8 is not supported; f32, bf16, f16, f64, f8_e4m3, f8_e5m2 are",
     "--cfg=u8s8f32": "type u8s8f32 is not supported",
     "--dir=BWD_W --dt=f32:f32:bf16": "operands of two types, f32 and bf16, are not supported",
     "--dir=BWD_D --dt=f32:f64:f64": "a result in f32 of operands in f64",
@@ -256,9 +256,9 @@ MISTAKES = {
     "g3mb1ic4ih6oc6kh3": ("1:1", "g must divide ic and oc"),
     "hello": ("1:1", "a descriptor is keys with numbers"),
     f"--dt=f32, \\\n  f33 {SMALL}": ("1:1", "a type must be of"),
-    f"BWD_W f33 NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64; got 'f33'"),
+    f"BWD_W f33 NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64, f8_e4m3, f8_e5m2; got 'f33'"),
     f"BWDW f32 NXC {SMALL}": ("1:1", "expected one of FWD_B, .*; got 'BWDW'"),
-    f"BWD_W BWD_W NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64; got 'BWD_W'"),
+    f"BWD_W BWD_W NXC {SMALL}": ("1:7", "expected one of f32, bf16, f16, f64, f8_e4m3, f8_e5m2; got 'BWD_W'"),
     f"\nBWD_W f32 NXC:OXI {SMALL}": ("2:1", "expected one of XIO, OIX"),
     "deconv BWD_W f32 NXC mb1ic3": ("1:22", "at least one spatial axis"),
     "BWD_W f32 NXC": ("1:1", r"a problem line is \[deconv\] DIRECTION"),

@@ -164,7 +164,7 @@ FAILURES = {
     "not writable": ([*MADE_UP, "-o", "/proc/a.npy"], 3, "cannot be written"),
     "operand as attribute": ([*MADE_UP, "--attr", "src=1"], 2, "src is operand number 1"),
     "padding": ([*MADE_UP, "--attr", "padding=same"], 2, "did you mean auto_pad='same_upper'?"),
-    "type": ([*MADE_UP, "--dtype", "int8"], 2, "dtype must be one of f32, bf16, f16, f64"),
+    "type": ([*MADE_UP, "--dtype", "int8"], 2, "dtype must be one of f32, bf16, f16, f64, f8_e4m3, f8_e5m2"),
     "no such file": (["run", "BiasAddBackward", "nowhere.npy"], 3, "nowhere.npy: cannot be read: No such file"),
     "threads": ([*MADE_UP, "--threads", "0"], 2, "threads must be a positive integer"),
     "notation": (["run", "BWD_W f32 NXC ic3oc3"], 2, "at least one spatial axis"),

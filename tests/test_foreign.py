@@ -120,7 +120,7 @@ def here(name: str) -> Iterator[Any]:
 REFUSED = {
     "raises": r"it raised ZeroDivisionError: no kernel \(foreign_functions.py, line \d+\); raised an error",
     "leaves": "it raised SystemExit: 3",
-    "integers": "f32, bf16, f16 or f64; got int64",
+    "integers": "f32, bf16, f16, f64, f8_e4m3 or f8_e5m2; got int64",
     "writes": r"it wrote to its operand src, of shape \(2, 9, 3\); operand overwritten",
 }
 CRASHES = {

@@ -263,7 +263,7 @@ def test_infer_shapes_refuses_negative_extents(name: str, shapes: tuple[tuple[in
 
 @pytest.mark.parametrize("dtype", ["(2,", {"names": ["a"]}, {"a": 1}, [], 5, Opaque(), "f4,f4", lambda: 0])
 def test_any_dtype_is_an_answer_or_a_refusal(dtype: Any) -> None:
-    with pytest.raises(RULES["T4"].error, match=r"dtype must be one of f32, bf16, f16, f64; got .*\[T4\]$"):
+    with pytest.raises(RULES["T4"].error, match=r"dtype must be one of f32, .*; got .*\[T4\]$"):
         convgrad.bias_add(np.ones((1, 1), np.float32), np.ones(1, np.float32), dtype=dtype)
 
 

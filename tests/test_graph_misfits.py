@@ -151,7 +151,7 @@ def test_an_op_behind_one_that_waits_waits_too() -> None:
 
 
 OPAQUE = "Convolution on tensor {}, whose layout is opaque, is not supported"
-S8 = "Convolution of s8 (tensor 0) is not supported; f32, bf16, f16 are"
+S8 = "Convolution of s8 (tensor 0) is not supported; f32, bf16, f16, f8_e5m2, f8_e4m3 are"
 UNSUPPORTED: dict[str, tuple[Op, str]] = {
     "opaque": (replace(F, inputs=(replace(SRC, layout_type="opaque"), WEIGHTS)), OPAQUE.format("0 src")),
     "opaque output": (replace(F, outputs=(replace(DST, layout_type="opaque"),)), OPAQUE.format("2 dst")),

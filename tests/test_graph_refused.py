@@ -186,8 +186,8 @@ def test_a_nesting_that_python_cannot_follow_is_a_graph_error() -> None:
 
 # Tensors that an op of the family cannot take: read, with a reason.
 UNSUPPORTED: list[tuple[Json, str]] = [
-    ({"dtype": "s8"}, "Convolution of s8 (tensor 0) is not supported; f32, bf16, f16 are"),
-    ({"dtype": "boolean"}, "Convolution of boolean (tensor 0) is not supported; f32, bf16, f16 are"),
+    ({"dtype": "s8"}, "Convolution of s8 (tensor 0) is not supported; f32, bf16, f16, f8_e5m2, f8_e4m3 are"),
+    ({"dtype": "boolean"}, "Convolution of boolean (tensor 0) is not supported; f32, bf16, f16, f8_e5m2, f8_e4m3 are"),
     ({"layout_type": "opaque"}, "Convolution on tensor 0, whose layout is opaque, is not supported"),
 ]
 

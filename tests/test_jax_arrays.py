@@ -109,7 +109,7 @@ def test_f64_stays_f64() -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_dtype_may_be_the_librarys(name: str) -> None:
     src = np.ones((2, 3), np.float64 if name == "f64" else F32)
-    scalar = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16, "f64": jnp.float64}[name]
+    scalar = getattr(jnp, DTYPES[name].name)
     for dtype in (scalar, jnp.dtype(scalar), f"jax.numpy.{DTYPES[name].name}"):
         assert convgrad.bias_add_backward(src, dtype=dtype).dtype == DTYPES[name]
     with pytest.raises(InvalidDataTypeError, match=r"dtype must be one of .*int8.*\[T4\]"):

@@ -81,13 +81,13 @@ def test_bias_enters_before_the_one_rounding() -> None:
 @roles
 @formats
 def test_accumulate_adds_the_fresh_result_to_the_old_value(role: Role, dtype: Any) -> None:
-    operands = role.operands(dtype)
-    old = np.random.default_rng(1).integers(-9, 9, role.output).astype(dtype)
+    operands, wide = role.operands(dtype), np.float64 if dtype == np.float64 else F32
+    old = np.random.default_rng(1).integers(-9, 9, role.output).astype(wide)
     out = old.copy()
-    role(*operands, out=out, accumulate=True)
-    expected = old.astype(np.float64) + role(*operands).astype(np.float64)
+    role(*operands, out=out, dtype=wide, accumulate=True)
+    expected = old.astype(np.float64) + role(*operands, dtype=wide).astype(np.float64)
     assert np.array_equal(out.astype(np.float64), expected)
-    role(*operands, out=out, accumulate=np.True_)
+    role(*operands, out=out, dtype=wide, accumulate=np.True_)
     assert np.array_equal(out.astype(np.float64), 2 * expected - old.astype(np.float64))
 
 
@@ -124,7 +124,9 @@ def test_subnormals_are_kept() -> None:
 
 
 QUIET = {"f32": 0x7FC00000, "bf16": 0x7FC0, "f16": 0x7E00, "f64": 0x7FF8000000000000}
+QUIET |= {"f8_e4m3": 0x7F, "f8_e5m2": 0x7E}
 PAYLOADS = {"f32": 0xFFA12345, "bf16": 0xFFA1, "f16": 0xFD23, "f64": 0xFFF4123456789ABC}
+PAYLOADS |= {"f8_e4m3": 0xFF, "f8_e5m2": 0xFD}
 
 
 @roles

@@ -289,7 +289,10 @@ def test_the_report_sees_types_that_changed() -> None:
     model = convgrad.torch.reproducible(Model()).double()
     report = convgrad.torch.report(model)
     assert report.reproducible == {}
-    assert report.left_out["first"] == "a ReproducibleConv2d of torch.float64: there are kernels for f32, bf16, f16"
+    assert (
+        report.left_out["first"]
+        == "a ReproducibleConv2d of torch.float64: there are kernels for f32, bf16, f16, f8_e4m3, f8_e5m2"
+    )
 
 
 def test_a_measured_class_with_another_forward_is_unknown() -> None:

@@ -16,29 +16,31 @@ import pytest
 import convgrad
 from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays, libraries
 from convgrad.errors import InvalidOpError
-from convgrad.formats import FORMATS
+from convgrad.formats import FORMATS, of_dtype
 from convgrad.graph import Graph, LogicalTensor, Op
 from convgrad.verify import check, exact
-from roles import BF16, DTYPES, F32, ROLES, Array, Role, roles, same
+from roles import DTYPES, F32, ROLES, Array, Role, roles, same
 
 torch = pytest.importorskip("torch")
 
-THEIRS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
-KINDS = [*((role, "f32") for role in ROLES), *(("bias_add_backward", name) for name in ("bf16", "f16", "f64"))]
+THEIRS = {name: getattr(torch, fmt.dtype.name) for name, fmt in FORMATS.items()}
+KINDS = [*((role, "f32") for role in ROLES), *(("bias_add_backward", name) for name in FORMATS if name != "f32")]
 LAYER = {"strides": [1], "dilations": [1]}
 
 
 def tensor(array: Array) -> Any:
     """Return a tensor of an array's values in memory of its own."""
-    if array.dtype == BF16:
-        return torch.tensor(array.astype(F32)).bfloat16()
+    fmt = of_dtype(array.dtype)
+    if fmt is not None and fmt.is_extension:
+        return torch.tensor(array.astype(F32)).to(THEIRS[fmt.name])
     return torch.tensor(array)
 
 
 def values(result: Any) -> Array:
     """Return a tensor's values, by the library's own way."""
     assert type(result) is torch.Tensor
-    array: Array = result.float().numpy().astype(BF16) if result.dtype is torch.bfloat16 else result.numpy()
+    fmt = next((fmt for name, fmt in FORMATS.items() if THEIRS[name] is result.dtype and fmt.is_extension), None)
+    array: Array = result.numpy() if fmt is None else result.float().numpy().astype(fmt.dtype)
     return array
 
 
@@ -178,7 +180,7 @@ def test_dtype_may_be_the_librarys(name: str) -> None:
 
 
 def test_another_dtype_is_refused() -> None:
-    for dtype in (torch.int8, torch.float8_e4m3fn, "torch.int8"):
+    for dtype in (torch.int8, torch.float8_e4m3fnuz, "torch.int8"):
         with pytest.raises(InvalidDataTypeError, match=r"dtype must be one of .*int8|float8.*\[T4\]"):
             convgrad.bias_add_backward(torch.ones(2, 3), dtype=dtype)
 

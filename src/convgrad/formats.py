@@ -82,19 +82,21 @@ F32 = _row("f32", np.float32, (24, -126, 127), "FLOAT F32 float f32")
 BF16 = _row("bf16", ml_dtypes.bfloat16, (8, -126, 127), "BFLOAT16 BF16 bfloat16 bf16")
 F16 = _row("f16", np.float16, (11, -14, 15), "FLOAT16 F16 half f16")
 F64 = _row("f64", np.float64, (53, -1022, 1023), "DOUBLE F64 double f64")
+F8_E4M3 = _row(  # without infinities: what is beyond the largest number is NaN
+    "f8_e4m3", ml_dtypes.float8_e4m3fn, (4, -6, 8), "FLOAT8E4M3FN F8_E4M3 fp8_e4m3 f8e4m3fn", spent=1
+)
+F8_E5M2 = _row("f8_e5m2", ml_dtypes.float8_e5m2, (3, -14, 15), "FLOAT8E5M2 F8_E5M2 fp8_e5m2 f8e5m2")
 
-FORMATS = {f.name: f for f in (F32, BF16, F16, F64)}
-LISTED = "f32, bf16, f16 or f64"  # in messages
+FORMATS = {f.name: f for f in (F32, BF16, F16, F64, F8_E4M3, F8_E5M2)}
+LISTED = "f32, bf16, f16, f64, f8_e4m3 or f8_e5m2"  # in messages
 
 # What others keep their sums in; tf32 has no dtype of its own and is stored as f32.
 TF32 = Format("tf32", np.dtype(np.float32), 11, -126, 127)
-_EIGHT_BITS = (
-    Format("f8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn), 4, -6, 8, spent=1),
-    Format("f8_e5m2", np.dtype(ml_dtypes.float8_e5m2), 3, -14, 15),
+_UNSIGNED_ZERO = (
     Format("f8_e4m3fnuz", np.dtype(ml_dtypes.float8_e4m3fnuz), 4, -7, 7),
     Format("f8_e5m2fnuz", np.dtype(ml_dtypes.float8_e5m2fnuz), 3, -15, 15),
 )
-ACCUMULATIONS = FORMATS | {f.name: f for f in (TF32, *_EIGHT_BITS)}
+ACCUMULATIONS = FORMATS | {f.name: f for f in (TF32, *_UNSIGNED_ZERO)}
 _BY_DTYPE = {f.dtype: f for f in FORMATS.values()}
 
 
@@ -119,8 +121,8 @@ def of_dtype(dtype: np.dtype[Any]) -> Format | None:
 def named(what: str | DTypeLike | Format) -> Format | None:
     """Return the format meant by a name ("bf16", "bfloat16"), a dtype or a scalar type; None where there is none.
 
-    >>> print(named("bf16"), named("bfloat16"), named(np.float16), named("int8"))
-    bf16 bf16 f16 None
+    >>> print(named("bf16"), named("bfloat16"), named(np.float16), named("float8_e5m2"), named("int8"))
+    bf16 bf16 f16 f8_e5m2 None
     """
     if isinstance(what, Format):
         return what

@@ -52,7 +52,7 @@ def convolution_backward(
     place and returned; ``accumulate`` adds into them, in f32, before the one rounding: True into each that is given,
     names into those; what ``needs`` leaves out is not written to. So buffers are filled over some batches:
     ``out={"weights": dw, "bias": db}, accumulate=True``. ``threads`` bounds the threads of generated kernels. Operands
-    are f32, bf16, f16 or f64 arrays of one type and of any strides.
+    are arrays of one type, f32, bf16, f16, f64 or f8, and of any strides.
 
     ``max_error`` is that of the functions of one gradient: what f32 sums of 3x3 taps may err, to be faster by tiles.
 
@@ -138,7 +138,7 @@ def conv_transpose_backward(
     place and returned; ``accumulate`` adds into them, in f32, before the one rounding: True into each that is given,
     names into those; what ``needs`` leaves out is not written to. So buffers are filled over some batches:
     ``out={"weights": dw, "bias": db}, accumulate=True``. ``threads`` bounds the threads of generated kernels. Operands
-    are f32, bf16, f16 or f64 arrays of one type and of any strides.
+    are arrays of one type, f32, bf16, f16, f64 or f8, and of any strides.
 
     ``max_error`` is that of the functions of one gradient: what f32 sums of 3x3 taps may err, to be faster by tiles.
 

@@ -45,8 +45,8 @@ def conv_transpose(
     ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
     operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
     ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
-    f32, bf16, f16 or f64 arrays of one type and of any strides, of NumPy, PyTorch or JAX; the result is of the first
-    one's library.
+    arrays of one type, f32, bf16, f16, f64 or f8, and of any strides, of NumPy, PyTorch or JAX; the result is of the
+    first one's library.
 
     ``max_error`` admits errors of so many times the guarantee gamma_h ||src_t|| ||weights_o||, norms of what
     a tile of the result meets and of the weights of its channel: from 8 or so f32 layers of 3x3 taps, stride
@@ -123,8 +123,8 @@ def conv_transpose_backward_data(
     ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
     operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
     ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
-    f32, bf16, f16 or f64 arrays of one type and of any strides, of NumPy, PyTorch or JAX; the result is of the first
-    one's library.
+    arrays of one type, f32, bf16, f16, f64 or f8, and of any strides, of NumPy, PyTorch or JAX; the result is of the
+    first one's library.
 
     ``max_error`` admits errors of so many times the guarantee gamma_h ||diff_dst_t|| ||weights_c||, norms of what
     a tile of the result meets and of the weights of its channel: from 8 or so f32 layers of 3x3 taps, stride
@@ -204,8 +204,8 @@ def conv_transpose_backward_weights(
     ``data_format`` NXC or NCX; ``weights_format`` XOI or IOX. ``dtype`` is the output's type, by default the
     operands'; ``out`` is written in place and returned; ``accumulate`` adds into it, in f32, before the one rounding;
     ``threads`` bounds the threads of generated kernels (the NumPy engine leaves threads to its BLAS). Operands are
-    f32, bf16, f16 or f64 arrays of one type and of any strides, of NumPy, PyTorch or JAX; the result is of the first
-    one's library.
+    arrays of one type, f32, bf16, f16, f64 or f8, and of any strides, of NumPy, PyTorch or JAX; the result is of the
+    first one's library.
 
     ``max_error`` admits errors of so many times the guarantee gamma_h ||src_c|| ||diff_dst_o||, norms of the channels
     of a weight: from 8 or so f32 layers of 3x3 taps, stride 1 and 32 channels or more may be computed by tiles of 2x2,

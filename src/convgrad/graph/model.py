@@ -19,9 +19,9 @@ from convgrad.spec.operators import OPERATORS, S64_MAX, VERSION, Operator
 from convgrad.spec.shapes import LARGEST_RANK
 from convgrad.words import printable
 
-FLOAT_DTYPES = ("f32", "bf16", "f16")
+FLOAT_DTYPES = ("f32", "bf16", "f16", "f8_e5m2", "f8_e4m3")
 INTEGER_DTYPES = ("s32", "s64")
-DTYPES = ("undef", *FLOAT_DTYPES, *INTEGER_DTYPES, "s8", "u8", "s4", "u4", "boolean", "f8_e5m2", "f8_e4m3")
+DTYPES = ("undef", *FLOAT_DTYPES, *INTEGER_DTYPES, "s8", "u8", "s4", "u4", "boolean")
 LAYOUT_TYPES = ("undef", "any", "strided", "opaque")
 PROPERTY_TYPES = ("undef", "variable", "constant", "host_scalar")
 LARGEST_ID = 2**64 - 1

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 # Shares of values by kind: normal numbers, those scaled by a random power of 2, few bits, zeros of either sign.
 KINDS: Mapping[str, float] = {"normal": 0.4, "scaled": 0.2, "few bits": 0.3, "zeros": 0.1}
-SCALES = {127: (-30, 12), 15: (-12, 2)}  # exponents of "scaled", by that of the largest result
+SCALES = {127: (-30, 12), 15: (-12, 2), 8: (-6, -1)}  # exponents of "scaled", by that of the largest result
 NORMAL_BITS = 3  # a normal number is less than 2^3 in size, once in 10^15 more
 
 

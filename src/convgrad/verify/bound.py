@@ -44,7 +44,7 @@ def error_bound(
     For n terms, ``A = sum |x||y|`` and the exact sum S it is B = gamma_h A + n tiny/2 (1 + gamma_h), where
     gamma_h = h u / (1 - h u), and one rounding of a number of size ``|S| + B`` to the output's type. u is the unit
     roundoff and tiny the smallest number of ``accumulation``, the format sums are kept in (f32, bf16, f16, tf32, f64,
-    f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
+    f8_e4m3, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz; by default f32, f64 for f64). h is ``height``, the most roundings
     that a term goes through, or the blocks of an order. By default, and at most, it is the number of products that are
     not 0, and one for bias, which holds for every order. ``algorithm`` is "sum", or "winograd:M,R", M outputs of R taps
     at a time along each axis (then h is not asked, and the bound is one on norms), or "fft", of which nothing is

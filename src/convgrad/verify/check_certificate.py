@@ -17,22 +17,21 @@ Number = Fraction | float  # a float is infinite or NaN
 TWO = Fraction(2)
 # name: bits of the significand, exponents of the smallest normal number and of the largest binade, bits in all
 FORMATS = {"f32": (24, -126, 127, 32), "bf16": (8, -126, 127, 16), "f16": (11, -14, 15, 16)}
-FORMATS["f64"] = (53, -1022, 1023, 64)
-SUMS = FORMATS | {"tf32": (11, -126, 127, 19), "f8_e4m3fn": (4, -6, 8, 8), "f8_e5m2": (3, -14, 15, 8)}
-SUMS |= {"f8_e4m3fnuz": (4, -7, 7, 8), "f8_e5m2fnuz": (3, -15, 15, 8)}
-SPENT = {"f8_e4m3fn": 1}  # so many of the largest binade's numbers stand for NaN
+FORMATS |= {"f64": (53, -1022, 1023, 64), "f8_e4m3": (4, -6, 8, 8), "f8_e5m2": (3, -14, 15, 8)}
+SUMS = FORMATS | {"tf32": (11, -126, 127, 19), "f8_e4m3fnuz": (4, -7, 7, 8), "f8_e5m2fnuz": (3, -15, 15, 8)}
+SPENT = {"f8_e4m3": 1}  # so many of the largest binade's numbers stand for NaN, and none for infinity
 
 
 def rounded(value: Number, name: str) -> Number:
-    """Round to nearest, ties to even; beyond the largest number to infinity."""
+    """Round to nearest, ties to even; beyond the largest number to infinity, which f8_e4m3 stores as NaN."""
     if not isinstance(value, Fraction) or value == 0:
         return value
-    p, least, most, _ = FORMATS[name]
+    p, least, *_ = FORMATS[name]
     exponent = abs(value.numerator).bit_length() - value.denominator.bit_length()
     exponent -= TWO**exponent > abs(value)  # 2^exponent <= |value| < 2^(exponent + 1)
     place = TWO ** (max(exponent, least) - p + 1)
     near = round(value / place) * place  # Python's round breaks ties to even
-    return near if abs(near) < TWO ** (most + 1) else inf if near > 0 else -inf
+    return near if abs(near) <= largest(name) else inf if near > 0 else -inf
 
 
 def decoded(bits: str, name: str) -> Number:
@@ -40,6 +39,8 @@ def decoded(bits: str, name: str) -> Number:
     p, least, most, width = FORMATS[name]
     sign = -1 if int(bits, 16) >> (width - 1) else 1
     field, significand = divmod(int(bits, 16) % (1 << width - 1), 1 << p - 1)
+    if name in SPENT and field == most - least + 1 and significand == (1 << p - 1) - 1:
+        return nan
     if field == most - least + 2:
         return nan if significand else sign * inf
     hidden = 1 << p - 1 if field else 0

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import normal
+from convgrad.formats import FORMATS, Format, store
 
-STORED = {"f32": "float", "bf16": "i16", "f16": "half"}
-BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+BYTES = {fmt.name: fmt.dtype.itemsize for fmt in FORMATS.values()}
+STORED = {name: f"i{8 * size}" for name, size in BYTES.items()} | {"f32": "float", "f16": "half"}
 _NAN = {"float": "0x7FF8000000000000", "i32": "2143289344"}
 
 
@@ -19,7 +22,7 @@ def stored(fmt: str, lanes: int = 0) -> str:
 
 def load_masked(f: Function, fmt: str, lanes: int, pointer: Value, mask: Value) -> Value:
     """Load stored values under a mask; the others are zero and never touched."""
-    raw = f.masked_load(f"<{lanes} x {'float' if fmt == 'f32' else 'i16'}>", pointer, mask)
+    raw = f.masked_load(f"<{lanes} x {'float' if fmt == 'f32' else f'i{8 * BYTES[fmt]}'}>", pointer, mask)
     kind = stored(fmt, lanes)
     return raw if raw.type == kind else f.op(kind, f"bitcast {raw} to {kind}")
 
@@ -28,11 +31,29 @@ def widen(f: Function, fmt: str, raw: Value) -> Value:
     """Return f32 values of stored ones, exactly."""
     if fmt == "f32":
         return raw
+    if fmt == "bf16":
+        return _cast(f, "bitcast", _by(f, "shl", _cast(f, "zext", raw, "i32"), 16), "float")
     if fmt == "f16":
-        return f.op(_like(raw, "float"), f"fpext {raw} to {_like(raw, 'float')}")
-    whole = f.op(_like(raw, "i32"), f"zext {raw} to {_like(raw, 'i32')}")
-    shifted = f.op(whole.type, f"shl {whole}, {_constant(f, whole.type, 16).name}")
-    return f.op(_like(raw, "float"), f"bitcast {shifted} to {_like(raw, 'float')}")
+        return _cast(f, "fpext", raw, "float")
+    return _WIDEN_F8[fmt](f, _cast(f, "zext", raw, "i16"))
+
+
+def _widen_e5m2(f: Function, bits: Value) -> Value:
+    """f8_e5m2 is the upper half of f16."""
+    return _cast(f, "fpext", _cast(f, "bitcast", _by(f, "shl", bits, 8), "half"), "float")
+
+
+def _widen_e4m3(f: Function, bits: Value) -> Value:
+    """f8_e4m3 has one exponent bit less than f16: its fields make an f16 that is 2^8 times smaller, or of NaN 480."""
+    size, sign = _by(f, "and", bits, 0x7F), _by(f, "shl", _by(f, "and", bits, 0x80), 8)
+    half = f.op(sign.type, f"or {sign}, {_by(f, 'shl', size, 7).name}")
+    wide = _cast(f, "fpext", _cast(f, "bitcast", half, "half"), "float")
+    scaled = f.op(wide.type, f"fmul {wide}, {_constant(f, wide.type, f'{256.0:e}').name}")
+    odd = f.compare("eq", size, _constant(f, size.type, 0x7F))
+    return f.select(odd, _constant(f, wide.type, _NAN["float"]), scaled)
+
+
+_WIDEN_F8 = {"f8_e5m2": _widen_e5m2, "f8_e4m3": _widen_e4m3}
 
 
 def narrow(f: Function, fmt: str, value: Value) -> Value:
@@ -41,18 +62,43 @@ def narrow(f: Function, fmt: str, value: Value) -> Value:
     bf16 by integers: LLVM's own truncation calls a symbol on older CPUs and flushes subnormals on newer ones.
     """
     wide, odd = value.type, f.op(_like(value, "i1"), f"fcmp uno {value}, {value.name}")
+    if fmt in _WIDEN_F8:
+        return _narrow_f8(f, FORMATS[fmt], value, odd)
     if fmt != "bf16":
-        quiet = _constant(f, wide, _NAN["float"])
-        clean = f.op(wide, f"select {odd}, {quiet}, {value}")
-        return clean if fmt == "f32" else f.op(_like(value, "half"), f"fptrunc {clean} to {_like(value, 'half')}")
-    kind = _like(value, "i32")
-    bits = f.op(kind, f"bitcast {value} to {kind}")
-    last = f.op(kind, f"and {f.op(kind, f'lshr {bits}, {_constant(f, kind, 16).name}')}, {_constant(f, kind, 1).name}")
-    half = f.op(kind, f"add {last}, {_constant(f, kind, 0x7FFF).name}")
-    rounded = f.op(kind, f"add {bits}, {half.name}")
-    clean = f.op(kind, f"select {odd}, {_constant(f, kind, _NAN['i32'])}, {rounded}")
-    top = f.op(kind, f"lshr {clean}, {_constant(f, kind, 16).name}")
-    return f.op(_like(value, "i16"), f"trunc {top} to {_like(value, 'i16')}")
+        clean = f.select(odd, _constant(f, wide, _NAN["float"]), value)
+        return clean if fmt == "f32" else _cast(f, "fptrunc", clean, "half")
+    bits = _cast(f, "bitcast", value, "i32")
+    clean = f.select(odd, _constant(f, bits.type, _NAN["i32"]), _rounded(f, bits, 16))
+    return _cast(f, "trunc", _by(f, "lshr", clean, 16), "i16")
+
+
+def _rounded(f: Function, bits: Value, dropped: int) -> Value:
+    """Return bits to which is added what rounds them to nearest even, once so many of the last are dropped."""
+    last = _by(f, "and", _by(f, "lshr", bits, dropped), 1)
+    half = _by(f, "add", last, (1 << dropped - 1) - 1)
+    return f.op(bits.type, f"add {bits}, {half.name}")
+
+
+def _narrow_f8(f: Function, fmt: Format, value: Value, odd: Value) -> Value:
+    """Round normal numbers by integers; subnormal ones by the addition of a number whose last place is theirs."""
+    p, low = fmt.significand_bits, fmt.min_exponent
+    bits = _cast(f, "bitcast", value, "i32")
+    size, sign = _by(f, "and", bits, 0x7FFFFFFF), _by(f, "and", _by(f, "lshr", bits, 24), 0x80)
+    normal = _by(f, "sub", _by(f, "lshr", _rounded(f, size, 24 - p), 24 - p), low + 126 << p - 1)
+    aligned = 2.0 ** (low - p + 24)
+    moved = f.op(
+        value.type, f"fadd {_cast(f, 'bitcast', size, 'float')}, {_constant(f, value.type, f'{aligned:e}').name}"
+    )
+    subnormal = _by(f, "sub", _cast(f, "bitcast", moved, "i32"), int(np.float32(aligned).view(np.int32)))
+    code = f.select(f.compare("slt", size, _constant(f, size.type, low + 127 << 23)), subnormal, normal)
+    largest, infinite, nan = map(int, store(np.array([fmt.largest, np.inf, np.nan]), fmt).view(np.uint8))
+    beyond = f.compare("sgt", code, _constant(f, code.type, largest))
+    if infinite == nan:
+        odd = f.op(odd.type, f"or {odd}, {beyond.name}")
+    else:
+        code = f.select(beyond, _constant(f, code.type, infinite), code)
+    signed = f.op(code.type, f"or {code}, {sign.name}")
+    return _cast(f, "trunc", f.select(odd, _constant(f, code.type, nan), signed), "i8")
 
 
 def _narrowed(f: Function, first: Value, second: Value) -> Value:
@@ -79,6 +125,16 @@ PairNarrow = Callable[[Function, Value, Value], Value]
 PAIR_NARROWS: dict[str, PairNarrow] = {
     "dpbf16ps": _cvtne2ps2bf16, "fused": _narrowed, "flushed": _narrowed_normal,
 }  # fmt: skip
+
+
+def _cast(f: Function, how: str, value: Value, element: str) -> Value:
+    kind = _like(value, element)
+    return f.op(kind, f"{how} {value} to {kind}")
+
+
+def _by(f: Function, what: str, value: Value, number: int) -> Value:
+    """Return the result of an operation of integers with a constant."""
+    return f.op(value.type, f"{what} {value}, {_constant(f, value.type, number).name}")
 
 
 def _like(value: Value, element: str) -> str:

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 Int = NDArray[np.int64]
 
 # By the operands' format: the value of a term, and of a mask, which hides any number of terms in sums of f32 and f64.
-# Of f16 it hides 2^14 terms in sums of f32, and none in sums of f64.
+# Of f16 it hides 2^14 terms in sums of f32, and none in sums of f64. Formats of 8 bits have no number that hides any.
 VALUES: Mapping[str, tuple[float, float]] = {
     "f32": (1.0, 2.0**100),
     "bf16": (1.0, 2.0**100),
