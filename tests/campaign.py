@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from classes import CLASSES, CONVOLUTIONS, FEW, GROUPS, LANES, QUICK_ELEMENTS, TYPES, Class, any_case, draw
+from classes import ALL_TYPES, CLASSES, CONVOLUTIONS, FEW, GROUPS, LANES, QUICK_ELEMENTS, Class, any_case, draw
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
 from convgrad.plan.candidates import depthwise, grouped, thin
@@ -48,7 +48,8 @@ BIASED = {
     "thin destination": replace(CLASSES["thin destination"], strides=STRIDES, dilations=DILATIONS),
     "thin rows": replace(ROWS, groups=(1, 1, 2, 5), inner=(1, 2, 3, 4, 17), outer=(1, 2, 3, 4, 17)),
 }
-SHARED = list(product(TYPES, TYPES, HOST))  # what chunks share: types of operands and results, an instruction set
+# What chunks share: types of operands and results, an instruction set.
+SHARED = list(product(ALL_TYPES, ALL_TYPES, HOST))
 
 
 @dataclass

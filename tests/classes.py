@@ -19,6 +19,7 @@ from convgrad.spec.problem import canonical_shape
 from helpers import Case
 
 TYPES = ("f32", "bf16", "f16")
+ALL_TYPES = (*TYPES, "f8_e4m3", "f8_e5m2")
 WEIGHTS = [op for op in OPERATORS if op.solves_for == "weights"]
 CONVOLUTIONS = [op for op in OPERATORS if op.solves_for in ("dst", "src", "weights")]
 ELEMENTS = 1 << 18  # the most of an operand

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from classes import NAMES, TYPES, layer_case
+from classes import ALL_TYPES, NAMES, layer_case
 from convgrad.engines import scratch as kept_memory
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.execute import executable_of
@@ -210,7 +210,7 @@ def main(seed: int, count: int) -> None:
     if count == 0:
         reach_beyond()
     for number in range(count):
-        operand, output = TYPES[seed % 3], TYPES[(seed + seed // 3) % 3]
+        operand, output = ALL_TYPES[seed % 5], ALL_TYPES[(seed + seed // 5) % 5]
         name = NAMES[(number + seed * count) % len(NAMES)]
         run_one(np.random.default_rng([71, seed, number]), name, operand, output, done)
         done[name] += 1

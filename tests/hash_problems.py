@@ -61,6 +61,15 @@ deconv BWD_D f32 NXC mb2ic33ih6oc17oh12kh3sh2ph1 to f32
 deconv BWD_D bf16 NCX mb2ic16ih5oc32oh20kh4sh4ph0 to bf16
 FWD_B f32 NCX mb2ic300ih7oc40oh7kh1ph0 to f32
 FWD_D f32 NXC mb1ic513ih6oc20oh6kh3ph1 to f32
+BWD_W f8_e4m3 NXC mb3ic17ih14oc33oh14kh3ph1 to f32
+BWD_W f8_e5m2 NCX mb2ic33ih9oc20oh5kh3sh2ph1 onto f8_e5m2
+BWD_W f8_e4m3 NCX g40mb2ic40ih13oc40oh13kh3ph1 to bf16
+FWD_B f8_e4m3 NXC mb2ic64ih12oc35oh12kh3ph1 to f8_e4m3
+FWD_D f8_e5m2 NCX g32mb2ic32ih12oc32oh12kh3ph1 to f16
+FWD_B f8_e5m2 NXC mb1ic3ih23oc17oh12kh3sh2ph1 to f8_e5m2
+BWD_D f8_e5m2 NXC mb2ic33ih10oc64oh10kh3ph1 onto f32
+BWD_D f8_e4m3 NCX g4mb2ic16ih11oc24oh6kh3sh2ph1 to f8_e4m3
+BWD_D f8_e4m3 NXC mb2ic3ih30oc64oh15kh7sh2ph3 to f8_e5m2
 """.strip().splitlines()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from classes import NAMES, TYPES, layer_case
+from classes import ALL_TYPES, NAMES, layer_case
 from convgrad import engines
 from convgrad.functional.call import prepare
 from convgrad.spec import oracle
@@ -33,7 +33,7 @@ def refuse() -> bool:
 def run_one(name: str, number: int, told: dict[str, Any]) -> None:
     """Run a random gradient of a class, in a new array or added to one, and compare with the oracle."""
     rng = np.random.default_rng([72, number])
-    case = layer_case(name, rng, TYPES[number % 3], TYPES[number // 3 % 3])
+    case = layer_case(name, rng, ALL_TYPES[number % 5], ALL_TYPES[number // 5 % 5])
     operands, accumulate = operands_of(case, "integers", number), number % 2 == 1
     prepared = prepare(case.op.name, operands, case.attributes, case.dtype, accumulate)
     problem = prepared.problem

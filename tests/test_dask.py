@@ -20,7 +20,7 @@ from dask.utils import key_split  # noqa: E402
 
 import convgrad  # noqa: E402
 import convgrad.dask as scattered  # noqa: E402
-from classes import TYPES  # noqa: E402
+from classes import ALL_TYPES  # noqa: E402
 from convgrad import engines  # noqa: E402
 from convgrad.functional.call import prepare  # noqa: E402
 from convgrad.functional.partials import Partials  # noqa: E402
@@ -111,7 +111,7 @@ def hold(case: Case, rng: np.random.Generator) -> None:
 def batches(seed: int, cases: int) -> None:
     """Hold weight and bias gradients of large batches and images, class after class."""
     rng = np.random.default_rng([17, seed])
-    operand, output = (str(rng.choice(TYPES)) for _ in range(2))
+    operand, output = (str(rng.choice(ALL_TYPES)) for _ in range(2))
     for _, case in islice(cases_of(rng, operand, output), cases):
         hold(case, rng)
 

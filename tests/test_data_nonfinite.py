@@ -15,7 +15,8 @@ from guarded import run_guarded
 from helpers import assert_same_bits
 from tiers import tiers
 
-SIGNALLING = {"f32": 0xFFA12345, "bf16": 0xFFA1, "f16": 0xFD23}  # NaNs with sign and payload
+# NaNs with sign and payload.
+SIGNALLING = {"f32": 0xFFA12345, "bf16": 0xFFA1, "f16": 0xFD23, "f8_e4m3": 0xFF, "f8_e5m2": 0xFD}
 POISONS = 9  # of a problem
 FEW = {case: number % 8 for case, number in NUMBERED.items()}  # all types, and few kernels
 

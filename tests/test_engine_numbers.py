@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from classes import ALL_TYPES
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.emit import Module
-from convgrad.formats import FORMATS
+from convgrad.formats import FORMATS, store
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
@@ -34,7 +35,7 @@ def test_non_finite_values_reach_existing_taps_only(seed: int, isa: str) -> None
         assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (case, plan))
 
 
-@pytest.mark.parametrize("output", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("output", ALL_TYPES)
 @pytest.mark.parametrize("isa", HOST)
 def test_rounding_to_every_output(output: str, isa: str) -> None:
     one = replace(problem("BWD_W f32 NXC mb1ic40iw1oc40ow1kw1pw0"), output_format=FORMATS[output])
@@ -49,11 +50,31 @@ def test_rounding_to_every_output(output: str, isa: str) -> None:
             assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, plan)
 
 
-@tiers("fmt, isa, data_format", ["bf16", "f16"], HOST, ["NXC", "NCX"], every=3)
-def test_every_16_bit_value_is_widened_exactly(fmt: str, isa: str, data_format: str) -> None:
-    one = problem(f"BWD_W {fmt} {data_format} mb1ic4096iw16oc1ow1kw16pw0")
+@pytest.mark.parametrize("output", ["f8_e4m3", "f8_e5m2"])
+@pytest.mark.parametrize("isa", HOST)
+def test_every_number_of_8_bits_and_what_lies_between(output: str, isa: str) -> None:
+    """The numbers, the middles of neighbours, the f32 numbers next to those, and what is beyond the largest."""
+    fmt = FORMATS[output]
+    numbers = np.sort(np.arange(256, dtype=np.uint8).view(fmt.dtype).astype(np.float32))
+    numbers = np.append(numbers[np.isfinite(numbers)], np.float32(fmt.largest * (1 + fmt.unit)))
+    middles = (numbers[1:] + numbers[:-1]) / 2
+    beyond = np.array([np.inf, -np.inf, np.nan, 1e30, -1e30, 2.0**-149, -0.0], np.float32)
+    values = np.concatenate([numbers, middles, np.nextafter(middles, np.inf), np.nextafter(middles, -np.inf), beyond])
+    values = values.astype(np.float32).reshape(1, -1, 1)
+    one = replace(problem(f"BWD_W f32 NXC mb1ic{values.size}iw1oc1ow1kw1pw0"), output_format=fmt)
+    operands = [values, np.ones((1, 1, 1), np.float32)]
+    expected = store(values.astype(np.float64) + 0.0, fmt).reshape(1, values.size, 1)
+    for plan in plans_for(one, operands, empty(one), ISAS[isa])[::11]:
+        assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, plan)
+
+
+@tiers("fmt, isa, data_format", ["bf16", "f8_e4m3", "f16", "f8_e5m2"], HOST, ["NXC", "NCX"], every=3)
+def test_every_narrow_value_is_widened_exactly(fmt: str, isa: str, data_format: str) -> None:
+    bits = FORMATS[fmt].bits
+    count = 1 << 8 * bits.itemsize
+    one = problem(f"BWD_W {fmt} {data_format} mb1ic{count // 16}iw16oc1ow1kw16pw0")
     one = replace(one, output_format=FORMATS["f32"])
-    values = np.arange(1 << 16, dtype=np.uint16).view(FORMATS[fmt].dtype).reshape(1, 4096, 16)
+    values = np.arange(count, dtype=bits).view(FORMATS[fmt].dtype).reshape(1, count // 16, 16)
     if data_format == "NXC":
         values = np.ascontiguousarray(values.swapaxes(1, 2)).swapaxes(1, 2)
     operands = [values, np.ones((1, 1, 1), values.dtype)]

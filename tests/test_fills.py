@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from classes import ALL_TYPES
 from convgrad import engines
 from convgrad.formats import FORMATS, Format, round_to
 from convgrad.functional.call import problem_from_shapes
@@ -28,6 +29,7 @@ GEOMETRIES = (
     "FWD_D {} NXC mb2ic1ih8oc5kh1",
 )
 TYPES = (("f32", "f32"), ("bf16", "bf16"), ("f16", "f16"), ("bf16", "f32"), ("f16", "f32"), ("f32", "bf16"))
+TYPES += (("f16", "f8_e5m2"), ("bf16", "f8_e4m3"))
 
 
 def made(line: str, kind: Kind, output: str) -> tuple[Problem, tuple[Array, ...]]:
@@ -77,7 +79,7 @@ def test_the_engine_rounds_to_nearest(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", GEOMETRIES)
-@pytest.mark.parametrize("operand", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("operand", ALL_TYPES)
 def test_what_is_adversarial(line: str, operand: str) -> None:
     """Operands reach both ends of the format; results are finite, most bounds are, and some sums cancel."""
     problem, operands = made(line.format(operand), "adversarial", operand)
