@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -22,6 +23,7 @@ from children import TORCH, Layer, in_child, use
 from convgrad.cli import info
 from convgrad.engines import openmp, pool, pools, scratch, settings
 from convgrad.engines.addresses import words
+from convgrad.engines.llvm import region
 from convgrad.errors import UnsupportedError
 
 pytestmark = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
@@ -146,6 +148,26 @@ def test_an_error_before_a_region_reaches_the_caller(cores: openmp.Runtime, monk
     monkeypatch.setattr(scratch.own, "address", refused)
     with pytest.raises(MemoryError, match="no room"):
         Seen(2).run(2, 1.0)
+
+
+def test_code_is_held_while_a_region_runs_it(cores: openmp.Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads may compile what a region runs at once: what only one of them has must not be unloaded meanwhile."""
+
+    function_type = type("Function", (), {"address": 1})  # which nobody calls here
+    made: list[weakref.ref[Any]] = []
+    held: list[bool] = []
+
+    def compiled() -> Any:
+        function = function_type()
+        made.append(weakref.ref(function))
+        return function
+
+    runtime = cores._replace(parallel=lambda *_: held.append(made[-1]() is not None))
+    monkeypatch.setattr(openmp, "_found", [runtime])
+    monkeypatch.setattr(region, "compiled", compiled)
+    with settings.threads(2, pool=settings.OPENMP):
+        pools.run(driver(lambda _: None), words(8), 64, 2, 1.0)
+    assert held == [True]
 
 
 # -- which calls -----------------------------------------------------------------------------------------------------

@@ -72,13 +72,13 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
         return
     from convgrad.engines.llvm import region  # noqa: PLC0415 - LLVM is there when a driver is
 
-    found, each = _found(), region.compiled().address
+    found, each = _found(), region.compiled()  # held by this frame: where two threads compile it, one is forgotten
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
     address, memory = scratch.own.address(there * step, there)
     given = words(len(region.REGION))
     system = (found.number, found.system_call, found.gettid, 0)
     given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
-    found.parallel(each, addressof(given), max(there, found.threads()), 0)
+    found.parallel(each.address, addressof(given), max(there, found.threads()), 0)
     openmp.met(given[region.REGION.index("member")])
     del memory
 
