@@ -55,7 +55,7 @@ class Counted(WorkerPlugin):
 
         def counted(*arguments: Any) -> engines.Choice:
             choice = execute(*arguments)
-            self.calls[str(choice.isa)] += 1
+            self.calls[choice.detail] += 1
             return choice
 
         engines.execute = counted

@@ -12,9 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from classes import WEIGHTS
-from convgrad import engines
 from convgrad.engines.llvm import isas
+from convgrad.engines.llvm.engine import LlvmCall
 from convgrad.engines.llvm.execute import executable_of
+from convgrad.engines.numpy import NumPyCall
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem as problem_of
@@ -89,14 +90,19 @@ def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
 __all__ = ["HOST", "ISAS", "Array", "digest", "empty", "made", "plans_for", "prepared_weights", "run_plan"]
 
 
-def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[engines.Ready, list[int]]]:
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[int]]]:
     """Return a list of the calls that will be computed: what they are, where their operands and their result lie."""
-    seen: list[tuple[engines.Ready, list[int]]] = []
-    compute = engines.Ready.__call__
+    seen: list[tuple[Any, list[int]]] = []
 
-    def see(call: engines.Ready, operands: list[int], out: int, keep: object) -> None:
-        seen.append((call, [*operands, out]))
-        compute(call, operands, out, keep)
+    def watch(kind: Any) -> None:
+        compute = kind.at
 
-    monkeypatch.setattr(engines.Ready, "__call__", see)
+        def see(call: Any, operands: list[int], out: int, keep: object) -> None:
+            seen.append((call, [*operands, out]))
+            compute(call, operands, out, keep)
+
+        monkeypatch.setattr(kind, "at", see)
+
+    watch(LlvmCall)
+    watch(NumPyCall)
     return seen

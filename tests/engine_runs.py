@@ -63,7 +63,7 @@ def run_anyhow(case: Case, rng: np.random.Generator, kind: Kind, isa: str) -> Ra
         out = OUTS[out_lies](before)
     words = f"{case} {isa} operands {lies} seed {seed} out {out_lies} accumulate {accumulate} threads {threads}"
     choice = engines.choose(problem)
-    assert (choice.engine, str(choice.isa)) == ("generated", isa), words
+    assert (choice.engine, choice.detail) == ("generated", isa), words
     result = np.ascontiguousarray(prepared.canonical_output(prepared.execute(out, threads)))
     return Ran(words, prepared, result, oracle.evaluate(problem, prepared.operands, old))
 

@@ -119,17 +119,7 @@ ORDERS = {
         "info",
         "completion",
     ),
-    "cli.parsers": (
-        "parser",
-        "texts",
-        "run",
-        "verify",
-        "explain",
-        "probe",
-        "bench",
-        "info",
-        "completion",
-    ),
+    "cli.parsers": ("parser", "texts", "run", "verify", "explain", "probe", "bench", "info", "completion"),
     "verify": (
         "verdict",
         "declared",
@@ -177,15 +167,7 @@ ORDERS = {
         "limits",
         "naming",
     ),
-    "verify.judge.statistics": (
-        "finding",
-        "size",
-        "bias",
-        "groups",
-        "narrow",
-        "grid",
-        "filters",
-    ),
+    "verify.judge.statistics": ("finding", "size", "bias", "groups", "narrow", "grid", "filters"),
     "verify.diagnose": (
         "place",
         "sums",
@@ -198,15 +180,7 @@ ORDERS = {
         "mutants",
         "marks",
     ),
-    "verify.probe": (
-        "masks",
-        "ask",
-        "tree",
-        "replay",
-        "sample",
-        "blocks",
-        "draw",
-    ),
+    "verify.probe": ("masks", "ask", "tree", "replay", "sample", "blocks", "draw"),
     "plan": (
         "reach",
         "constants",
@@ -254,6 +228,7 @@ ORDERS = {
     "plan.candidates": ("dense", "thin", "grouped", "depthwise"),
     "engines": (
         "addresses",
+        "engine",
         "openmp",
         "settings",
         "mailbox",
@@ -268,6 +243,7 @@ ORDERS = {
         "llvm.execute",
         "llvm.samples",
         "llvm.winograd",
+        "llvm.engine",
     ),
     "engines.llvm": (
         "emit",
@@ -303,6 +279,7 @@ ORDERS = {
         "execute",
         "samples",
         "winograd",
+        "engine",
     ),
     "engines.llvm.winograd": (
         "lanes",

@@ -188,7 +188,7 @@ def test_wrong_results_of_long_sums_are_found(wrong: str, kind: str) -> None:
     operands = fill(replace(one, layouts=("NCX",) * 3), [one.geometry.src_shape, one.geometry.dst_shape], kind, 0)  # type: ignore[arg-type,union-attr]
     answer = oracle.evaluate(one, operands)
     right = answer.rounded(one)
-    height = engine.height(one)
+    height = engine.NUMPY.height(one)
     assert height < 2048 + 300
     assert compare(right, answer, one, height).share == 0
     verdict = compare(np.ascontiguousarray(WRONG[wrong](right)), answer, one, height)

@@ -67,7 +67,7 @@ def test_norms_keep_their_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     batch = samples_of(seed, "normal", 50_000, f64=seed % 2 == 0)
     problem, operands = batch.prepared.problem, batch.prepared.operands
     one, got = of_one(problem), batch.norms2()
-    height = by_numpy.height(one) if problem.operand_format is F64 else height_of(one)
+    height = by_numpy.NUMPY.height(one) if problem.operand_format is F64 else height_of(one)
     for n in range(batch.batch):
         answer = oracle.evaluate(one, [operand[n : n + 1] for operand in operands])
         gradient = answer.value

@@ -14,7 +14,7 @@ import pytest
 import convgrad
 from convgrad import ConvgradError, engines
 from convgrad.engines.addresses import _told, address_of
-from convgrad.engines.llvm import execute
+from convgrad.engines.llvm import engine, execute
 from convgrad.engines.settings import count
 from convgrad.functional import call
 from convgrad.host import environment
@@ -239,7 +239,7 @@ def test_what_is_compiled_for_threads_goes_alone_where_it_gets_no_help(
     attributes = TWO | ({"weights_shape": weights.shape} if operator.endswith("Weights") else {})
     compiled = convgrad.compile(operator, *operands, threads=2, **attributes)
     asked: list[object] = []
-    monkeypatch.setattr(engines, "helped", lambda *call: asked.append(call))
+    monkeypatch.setattr(engine, "helped", lambda *call: asked.append(call))
     out = np.full(compiled.problem.output_shape, np.nan, F32)
     assert same(compiled(*operands, out=out), convgrad.run(operator, *operands, threads=1, **attributes))
     assert asked, "the plan must be for several threads"
@@ -270,7 +270,7 @@ def test_a_compiled_call_that_nobody_helps_reads_its_arrays_as_they_lie(monkeypa
     given = (src, diff_dst, (3, 3, 24, 40))
     compiled = convgrad.compile("ConvolutionBackwardWeights", *given, threads=2, **attributes)
     expected = convgrad.run("ConvolutionBackwardWeights", *given, threads=1, **attributes)
-    monkeypatch.setattr(engines, "helped", lambda *_: False)
+    monkeypatch.setattr(engine, "helped", lambda *_: False)
     assert same(compiled(src, diff_dst), expected)
 
 
@@ -286,11 +286,10 @@ def test_a_call_by_addresses_is_the_call(name: str, monkeypatch: pytest.MonkeyPa
             ready, out = call.prepare("Convolution", tuple(operands), attributes), np.full_like(expected, np.nan)
             views = (*ready.operands, ready.canonical_output(out))
             by_address = engines.ready(ready.problem, tuple(view.strides for view in views), 1)
-            assert by_address.choice == engines.choose(ready.problem)
             for _ in range(2):
                 out[...] = np.nan
                 *begins, end = map(address_of, views)
-                by_address(begins, end, None)
+                by_address.at(begins, end, None)
                 assert same(out, expected)
                 execute._kept.clear()
 

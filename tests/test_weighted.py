@@ -90,7 +90,7 @@ def test_sums_keep_their_bound(seed: int) -> None:
     exact = oracle.evaluate(problem, scaled)  # products of 24 bits: exact but for f64
     beside = [np.ones_like(x) if at == number else np.abs(x) for at, x in enumerate(given)]
     others = oracle.evaluate(problem, beside).value
-    height = by_numpy.height(problem) + 1 if problem.operand_format is F64 else None
+    height = by_numpy.NUMPY.height(problem) + 1 if problem.operand_format is F64 else None
     bound = weighted_bound(problem, exact.terms, exact.magnitude, others, height)
     got = weighted_sum(batch, scale, dtype=fmt.name).transpose(problem.output_order)
     assert (np.abs(got - exact.value) <= bound).all(), batch

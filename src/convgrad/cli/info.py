@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 import convgrad
+from convgrad import engines
 from convgrad.cli.console import say
 from convgrad.cli.exits import DONE
 from convgrad.engines import openmp
@@ -70,13 +71,13 @@ def _llvmlite() -> str:
 def _engine() -> str:
     """Say what computes: generated kernels where they can be had, NumPy what they leave."""
     try:
-        isa = isas.isa()
+        reason = engines.generated().why_no_kernels()
     except ConvgradError as error:
         return str(error)
-    if isa is None:
-        return f"numpy only (keeps the error bound): {isas.why_no_isa()}"
-    left = ("f64", *NO_KERNEL)
-    return f"generated ({isa}: same bits everywhere); numpy for {', '.join(left)} (keeps the error bound)"
+    if reason:
+        return f"numpy only (keeps the error bound): {reason}"
+    isa, left = engines.generated().detail, ", ".join(("f64", *NO_KERNEL))
+    return f"generated ({isa}: same bits everywhere); numpy for {left} (keeps the error bound)"
 
 
 def _pairs() -> str:

@@ -1,123 +1,100 @@
-"""DOING it: the generated engine where it applies, the NumPy engine elsewhere; which and why is a value."""
+"""The registry of engines: the first that can compute a problem does; which one and why is a value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache, partial
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-from weakref import ref
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines import numpy as by_numpy
 from convgrad.engines import products
-from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.pools import helped
+from convgrad.engines.engine import Call, Engine, Strides
+from convgrad.engines.numpy import NUMPY
 from convgrad.engines.settings import accuracy, cap, count
-from convgrad.engines.starting import apart, forked_with
-from convgrad.formats import Format, of_dtype
+from convgrad.engines.starting import loaded
+from convgrad.formats import Format
 from convgrad.plan.reach import unsupported
 from convgrad.spec.chosen import DIRECT, in_variant
-from convgrad.spec.order import height_of
-from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.spec.problem import Problem
 from convgrad.spec.rules import refuse
 from convgrad.spec.samples import in_parts, is_product
 
 if TYPE_CHECKING:
-    from convgrad.engines.llvm.execute import Executable, Lies
-    from convgrad.engines.llvm.winograd.stage import Tiled
-    from convgrad.plan.machine import Isa, Machine
+    from convgrad.engines.llvm.engine import LlvmEngine
+    from convgrad.plan.machine import Machine
     from convgrad.plan.recipe import Chosen
 
 Array = NDArray[Any]
 REMEMBERED = 256  # calls that are known at once
 
 
+def generated() -> LlvmEngine:
+    """Return the generated engine; LLVM is loaded at the first kernel, not before."""
+    engine: LlvmEngine = loaded("convgrad.engines.llvm.engine").LLVM
+    return engine
+
+
+class Row(NamedTuple):
+    """An engine of the registry; ``unsupported`` tells before it is loaded what it never computes."""
+
+    name: str
+    unsupported: Callable[[Problem], str]
+    load: Callable[[], Engine]
+
+
+GENERATED = "generated"  # whose sums have the specified order, and so the same bits everywhere
+ENGINES = (Row(GENERATED, unsupported, generated), Row("numpy", lambda problem: "", lambda: NUMPY))
+
+
 @dataclass(frozen=True)
 class Choice:
-    """Which engine computes a problem; ``reason`` says why not the generated one, and is empty where it does."""
+    """Which engine computes a problem; ``reason`` says why none before it does."""
 
     engine: str  # generated, numpy
     reason: str
-    isa: Isa | None
+    detail: str
+    computes: Engine = field(compare=False, repr=False)
+
+    @property
+    def has_order(self) -> bool:
+        """Whether sums have the specified order: the same bits on any machine."""
+        return self.engine == GENERATED
 
     def __str__(self) -> str:
-        return f"generated, {self.isa}" if self.engine == "generated" else f"numpy: {self.reason}"
-
-
-_loading = forked_with()  # no child inherits modules and a compiler that are half loaded
-
-
-@cache
-def _generated() -> tuple[ModuleType, Callable[..., Executable]]:
-    """Return what makes and runs kernels; LLVM is loaded at the first one, not before."""
-    with _loading:
-        return apart(_load)
-
-
-def _load() -> tuple[ModuleType, Callable[..., Executable]]:
-    from convgrad.engines.llvm import execute, isas  # noqa: PLC0415
-
-    isas.supported()  # what tries an instruction takes the compiler's lock, which a fork takes before the one held here
-    return isas, execute.executable
-
-
-@cache
-def _of_pieces() -> tuple[ModuleType, ModuleType]:
-    """Return what adds sums of pieces, and what computes norms and scales, by kernels; few programs load them."""
-    with _loading:
-        return apart(_load_pieces)
-
-
-def _load_pieces() -> tuple[ModuleType, ModuleType]:
-    from convgrad.engines.llvm import added, samples  # noqa: PLC0415
-
-    return added, samples
-
-
-@cache
-def _of_tiles() -> Callable[..., Tiled]:
-    """Return what makes and runs kernels of tiles; few programs load them."""
-    with _loading:
-        return apart(_load_tiles)
-
-
-def _load_tiles() -> Callable[..., Tiled]:
-    from convgrad.engines.llvm.winograd.run import tiled  # noqa: PLC0415
-
-    return tiled
+        return f"{self.engine}, {self.detail}" if self.detail else f"{self.engine}: {self.reason}"
 
 
 def choose(problem: Problem) -> Choice:
     """Return the engine for a problem on this machine."""
-    if reason := unsupported(problem):
-        return Choice("numpy", reason, None)
-    isas, _ = _generated()
-    isa = isas.isa()
-    return Choice("numpy", isas.why_no_isa(), None) if isa is None else _by_kernels(isa)
+    reason = ""
+    for row in ENGINES:
+        why_not = row.unsupported(problem) or row.load().why_not(problem)
+        if not why_not:
+            return _choice(row, reason, row.load().detail)
+        reason = why_not
+    raise AssertionError("the last engine computes everything")
 
 
 @cache
-def _by_kernels(isa: Isa) -> Choice:
-    return Choice("generated", "", isa)
+def _choice(row: Row, reason: str, detail: str) -> Choice:
+    return Choice(row.name, reason, detail, row.load())
 
 
 def within(problem: Problem, max_error: float | None) -> Problem:
     """Return a problem in the variant that an accuracy admits, as asked of a call or of the context.
 
-    The NumPy engine has none: it sums directly, whatever is admitted.
+    An engine without the specified order has no variants: it sums directly, whatever is admitted.
     """
     most = accuracy(max_error, problem.operator)
-    return problem if most <= DIRECT or choose(problem).isa is None else in_variant(problem, most)
+    return in_variant(problem, most) if most > DIRECT and choose(problem).has_order else problem
 
 
 def machine_of(problem: Problem) -> Machine | None:
-    """Return this machine as plans see it; None where the generated engine is not the choice."""
-    isa = choose(problem).isa
-    return None if isa is None else _generated()[0].machine(isa)
+    """Return this machine as plans see it; None where the engine of choice plans nothing."""
+    return choose(problem).computes.machine()
 
 
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Chosen:
@@ -136,104 +113,38 @@ def scratch_of(problem: Problem, chosen: Chosen) -> int:
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
     """Compute a problem from canonical operands into the canonical view ``out``, and say which engine did."""
-    call = ready(problem, (*[array.strides for array in operands], out.strides), threads)
+    choice, call = _ready(problem, _strides(operands, out), count(threads), cap())
     call.on(operands, out)
-    return call.choice
+    return choice
 
 
-class Ready:
-    """A problem on canonical memory that lies in one way: computed from nothing more than where that begins.
-
-    The engine keeps tables and kernels of the latest calls; here they are but remembered, unless it is ``held``.
-    """
-
-    __slots__ = ("_found", "_held", "choice", "lies", "problem", "threads")
-
-    def __init__(self, choice: Choice, problem: Problem, lies: Lies, threads: int) -> None:
-        self.choice, self.problem, self.lies, self.threads = choice, problem, lies, threads
-        self._found: Callable[[], Executable | Tiled | None] = _nothing
-        self._held: Executable | Tiled | None = None
-
-    def __call__(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from operands that begin at these addresses; the caller has seen to it that ``keep`` is that memory.
-
-        An operand of no elements may begin anywhere.
-        """
-        if self.choice.isa is None:
-            by_numpy.execute(self.problem, *self._arrays(operands, out))
-            return
-        call = self._found() or self._executable()
-        if call.plan.threads > 1 and not helped(call.plan.threads, call.plan.time_ms):
-            call = _executable(self.choice.isa, self.problem, self.lies, 1)  # the same bits, and nothing is shared
-        call.at(operands, out, keep)
-
-    def on(self, operands: Sequence[Array], out: Array) -> None:
-        """Compute from arrays that lie so."""
-        if self.choice.isa is None:
-            by_numpy.execute(self.problem, operands, out)
-        else:
-            self([address_of(array) for array in operands], address_of(out), (operands, out))
-
-    def held(self) -> Ready:
-        """Make ready what there is to make ready, and keep it."""
-        if self.choice.isa is not None:
-            self._held = self._executable()
-        return self
-
-    def _executable(self) -> Executable | Tiled:
-        assert self.choice.isa is not None, "NumPy's engine has none"
-        call = _executable(self.choice.isa, self.problem, self.lies, self.threads)
-        self._found = ref(call)
-        return call
-
-    def _arrays(self, operands: Sequence[int], out: int) -> tuple[list[Array], Array]:
-        problem = self.problem
-        dtype, shapes = problem.operand_format.dtype, canonical_shapes(problem)
-        *given, to = self.lies
-        arrays = [array_at(*each, dtype) for each in zip(operands, shapes, given, strict=False)]
-        return arrays, array_at(out, shapes[-1], to, problem.output_format.dtype)
-
-
-def _nothing() -> None:
-    return None
-
-
-def ready(problem: Problem, lies: Lies, threads: int | None = None) -> Ready:
+def ready(problem: Problem, strides: Strides, threads: int | None = None) -> Call:
     """Return the call of a problem on memory of these strides, those of the operands and last of the output."""
-    return _ready(problem, lies, count(threads), cap())
+    return _ready(problem, strides, count(threads), cap())[1]
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _ready(problem: Problem, lies: Lies, threads: int, cap: str) -> Ready:
-    return Ready(choose(problem), problem, lies, threads)
+def _ready(problem: Problem, strides: Strides, threads: int, cap: str) -> tuple[Choice, Call]:
+    choice = choose(problem)
+    return choice, choice.computes.call(problem, strides, threads)
+
+
+def _strides(operands: Sequence[Array], out: Array) -> Strides:
+    return (*[array.strides for array in operands], out.strides)
 
 
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:
     """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
-    choice = choose(problem)
+    engine, norms = choose(problem).computes, out
     if is_product(problem):
-        squares = by_numpy.squares if choice.isa is None else partial(_of_pieces()[1].squares_of, choice.isa)
-        products.norms2(problem, operands, out, squares)
+        products.norms2(problem, operands, out, engine.squares)
         return
-    norms = out
     for part, given in in_parts(problem, operands):
-        if choice.isa is None:
-            by_numpy.norms2(part, given, norms)
-        elif len(out):
-            _of_pieces()[1].norms2(part, given, norms, _generated()[0].machine(choice.isa), count(threads))
+        engine.norms2(part, given, norms, count(threads))
         if norms is out:
             norms = np.empty_like(out)
         else:
             out += norms
-
-
-def scale(choice: Choice, data: Array, factors: Array, out: Array, threads: int | None = None) -> None:
-    """Compute out[n] = data[n] * factors[n], rounded once to the factors' type; all are row-major."""
-    fmt = of_dtype(data.dtype)
-    if choice.isa is None or fmt is None or not data.dtype.isnative:
-        by_numpy.scale(data, factors, out)
-    else:
-        _of_pieces()[1].scale(data, fmt, factors, out, choice.isa, count(threads))
 
 
 def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
@@ -241,29 +152,16 @@ def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) ->
 
     +0 follows, the old value if ``accumulate``, one rounding: as of every sum. Rule P2 refuses it without kernels.
     """
-    isas, _ = _generated()
-    isa = isas.isa()
-    if isa is None:  # P2
-        refuse("P2", "join", f"sums in pieces are added by a kernel, which there is none of: {isas.why_no_isa()}")
-    _of_pieces()[0].add_up(isa, terms, out, fmt.name, accumulate)
+    if reason := generated().why_no_kernels():  # P2
+        refuse("P2", "join", f"sums in pieces are added by a kernel, which there is none of: {reason}")
+    generated().add_up(terms, out, fmt, accumulate)
 
 
 def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> int:
     """Return what ``execute`` takes beside these arrays: scratch of all threads, sums they share, and tables."""
-    choice = choose(problem)
-    if choice.isa is None:
-        return by_numpy.memory_bytes(problem)
-    lies = (*[array.strides for array in operands], out.strides)
-    return _executable(choice.isa, problem, lies, count(threads)).memory_bytes
-
-
-def _executable(isa: Isa, problem: Problem, lies: Lies, threads: int) -> Executable | Tiled:
-    isas, executable = _generated()
-    if problem.variant:
-        return _of_tiles()(problem, lies, isas.machine(isa), threads)
-    return executable(problem, lies, isas.machine(isa), threads)
+    return choose(problem).computes.memory_bytes(problem, _strides(operands, out), count(threads))
 
 
 def height(problem: Problem) -> int:
     """Return the height h of the sums that ``execute`` makes: the specified order's, or the NumPy engine's."""
-    return height_of(problem) if choose(problem).engine == "generated" else by_numpy.height(problem)
+    return choose(problem).computes.height(problem)

@@ -7,6 +7,7 @@ the sums of one block of the output, or of all weights. Absent taps are never re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.engines.addresses import array_at
+from convgrad.engines.engine import Strides
 from convgrad.formats import round_to
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.order import last_additions
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.spec.samples import squares_in_order
 
 BLOCK_BYTES = 4 << 20
@@ -32,49 +35,6 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
     given: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
     with np.errstate(all="ignore"):
         _SOLVERS[problem.solves_for](problem, given, out)
-
-
-def norms2(problem: Problem, operands: Sequence[Array], out: Array) -> None:
-    """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
-    gradient = np.empty(problem.output_shape, problem.output_format.dtype)
-    for sample in range(len(out)):
-        one = [operand[sample : sample + 1] for operand in operands]
-        execute(problem, one, gradient.transpose(problem.output_order))
-        out[sample] = squares_in_order(gradient)
-
-
-def squares(rows: Array) -> Array:
-    """Return the squared norm of each row."""
-    return np.array([squares_in_order(row) for row in rows])
-
-
-def scale(data: Array, factors: Array, out: Array) -> None:
-    """Compute out[n] = data[n] * factors[n], rounded once to the factors' type."""
-    with np.errstate(all="ignore"):
-        np.multiply(data.astype(factors.dtype), factors.reshape(-1, *[1] * (data.ndim - 1)), out=out)
-
-
-def memory_bytes(problem: Problem) -> int:
-    """Return about what ``execute`` takes: blocks of both operands and of their products, and the weights' sums."""
-    geometry = problem.geometry
-    sums = 0 if isinstance(geometry, Channels) else prod(geometry.weights_shape)
-    return (2 * prod(_box_steps(problem)) * _channels(problem) + sums) * _dtype(problem).itemsize
-
-
-def height(problem: Problem) -> int:
-    """Return the height h of this engine's sums: the terms of one BLAS product, in whatever order, and the joins.
-
-    Products over blocks of positions are joined block by block, products over channels tap by tap.
-    """
-    geometry, last = problem.geometry, last_additions(problem)
-    if problem.solves_for == "bias_add":
-        return 1 + last
-    if isinstance(geometry, Channels) or problem.solves_for == "weights":
-        steps, extents = _box_steps(problem), _grid(problem)
-        joins = prod(-(-extent // step) for extent, step in zip(extents, steps, strict=True)) - 1
-        return last + (prod(steps) + joins if prod(extents) else 0)
-    channels = geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels
-    return last + channels // geometry.groups + geometry.taps - 1
 
 
 # -- blocks --------------------------------------------------------------------------------------------------------
@@ -272,3 +232,87 @@ def _zeros(channels: int, box: Ranges, problem: Problem) -> Array:
     """Zero sums of one block, canonical (N, C, X...), as a view of channels-first memory."""
     images, *positions = (len(r) for r in box)
     return np.zeros((channels, images, *positions), _dtype(problem)).swapaxes(0, 1)
+
+
+# -- a row of the registry -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NumPyCall:
+    """A problem on canonical memory of certain strides."""
+
+    problem: Problem
+    strides: Strides
+
+    def at(self, operands: Sequence[int], out: int, keep: object) -> None:
+        """Compute from operands that begin at these addresses."""
+        problem, shapes = self.problem, canonical_shapes(self.problem)
+        *given, to = self.strides
+        dtype = problem.operand_format.dtype
+        arrays = [array_at(*each, dtype) for each in zip(operands, shapes, given, strict=False)]
+        self.on(arrays, array_at(out, shapes[-1], to, problem.output_format.dtype))
+
+    def on(self, operands: Sequence[Array], out: Array) -> None:
+        """Compute from arrays."""
+        execute(self.problem, operands, out)
+
+    def prepare(self) -> None:
+        """There is nothing to make."""
+
+
+class NumPyEngine:
+    """Computes every problem, in an order of sums that its blocks and the BLAS make, on the threads of the BLAS."""
+
+    detail = ""
+
+    def why_not(self, problem: Problem) -> str:
+        """Return that there is no reason."""
+        return ""
+
+    def call(self, problem: Problem, strides: Strides, threads: int) -> NumPyCall:
+        """Return the call of a problem."""
+        return NumPyCall(problem, strides)
+
+    def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
+        """Compute the squared norm of each sample's gradient, one sample after the other."""
+        gradient = np.empty(problem.output_shape, problem.output_format.dtype)
+        for sample in range(len(out)):
+            one = [operand[sample : sample + 1] for operand in operands]
+            execute(problem, one, gradient.transpose(problem.output_order))
+            out[sample] = squares_in_order(gradient)
+
+    def squares(self, rows: Array) -> Array:
+        """Return the squared norm of each row."""
+        return np.array([squares_in_order(row) for row in rows])
+
+    def scale(self, data: Array, factors: Array, out: Array, threads: int) -> None:
+        """Compute out[n] = data[n] * factors[n], rounded once to the factors' type."""
+        with np.errstate(all="ignore"):
+            np.multiply(data.astype(factors.dtype), factors.reshape(-1, *[1] * (data.ndim - 1)), out=out)
+
+    def machine(self) -> None:
+        """Return nothing: there is no plan."""
+
+    def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
+        """Return about what blocks of both operands and of their products take, and the weights' sums."""
+        geometry = problem.geometry
+        sums = 0 if isinstance(geometry, Channels) else prod(geometry.weights_shape)
+        return (2 * prod(_box_steps(problem)) * _channels(problem) + sums) * _dtype(problem).itemsize
+
+    def height(self, problem: Problem) -> int:
+        """Return the terms of one BLAS product, in whatever order, and the joins.
+
+        Products over blocks of positions are joined block by block, products over channels tap by tap.
+        """
+        geometry, last = problem.geometry, last_additions(problem)
+        if problem.solves_for == "bias_add":
+            return 1 + last
+        if isinstance(geometry, Channels) or problem.solves_for == "weights":
+            steps, extents = _box_steps(problem), _grid(problem)
+            joins = prod(-(-extent // step) for extent, step in zip(extents, steps, strict=True)) - 1
+            return last + (prod(steps) + joins if prod(extents) else 0)
+        channels = geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels
+        return last + channels // geometry.groups + geometry.taps - 1
+
+
+NUMPY = NumPyEngine()

@@ -7,6 +7,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import cache, partial
+from importlib import import_module
 from typing import Any, TypeVar
 
 LARGE_STACK_BYTES = 8 << 20  # what LLVM is used to
@@ -52,6 +54,7 @@ _taken: list[threading.RLock] = []  # by the one fork that goes on
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 _lock = forked_with()
+_loading = forked_with()
 
 
 def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Thread:
@@ -92,3 +95,10 @@ def apart(work: Callable[[], Made]) -> Made:
     if failed:
         raise failed[0]
     return made[0]
+
+
+@cache
+def loaded(name: str) -> Any:
+    """Return a module, imported on a thread of our own: no forked child inherits one that is half loaded."""
+    with _loading:
+        return apart(partial(import_module, name))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from convgrad import arrays, engines
+from convgrad.engines.addresses import address_of
 from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.types import Array, DType
@@ -46,7 +47,7 @@ class Compiled:
             check_options(self.op.name, out, True, None)
         taken: dict[str, Array] = {}
         lies: list[object] = []
-        dtype, as_given = problem.operand_format.dtype, True
+        dtype = problem.operand_format.dtype
         for name, shape, value in zip(names, self.shapes, operands, strict=True):
             if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
                 taken[name] = value
@@ -54,17 +55,17 @@ class Compiled:
             else:
                 taken[name] = array = self._taken(name, shape, value)
                 lies.append(array.strides if array.dtype is dtype else None)
-                as_given = False
         first = operands[0]
         plain = type(first) is np.ndarray
         result = room(problem, out, taken, not plain)
         lies.append(result.strides)
         if lies == self.lies and type(result) is np.ndarray:
-            on_its_threads(first, self.kernel, operands if as_given else tuple(taken.values()), result)
+            given = tuple(taken.values())
+            on_its_threads(first, self.kernel, [*map(address_of, given)], address_of(result), (given, result))
         else:
             views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
             lies_so = (*[array.strides for array in views], view.strides)
-            on_its_threads(first, engines.Ready(self.choice, problem, lies_so, self.threads).on, views, view)
+            on_its_threads(first, self.choice.computes.call(problem, lies_so, self.threads).on, views, view)
         return result if result is out or (plain and out is None) else handed_over(result, first, out)
 
     def _taken(self, name: str, shape: tuple[int, ...], value: object) -> Array:
@@ -113,8 +114,9 @@ def compile(
     taken, out = prepared.taken.values(), room(problem, None, {})
     choice, used = engines.choose(problem), count(threads)
     lies = (*[view.strides for view in views], prepared.canonical_output(out).strides)
-    ready = engines.Ready(choice, problem, lies, used).held()
-    alike = choice.isa is not None and all(array.dtype.isnative for array in taken)
+    call = choice.computes.call(problem, lies, used)
+    call.prepare()
+    alike = all(array.dtype.isnative for array in taken)
     return Compiled(
         op=prepared.op,
         problem=problem,
@@ -123,5 +125,5 @@ def compile(
         choice=choice,
         threads=used,
         lies=[*(array.strides for array in taken), out.strides] if alike else [],
-        kernel=ready.on,
+        kernel=call.at,
     )

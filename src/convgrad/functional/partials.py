@@ -231,7 +231,7 @@ def check_order(problem: Problem) -> None:
 def why_no_order(problem: Problem) -> str:
     """Return why a sum over the batch has no order, by which engine computes it; nothing where it has one."""
     choice = engines.choose(problem)
-    by_numpy = problem.operand_format is F64 or (choice.isa is None and not unsupported(problem))
+    by_numpy = problem.operand_format is F64 or (not choice.has_order and not unsupported(problem))
     return str(choice) if by_numpy else ""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from convgrad import arrays, engines
 from convgrad.engines.numpy import finish
+from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.join import join
 from convgrad.functional.partials import partials
@@ -58,7 +59,7 @@ def _scaled(
 
     They are in the same memory each time.
     """
-    choice, most, number = engines.choose(problem), chunks[0].stop, samples.scaled_operand(problem)
+    engine, most, number = engines.choose(problem).computes, chunks[0].stop, samples.scaled_operand(problem)
     scales = [factors if one == number else np.ones(most, factors.dtype) for one in range(len(given))]
     rooms = [
         arrays.empty((most, *array.shape[1:]), factors.dtype)
@@ -74,7 +75,7 @@ def _scaled(
                 continue
             factor = scale[here] if scale is factors else scale
             some.append(memory[: here.stop - here.start])
-            engines.scale(choice, np.ascontiguousarray(array[here]), factor, some[-1], threads)
+            engine.scale(np.ascontiguousarray(array[here]), factor, some[-1], count(threads))
         yield here.start, some
 
 
@@ -98,7 +99,7 @@ def weighted_sum(
     scaled = _scaled(problem, given, factors, chunks, threads)
     if len(chunks) == 1:
         _add(problem, next(scaled)[1], result, threads)
-    elif engines.choose(problem).isa is None:  # sums of no specified order: one after the other
+    elif not engines.choose(problem).has_order:  # sums of no specified order: one after the other
         fmt = problem.operand_format
         total, one = np.zeros(result.shape, fmt.dtype), replace(problem, output_format=fmt, accumulate=True)
         for _, some in scaled:

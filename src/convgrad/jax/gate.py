@@ -12,7 +12,7 @@ import time
 from types import ModuleType
 from typing import Any
 
-from convgrad.engines.starting import apart
+from convgrad.engines.starting import loaded
 from convgrad.jax.frame import CANCELLED, Api, ErrorArguments, Frame
 
 LOOK_S = 0.0005  # between looks whether all have left
@@ -50,16 +50,8 @@ class Gate:
 
 def gate(handler: Any) -> Gate | None:
     """Return a gate before a handler; None where no code may run that is made at run time."""
-    isas, jit = apart(_load)
-    isa = isas.isa()
-    return None if isa is None else Gate(isa, jit, handler)
-
-
-def _load() -> tuple[ModuleType, ModuleType]:
-    from convgrad.engines.llvm import isas, jit  # noqa: PLC0415 - by a thread of ours: it loads LLVM
-
-    isas.host_isas()
-    return isas, jit
+    isa = loaded("convgrad.engines.llvm.engine").isas.isa()
+    return isa and Gate(isa, loaded("convgrad.engines.llvm.jit"), handler)
 
 
 def _module(shut: int, error: int, handler: int) -> str:

@@ -83,7 +83,7 @@ class Site:
         till the call is over, whatever happens to that.
         """
         call = ready(self.problem, self.lies, self.threads)
-        call([address or 0 for address in operands], result or 0, None)
+        call.at([address or 0 for address in operands], result or 0, None)
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -123,7 +123,7 @@ def gradients(
 class _Call:
     """A problem on tensors of one type that lie in one way: what is left to do is to compute."""
 
-    __slots__ = ("compute", "dtype", "lies", "shape")
+    __slots__ = ("call", "dtype", "lies", "problem", "shape")
 
     def __init__(self, problem: Problem, given: tuple[Lying, ...], channels_last: bool, threads: int) -> None:
         memory = LAST[len(problem.output_shape)] if channels_last else torch.contiguous_format
@@ -131,7 +131,7 @@ class _Call:
         self.shape, self.dtype, self.lies = problem.output_shape, like.dtype, like.stride()
         item, elements = like.element_size(), (*[strides for _, _, strides in given], self.lies)
         lies = tuple([tuple([item * stride for stride in strides]) for strides in elements])
-        self.compute = engines.ready(problem, lies, threads)
+        self.problem, self.call = problem, engines.ready(problem, lies, threads)
 
     def __call__(self, given: tuple[Tensor, ...]) -> Tensor:
         """Return the result in memory of PyTorch's, from memory of PyTorch's."""
@@ -140,9 +140,9 @@ class _Call:
         if min(operands) < _LOW:
             _see_memory(given)
         began = 0.0 if (calls := _timed.get()) is None else perf_counter()
-        on(TORCH.pool, self.compute, operands, out.data_ptr(), given)
+        on(TORCH.pool, self.call.at, operands, out.data_ptr(), given)
         if calls is not None:
-            calls.append(KernelCall(self.compute.problem, lies_last(given[0]), perf_counter() - began))
+            calls.append(KernelCall(self.problem, lies_last(given[0]), perf_counter() - began))
         return out
 
 

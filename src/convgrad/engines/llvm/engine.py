@@ -1,0 +1,134 @@
+"""The generated engine: kernels for the widest instruction set of this machine, in the specified order of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import ref
+
+from numpy.typing import NDArray
+
+from convgrad.engines.addresses import address_of
+from convgrad.engines.engine import Strides
+from convgrad.engines.llvm import isas
+from convgrad.engines.llvm.execute import Executable, executable
+from convgrad.engines.pools import helped
+from convgrad.engines.starting import loaded
+from convgrad.formats import Format, of_dtype
+from convgrad.plan.machine import Isa, Machine
+from convgrad.spec.order import height_of
+from convgrad.spec.problem import Problem
+
+Array = NDArray[Any]
+Made = Executable | Any  # or what Winograd prepares
+# What few programs load.
+WINOGRAD, ADDED, SAMPLES = (f"convgrad.engines.llvm.{name}" for name in ("winograd.run", "added", "samples"))
+
+
+class LlvmEngine:
+    """Computes what has a kernel."""
+
+    def __init__(self) -> None:
+        isas.supported()  # here, as it takes the compiler's lock, which a fork takes before the lock of what is loading
+
+    @property
+    def detail(self) -> str:
+        """The instruction set."""
+        return str(isas.isa())
+
+    def why_not(self, problem: Problem) -> str:
+        """Return why there are no kernels here; which problems have none is known before LLVM is loaded."""
+        return self.why_no_kernels()
+
+    def why_no_kernels(self) -> str:
+        """Return why there are no kernels here."""
+        return "" if isas.isa() else isas.why_no_isa()
+
+    def call(self, problem: Problem, strides: Strides, threads: int) -> LlvmCall:
+        """Return the call of a problem, on the instruction set of now."""
+        return LlvmCall(_isa(), problem, strides, threads)
+
+    def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
+        """Compute norms while a sample's sums are in a cache."""
+        if len(out):
+            loaded(SAMPLES).norms2(problem, operands, out, self.machine(), threads)
+
+    def squares(self, rows: Array) -> Array:
+        """Return the squared norm of each row."""
+        found: Array = loaded(SAMPLES).squares_of(_isa(), rows)
+        return found
+
+    def scale(self, data: Array, factors: Array, out: Array, threads: int) -> None:
+        """Compute products, read once and written once."""
+        fmt = of_dtype(data.dtype)
+        native = data if data.dtype.isnative or fmt is None else data.astype(fmt.dtype)
+        loaded(SAMPLES).scale(native, fmt, factors, out, _isa(), threads)
+
+    def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
+        """Write the sum of dense f32 arrays, from the first to the last, as every sum is finished."""
+        loaded(ADDED).add_up(_isa(), terms, out, fmt.name, accumulate)
+
+    def machine(self) -> Machine:
+        """Return this machine under its instruction set."""
+        return isas.machine(_isa())
+
+    def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
+        """Return what the prepared call takes."""
+        taken: int = _made(_isa(), problem, strides, threads).memory_bytes
+        return taken
+
+    def height(self, problem: Problem) -> int:
+        """Return the height of the specified order."""
+        return height_of(problem)
+
+
+class LlvmCall:
+    """A problem on canonical memory of certain strides.
+
+    The engine keeps the tables and kernels of the latest calls. A call holds its own only after ``prepare``.
+    """
+
+    __slots__ = ("_found", "_held", "isa", "problem", "strides", "threads")
+
+    def __init__(self, isa: Isa, problem: Problem, strides: Strides, threads: int) -> None:
+        self.isa, self.problem, self.strides, self.threads = isa, problem, strides, threads
+        self._found: Callable[[], Made | None] = _nothing
+        self._held: Made | None = None
+
+    def at(self, operands: Sequence[int], out: int, keep: object) -> None:
+        """Compute from operands that begin at these addresses; on one thread where no other would be of help."""
+        made = self._found() or self._remembered()
+        if made.plan.threads > 1 and not helped(made.plan.threads, made.plan.time_ms):
+            made = _made(self.isa, self.problem, self.strides, 1)  # the same bits, and nothing is shared
+        made.at(operands, out, keep)
+
+    def on(self, operands: Sequence[Array], out: Array) -> None:
+        """Compute from arrays of these strides."""
+        self.at([address_of(array) for array in operands], address_of(out), (operands, out))
+
+    def prepare(self) -> None:
+        """Compile the kernels and fill the tables, and keep them."""
+        self._held = self._remembered()
+
+    def _remembered(self) -> Made:
+        made = _made(self.isa, self.problem, self.strides, self.threads)
+        self._found = ref(made)
+        return made
+
+
+def _nothing() -> None:
+    return None
+
+
+def _isa() -> Isa:
+    isa = isas.isa()
+    assert isa is not None, "the engine was asked, and has no kernels"
+    return isa
+
+
+def _made(isa: Isa, problem: Problem, strides: Strides, threads: int) -> Made:
+    prepare = loaded(WINOGRAD).tiled if problem.variant else executable
+    return prepare(problem, strides, isas.machine(isa), threads)
+
+
+LLVM = LlvmEngine()
