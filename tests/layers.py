@@ -257,6 +257,7 @@ ORDERS = {
         "squares",
         "scaled",
         "transpose",
+        "store",
         "lines",
         "pack",
         "pack_pairs",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of, words
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.convert import BYTES, load_masked, narrow, stored, widen
+from convgrad.engines.llvm.convert import BYTES, read, write
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.machine import Isa
@@ -53,16 +53,16 @@ def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
         sums = _summed(f, at, [f"v{n}" for n in range(VECTORS)], lambda p, n: f.load(kind, p, n * lanes * F32_BYTES))
         for n, total in enumerate(sums):
             there = f.at(f.out, (at + n * lanes) * BYTES[fmt])
-            old = widen(f, fmt, f.load(stored(fmt, lanes), there)) if accumulate else None
-            f.store(_finished(f, fmt, total, old), there)
+            old = read(f, fmt, there, lanes) if accumulate else None
+            write(f, fmt, _finished(f, total, old), there)
     rest = f.size - full * step
     with f.loop(rest + (lanes - 1) >> lanes.bit_length() - 1) as one:
         behind = one.index * lanes
         at, mask = full * step + behind, f.mask(rest - behind, lanes)
         (total,) = _summed(f, at, ["v"], lambda p, n: f.masked_load(kind, p, mask))
         there = f.at(f.out, at * BYTES[fmt])
-        old = widen(f, fmt, load_masked(f, fmt, lanes, there, mask)) if accumulate else None
-        f.masked_store(_finished(f, fmt, total, old), there, mask)
+        old = read(f, fmt, there, lanes, mask) if accumulate else None
+        write(f, fmt, _finished(f, total, old), there, mask)
     INTRINSICS[isa.architecture].leave(f, saved)
     f.done()
     return str(module)
@@ -77,6 +77,6 @@ def _summed(f: Function, at: Value, names: Sequence[str], load: Any) -> list[Val
     return [term.carried[name] for name in names]
 
 
-def _finished(f: Function, fmt: str, total: Value, old: Value | None) -> Value:
+def _finished(f: Function, total: Value, old: Value | None) -> Value:
     total = f.add(total, f.zeros(total.type))
-    return narrow(f, fmt, total if old is None else f.add(total, old))
+    return total if old is None else f.add(total, old)

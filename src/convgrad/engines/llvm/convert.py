@@ -27,6 +27,21 @@ def load_masked(f: Function, fmt: str, lanes: int, pointer: Value, mask: Value) 
     return raw if raw.type == kind else f.op(kind, f"bitcast {raw} to {kind}")
 
 
+def read(f: Function, fmt: str, pointer: Value, lanes: int = 0, mask: Value | None = None) -> Value:
+    """Return a stored value or a vector of them in f32; under a mask, the others are zero and never touched."""
+    raw = f.load(stored(fmt, lanes), pointer) if mask is None else load_masked(f, fmt, lanes, pointer, mask)
+    return widen(f, fmt, raw)
+
+
+def write(f: Function, fmt: str, value: Value, pointer: Value, mask: Value | None = None) -> None:
+    """Store an f32 value or a vector of them, rounded once."""
+    narrowed = narrow(f, fmt, value)
+    if mask is None:
+        f.store(narrowed, pointer)
+    else:
+        f.masked_store(narrowed, pointer, mask)
+
+
 def widen(f: Function, fmt: str, raw: Value) -> Value:
     """Return f32 values of stored ones, exactly."""
     if fmt == "f32":

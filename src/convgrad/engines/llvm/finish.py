@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from convgrad.engines.llvm.arguments import arguments
-from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.transpose import transposed
+from convgrad.engines.llvm.store import put, put_first, put_transposed, total
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.taps import ELSEWHERE
 
@@ -47,26 +46,12 @@ def finish(module: Module, spec: KernelSpec) -> None:
 
 
 def _line(module: Module, spec: KernelSpec) -> None:
-    """Emit ``finish_line``: out[lane][i] = round(sums[i][lane] + 0 [+ old]) of one vector's ``lanes`` lanes.
-
-    What ``count`` sums become lies together in the output; where it is more than lanes, square by square.
-    """
+    """Emit ``finish_line``: out[lane][i] = round(sums[i][lane] + 0 [+ old]) of one vector's ``lanes`` lanes."""
     f = module.function(
         "finish_line", sums="ptr", step="i64", count="i64", out="ptr", lane_step="i64", lanes="i64", accumulate="i64"
     )
-    lanes, size = spec.isa.lanes, BYTES[spec.output]
-    kind, old = f"<{lanes} x float>", f.compare("ne", f.accumulate, 0)
-    square = f.room(kind, lanes)
-    with f.loop((f.count + (lanes - 1)) >> (lanes.bit_length() - 1), sums=f.sums, out=f.out) as piece:
-        left = f.least(f.count - piece.index * lanes, lanes)
-        rows = [f.load(kind, f.at(piece.sums, f.least(f.value(i), left - 1) * f.step)) for i in range(lanes)]
-        for i, column in enumerate(transposed(f, rows, lanes)):
-            f.store(column, square, i * lanes * F32_BYTES)
-        mask = f.mask(left, lanes)
-        with f.loop(f.lanes, column=square, out=piece.out) as lane:
-            _finish_values(f, spec, f.load(kind, lane.column), lane.out, old, mask)
-            lane.next(column=f.at(lane.column, lanes * F32_BYTES), out=f.at(lane.out, f.lane_step))
-        piece.next(sums=f.at(piece.sums, f.step * lanes), out=f.at(piece.out, lanes * size))
+    old = f.compare("ne", f.accumulate, 0)
+    put_transposed(f, spec, f.sums, f.step, f.count, f.out, f.lane_step, f.lanes, old)
     f.done()
 
 
@@ -102,8 +87,8 @@ class _Finish:
             f.loop(self.rows, sums=there_sums, out=there) as row,
         ):
             for v, left in enumerate(self.vectors()):
-                total = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
-                self.vector(total, f.at(row.out, self.vector_step * v), left, old)
+                sums = f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES)
+                put_first(f, self.spec, total(f, sums), f.at(row.out, self.vector_step * v), old, left)
             row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step))
 
     def by_rows(self) -> None:
@@ -139,7 +124,7 @@ class _Finish:
             with f.loop(outside[0], sums=first, out=start) as outer:
                 with f.loop(inside[0], sums=outer.sums, out=outer.out) as inner:
                     with self.each_tap(inner.sums, inner.out) as (there_sums, there):
-                        _finish_values(f, self.spec, f.load("float", there_sums), there, old)
+                        put(f, self.spec, total(f, f.load("float", there_sums)), there, old)
                     inner.next(sums=f.at(inner.sums, inside[1]), out=f.at(inner.out, inside[2]))
                 outer.next(sums=f.at(outer.sums, outside[1]), out=f.at(outer.out, outside[2]))
 
@@ -170,36 +155,3 @@ class _Finish:
         """Write what lies together as transposed squares."""
         lanes = self.f.most(self.f.least(left, self.spec.isa.lanes), 0)
         self.f.call("finish_line", sums, step, count, out, self.lane_step, lanes, self.accumulate)
-
-    def vector(self, sums: Value, out: Value, left: Value, old: Value) -> None:
-        """Write a vector, or what of it is output."""
-        f, lanes = self.f, self.spec.isa.lanes
-        with f.when(left >= lanes):
-            _finish_values(f, self.spec, sums, out, old)
-        with f.otherwise():
-            _finish_values(f, self.spec, sums, out, old, f.mask(left, lanes))
-
-
-def _finish_values(
-    f: Function, spec: KernelSpec, sums: Value, out: Value, old: Value, mask: Value | None = None
-) -> None:
-    """Add 0, which turns -0 into +0, then as ``put`` does."""
-    put(f, spec, f.add(sums, f.zeros(sums.type)), out, old, mask)
-
-
-def put(f: Function, spec: Any, finished: Value, out: Value, old: Value, mask: Value | None = None) -> None:
-    """Add the old value where asked; round; store."""
-    kind = stored(spec.output, spec.isa.lanes if finished.type[0] == "<" else 0)
-
-    def rounded(value: Value) -> None:
-        narrowed = narrow(f, spec.output, value)
-        if mask is None:
-            f.store(narrowed, out)
-        else:
-            f.masked_store(narrowed, out, mask)
-
-    with f.when(old):
-        before = f.load(kind, out) if mask is None else f.masked_load(kind, out, mask)
-        rounded(f.add(finished, widen(f, spec.output, before)))
-    with f.otherwise():
-        rounded(finished)

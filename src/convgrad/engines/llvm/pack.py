@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convgrad.engines.llvm.arguments import of_side
-from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.constants import PACK_AHEAD, PACK_AHEAD_BYTES
@@ -61,24 +61,23 @@ def _from_groups(f: Function, spec: KernelSpec, items: int, step: Value, panels:
     rest = f.items - full * lanes
     with f.loop(f.count, source=f.source, to=f.to) as term:
         with f.loop(full, source=term.source, to=term.to) as panel:
-            raw = [f.load(stored(spec.operand, lanes), panel.source, v * lanes * size) for v in range(items)]
-            _apart(f, spec, raw, panel.to)
+            together = [read(f, spec.operand, f.at(panel.source, v * lanes * size), lanes) for v in range(items)]
+            _apart(f, lanes, together, panel.to)
             for line in range(0, items * lanes * size, 64):
                 f.prefetch(f.at(panel.source, PACK_AHEAD_BYTES + line))
             panel.next(source=f.at(panel.source, panels[0]), to=f.at(panel.to, panels[1]))
         with f.when(f.compare("ne", rest, 0)):
             masks = [f.mask(rest * items - v * lanes, lanes) for v in range(items)]
-            raw = [
-                load_masked(f, spec.operand, lanes, f.at(panel.source, v * lanes * size), mask)
-                for v, mask in enumerate(masks)
+            together = [
+                read(f, spec.operand, f.at(panel.source, v * lanes * size), lanes, mask) for v, mask in enumerate(masks)
             ]
-            _apart(f, spec, raw, panel.to)
+            _apart(f, lanes, together, panel.to)
         term.next(source=f.at(term.source, step), to=f.at(term.to, items * lanes * F32_BYTES))
 
 
-def _apart(f: Function, spec: KernelSpec, raw: list[Value], to: Value) -> None:
+def _apart(f: Function, lanes: int, vectors: list[Value], to: Value) -> None:
     """Store vectors in which the items of a group are neighbours so that those of an item are."""
-    lanes, items, vectors = spec.isa.lanes, len(raw), [widen(f, spec.operand, value) for value in raw]
+    items = len(vectors)
     for item in range(items):
         wanted = [group * items + item for group in range(lanes)]
         f.store(_picked(f, vectors, wanted, lanes), to, item * lanes * F32_BYTES)
@@ -128,8 +127,7 @@ class _Copy:
             f.loop(f.count, source=f.source, to=f.to) as term,
         ):
             for c in starts:
-                raw = f.load(stored(spec.operand, piece), term.source, c * size)
-                f.store(widen(f, spec.operand, raw), term.to, c * F32_BYTES)
+                f.store(read(f, spec.operand, f.at(term.source, c * size), piece), term.to, c * F32_BYTES)
             f.prefetch(f.at(term.source, self.term * PACK_AHEAD))
             term.next(source=f.at(term.source, self.term), to=f.at(term.to, self.pitch))
         with f.when(f.items < self.width):
@@ -138,13 +136,12 @@ class _Copy:
     def _all_values(self, count: Value) -> None:
         """Copy values that lie together."""
         f, spec, lanes, size = self.f, self.spec, self.spec.isa.lanes, BYTES[self.spec.operand]
-        kind = stored(spec.operand, lanes)
         with f.loop(count >> (lanes.bit_length() - 1), source=f.source, to=f.to) as many:
-            f.store(widen(f, spec.operand, f.load(kind, many.source)), many.to)
+            f.store(read(f, spec.operand, many.source, lanes), many.to)
             f.prefetch(f.at(many.source, PACK_AHEAD_BYTES))
             many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
         mask = f.mask(count - (count >> (lanes.bit_length() - 1)) * lanes, lanes)
-        f.masked_store(widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask)), many.to, mask)
+        f.masked_store(read(f, spec.operand, many.source, lanes, mask), many.to, mask)
 
     def _some_items(self) -> None:
         """Items are neighbours, but fewer than the panel is wide: loads are masked."""
@@ -153,8 +150,8 @@ class _Copy:
         masks = [f.mask(f.items - c, lanes) for c in starts]
         with f.loop(f.count, source=f.source, to=f.to) as term:
             for c, mask in zip(starts, masks, strict=True):
-                raw = load_masked(f, spec.operand, lanes, f.at(term.source, c * size), mask)
-                f.store_first(widen(f, spec.operand, raw), min(lanes, self.width - c), term.to, c * F32_BYTES)
+                some = read(f, spec.operand, f.at(term.source, c * size), lanes, mask)
+                f.store_first(some, min(lanes, self.width - c), term.to, c * F32_BYTES)
             term.next(source=f.at(term.source, self.term), to=f.at(term.to, self.pitch))
 
     def terms_together(self) -> None:
@@ -190,12 +187,7 @@ class _Copy:
                 place = f.at(source, f.least(f.value(c), f.items - 1) * self.item)
                 if asks:
                     f.prefetch(f.at(place, self.ahead))
-                raw = (
-                    f.load(stored(spec.operand, lanes), place)
-                    if mask is None
-                    else load_masked(f, spec.operand, lanes, place, mask)
-                )
-                rows.append(widen(f, spec.operand, raw))
+                rows.append(read(f, spec.operand, place, lanes, mask))
             yield c0, transposed(f, rows, lanes)
 
     def one_by_one(self) -> None:
@@ -203,7 +195,7 @@ class _Copy:
         f, spec = self.f, self.spec
         with f.loop(f.count, source=f.source, to=f.to) as term:
             with f.loop(f.items, source=term.source, to=term.to) as each:
-                f.store(widen(f, spec.operand, f.load(stored(spec.operand), each.source)), each.to)
+                f.store(read(f, spec.operand, each.source), each.to)
                 each.next(source=f.at(each.source, self.item), to=f.at(each.to, F32_BYTES))
             with f.loop(f.value(self.width) - f.items, to=each.to) as rest:
                 f.store(f.zeros("float"), rest.to)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.claims import arguments, claimed
-from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
@@ -29,8 +29,8 @@ def _image(f: Function, isa: Isa, fmt: str, a: Named, image: Value) -> None:
     lanes, size, first = isa.lanes, BYTES[fmt], image * a.elements
     factor = f.splat(f.load("float", a.factors, image * F32_BYTES), lanes)
 
-    def product(raw: Value) -> Value:
-        wide = widen(f, fmt, raw)
+    def product(place: Value, mask: Value | None = None) -> Value:
+        wide = read(f, fmt, place, lanes, mask)
         return f.op(wide.type, f"fmul {wide}, {factor.name}")
 
     step = VECTORS * lanes
@@ -38,11 +38,10 @@ def _image(f: Function, isa: Isa, fmt: str, a: Named, image: Value) -> None:
     data, out = f.at(a.data, first * size), f.at(a.out, first * F32_BYTES)
     with f.loop(rounds, data=data, out=out) as each:
         for v in range(VECTORS):
-            raw = f.load(stored(fmt, lanes), each.data, v * lanes * size)
-            f.store(product(raw), each.out, v * lanes * F32_BYTES)
+            f.store(product(f.at(each.data, v * lanes * size)), each.out, v * lanes * F32_BYTES)
         each.next(data=f.at(each.data, step * size), out=f.at(each.out, step * F32_BYTES))
     left = a.elements - rounds * step
     for v in range(VECTORS):
         mask = f.mask(left - v * lanes, lanes)
-        raw = load_masked(f, fmt, lanes, f.at(each.data, v * lanes * size), mask)
-        f.masked_store(product(raw), f.at(each.out, v * lanes * F32_BYTES), mask)
+        place = f.at(each.data, v * lanes * size)
+        f.masked_store(product(place, mask), f.at(each.out, v * lanes * F32_BYTES), mask)

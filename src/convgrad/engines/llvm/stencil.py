@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from convgrad.engines.llvm.arguments import SEGMENT_BYTES, Named, arguments, columns
-from convgrad.engines.llvm.convert import BYTES, stored, widen
+from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
 from convgrad.plan.recipe import KernelSpec
@@ -129,7 +129,7 @@ class _Strip:
     def read(self, pointer: Value, offset: Value | int) -> Value:
         """Load a vector of groups."""
         f, spec = self.f, self.spec
-        return widen(f, spec.operand, f.load(stored(spec.operand, spec.isa.lanes), f.at(pointer, offset)))
+        return read(f, spec.operand, f.at(pointer, offset), spec.isa.lanes)
 
     def shifts(self) -> list[Value | int]:
         """Return the bytes to each of the neighbouring taps, for addresses: few multiples of the step, scaled.

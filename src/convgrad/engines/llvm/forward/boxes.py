@@ -11,17 +11,18 @@ from functools import reduce
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.convert import stored, widen
+from convgrad.engines.llvm.convert import read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, PART_BYTES, SLAB_BYTES, along, arguments
-from convgrad.engines.llvm.forward.finish import NO_BIAS, finish
+from convgrad.engines.llvm.forward.finish import finish
 from convgrad.engines.llvm.forward.grouped_stencil import rows_of_taps, window
 from convgrad.engines.llvm.forward.pack_pairs import words
 from convgrad.engines.llvm.forward.runs import runs
 from convgrad.engines.llvm.forward.tile import tile
 from convgrad.engines.llvm.gemm_nest import by_width
 from convgrad.engines.llvm.pairs import nothing_yet, quick
+from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.constants import MOST_AHEAD_BYTES
 from convgrad.plan.forward.fields import BLOCK, PART, SLAB, TASK
 from convgrad.plan.forward.recipe import ForwardSpec
@@ -127,7 +128,7 @@ def _bias(module: Module, spec: ForwardSpec) -> None:
         size, full = f.least(f.left, spec.width), f.value(spec.width)
     count = f.select(there, size, f.value(0))
     with f.loop(count, to=f.to, source=f.source) as lane:
-        f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
+        f.store(read(f, spec.operand, lane.source), lane.to)
         lane.next(to=f.at(lane.to, F32_BYTES), source=f.at(lane.source, a.bias_item))
     with f.loop(full - count, to=lane.to) as rest:
         f.store(Value(f, "float", NO_BIAS), rest.to)

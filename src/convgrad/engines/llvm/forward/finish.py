@@ -5,13 +5,10 @@ from __future__ import annotations
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.finish import put
 from convgrad.engines.llvm.forward.arguments import arguments
-from convgrad.engines.llvm.transpose import transposed
+from convgrad.engines.llvm.store import put, put_first, put_transposed, total
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
-
-NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
 
 
 def finish(module: Module, spec: ForwardSpec) -> None:
@@ -45,17 +42,13 @@ def _by_lanes(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value,
     lanes, size = spec.isa.lanes, BYTES[spec.output]
     kind, old = f"<{lanes} x float>", f.compare("ne", a.accumulate, 0)
     bias = [] if spec.transposed_gemm else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(spec.vectors)]
-    masks = [f.mask(f.left - v * lanes, lanes) for v in range(spec.vectors)]
     with f.loop(rows, sums=sums, out=out, bias=f.at(f.bias, f.skip * f.bias_step)) as row:
         if spec.transposed_gemm:
             bias = [f.splat(f.load("float", row.bias), lanes)] * spec.vectors
         for v in range(spec.vectors):
             place = f.at(row.out, v * lanes * size)
             here = total(f, f.load(kind, row.sums, v * lanes * F32_BYTES), bias[v])
-            with f.when(f.left >= (v + 1) * lanes):
-                put(f, spec, here, place, old)
-            with f.otherwise(), f.when(f.compare("sgt", f.left, v * lanes)):
-                put(f, spec, here, place, old, masks[v])
+            put_first(f, spec, here, place, old, f.left - v * lanes)
         row.next(
             sums=f.at(row.sums, spec.pitch * F32_BYTES), out=f.at(row.out, f.out_step), bias=f.at(row.bias, f.bias_step)
         )  # fmt: skip
@@ -63,28 +56,13 @@ def _by_lanes(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value,
 
 def _by_rows(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
     """Positions lie together: squares of positions and results are transposed."""
-    lanes, size, pitch = spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
-    kind, old = f"<{lanes} x float>", f.compare("ne", a.accumulate, 0)
-    square = f.room(kind, lanes)
-    step = a.out_item
+    lanes, pitch, old = spec.isa.lanes, spec.pitch * F32_BYTES, f.compare("ne", a.accumulate, 0)
     for v in range(spec.vectors):
         left = f.most(f.least(f.left - v * lanes, lanes), 0)
-        bias = f.load(kind, f.bias, v * lanes * F32_BYTES)
-        begin = f.at(out, step * (v * lanes))
-        pieces = f.select(f.compare("sgt", left, 0), (rows + (lanes - 1)) >> (lanes.bit_length() - 1), f.value(0))
-        with f.loop(pieces, sums=f.at(sums, v * lanes * F32_BYTES), out=begin) as piece:
-            some = f.least(rows - piece.index * lanes, lanes)
-            values = [
-                total(f, f.load(kind, f.at(piece.sums, f.least(f.value(i), some - 1) * pitch)), bias)
-                for i in range(lanes)
-            ]
-            for i, column in enumerate(transposed(f, values, lanes)):
-                f.store(column, square, i * lanes * F32_BYTES)
-            mask = f.mask(some, lanes)
-            with f.loop(left, column=square, out=piece.out) as lane:
-                put(f, spec, f.load(kind, lane.column), lane.out, old, mask)
-                lane.next(column=f.at(lane.column, lanes * F32_BYTES), out=f.at(lane.out, step))
-            piece.next(sums=f.at(piece.sums, lanes * pitch), out=f.at(piece.out, lanes * size))
+        bias = f.load(f"<{lanes} x float>", f.bias, v * lanes * F32_BYTES)
+        begin = f.at(out, a.out_item * (v * lanes))
+        count = f.select(f.compare("sgt", left, 0), rows, f.value(0))
+        put_transposed(f, spec, f.at(sums, v * lanes * F32_BYTES), pitch, count, begin, a.out_item, left, old, bias)
 
 
 def _one_by_one(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
@@ -96,8 +74,3 @@ def _one_by_one(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Valu
             put(f, spec, total(f, f.load("float", row.sums), bias), row.out, old)
             row.next(sums=f.at(row.sums, spec.pitch * F32_BYTES), out=f.at(row.out, f.out_step))
         lane.next(sums=f.at(lane.sums, F32_BYTES), out=f.at(lane.out, a.out_item), bias=f.at(lane.bias, F32_BYTES))
-
-
-def total(f: Function, sums: Value, bias: Value) -> Value:
-    """Return sums + 0, which turns -0 into +0, + bias."""
-    return f.add(f.add(sums, f.zeros(sums.type)), bias)

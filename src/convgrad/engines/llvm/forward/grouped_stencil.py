@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 
 from convgrad.engines.llvm.arguments import columns
-from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, WINDOW_RUN_BYTES, along, arguments
 from convgrad.engines.llvm.forward.runs import end_blocks
@@ -177,12 +177,10 @@ class GroupedStencil(Tile):
             channels, vectors = n.channels(lanes, v), []
             for first in range(channels.start, channels.stop, lanes):
                 there = f.at(place, first * size)
+                mask = None
                 if n.masked:
-                    left = f.op("i64", f"udiv {f.left}, {n.results}") * n.terms - first
-                    raw = load_masked(f, stored_as, lanes, there, f.mask(left, lanes))
-                else:
-                    raw = f.load(stored(stored_as, lanes), there)
-                vectors.append(widen(f, stored_as, raw))
+                    mask = f.mask(f.op("i64", f"udiv {f.left}, {n.results}") * n.terms - first, lanes)
+                vectors.append(read(f, stored_as, there, lanes, mask))
             for order in range(n.terms):
                 term = order ^ 1 if self.spec.pairs and order ^ 1 < n.terms else order
                 data = self.spread(vectors, v, term)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import kn2row_adds, pack
 from convgrad.engines.llvm.forward.arguments import named
-from convgrad.engines.llvm.forward.finish import NO_BIAS, finish
+from convgrad.engines.llvm.forward.finish import finish
 from convgrad.engines.llvm.forward.tile import tile
 from convgrad.engines.llvm.gemm_nest import by_width
+from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.forward.fields import CALL
 from convgrad.plan.forward.fields import TABLES as FIRST_TABLES
 from convgrad.plan.forward.kn2row import Kn2rowSpec
@@ -95,7 +96,7 @@ def _ready(module: Module, spec: Kn2rowSpec) -> None:
     there = f.op("i1", f"icmp ne {a.bias}, null")
     with f.loop(a.results, source=a.bias, to=f.at(f.scratch, a.bias_at)) as each:
         with f.when(there):
-            f.store(widen(f, operand, f.load(stored(operand), each.source)), each.to)
+            f.store(read(f, operand, each.source), each.to)
         with f.otherwise():
             f.store(Value(f, "float", NO_BIAS), each.to)
         each.next(source=f.at(each.source, a.bias_item), to=f.at(each.to, F32_BYTES))
@@ -107,23 +108,20 @@ def _pack_lines(module: Module, spec: Kn2rowSpec) -> None:
     f = module.function("pack_lines", arguments="ptr", to="ptr", source="ptr", count="i64")
     a, one = arguments(f, spec), spec.product
     lanes, size = one.isa.lanes, BYTES[one.operand]
-    kind = stored(one.operand, lanes)
     whole = f.op("i64", f"udiv {f.count}, {one.width}")
     rest = f.count - whole * one.width
     with f.loop(a.terms, source=f.source) as term:
         to = f.at(f.to, pack.taken(f, one, term.index, a.terms) * (one.width * F32_BYTES))
         with f.loop(whole, source=term.source, to=to) as panel:
             for v in range(one.vectors):
-                f.store(
-                    widen(f, one.operand, f.load(kind, panel.source, v * lanes * size)), panel.to, v * lanes * F32_BYTES
-                )
+                some = read(f, one.operand, f.at(panel.source, v * lanes * size), lanes)
+                f.store(some, panel.to, v * lanes * F32_BYTES)
             panel.next(source=f.at(panel.source, one.width * size), to=f.at(panel.to, a.panel_bytes))
         with f.when(f.compare("sgt", rest, 0)):
             for v in range(one.vectors):
-                raw = load_masked(
-                    f, one.operand, lanes, f.at(panel.source, v * lanes * size), f.mask(rest - v * lanes, lanes)
-                )
-                f.store(widen(f, one.operand, raw), panel.to, v * lanes * F32_BYTES)
+                mask = f.mask(rest - v * lanes, lanes)
+                some = read(f, one.operand, f.at(panel.source, v * lanes * size), lanes, mask)
+                f.store(some, panel.to, v * lanes * F32_BYTES)
         term.next(source=f.at(term.source, a.weights_term))
     f.done()
 

@@ -9,8 +9,7 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.finish import put
-from convgrad.engines.llvm.forward.finish import total
+from convgrad.engines.llvm.store import put, total
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.forward.kn2row import VECTORS, Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import END, ENTRY, NODE, PHASE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.transpose import transposed
@@ -77,9 +77,7 @@ def _lines(f: Function, spec: ForwardSpec, a: Named, source: Value, to: Value, l
             place = f.at(to, taken(f, spec, term.index, a.terms) * pitch)
             for v in range(spec.vectors):
                 here = f.at(term.source, v * lanes * size)
-                kind = stored(spec.operand, lanes)
-                raw = f.load(kind, here) if masks is None else load_masked(f, spec.operand, lanes, here, masks[v])
-                f.store(widen(f, spec.operand, raw), place, v * lanes * F32_BYTES)
+                f.store(read(f, spec.operand, here, lanes, masks[v] if masks else None), place, v * lanes * F32_BYTES)
             term.next(source=f.at(term.source, a.weights_term))
 
     with f.when(left >= spec.pitch):
@@ -115,9 +113,7 @@ def _columns(f: Function, spec: ForwardSpec, places: Sequence[Value], along: Val
     """Return the columns of a square whose rows begin ``along`` values behind some places, ``rest`` of them there."""
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     mask = f.mask(rest, lanes)
-    rows = [
-        widen(f, spec.operand, load_masked(f, spec.operand, lanes, f.at(place, along * size), mask)) for place in places
-    ]
+    rows = [read(f, spec.operand, f.at(place, along * size), lanes, mask) for place in places]
     return transposed(f, rows, lanes)
 
 
@@ -126,7 +122,7 @@ def _values(f: Function, spec: ForwardSpec, a: Named, source: Value, to: Value, 
     with f.loop(a.terms, source=source) as term:
         place = f.at(to, taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
         with f.loop(left, source=term.source, to=place) as lane:
-            f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
+            f.store(read(f, spec.operand, lane.source), lane.to)
             lane.next(source=f.at(lane.source, a.weights_item), to=f.at(lane.to, F32_BYTES))
         term.next(source=f.at(term.source, a.weights_term))
 
@@ -139,7 +135,7 @@ def _values_of_groups(f: Function, spec: ForwardSpec, a: Named, source: Value, t
         place = f.at(to, taken(f, spec, term.index, a.terms) * (spec.pitch * F32_BYTES))
         with f.loop(f.op("i64", f"udiv {left}, {results}"), source=term.source, to=place) as group:
             with f.loop(results, source=group.source, to=group.to) as lane:
-                f.store(widen(f, spec.operand, f.load(stored(spec.operand), lane.source)), lane.to)
+                f.store(read(f, spec.operand, lane.source), lane.to)
                 lane.next(source=f.at(lane.source, a.weights_item), to=f.at(lane.to, F32_BYTES))
             group.next(source=f.at(group.source, a.weights_group), to=lane.to)
         term.next(source=f.at(term.source, a.weights_term))
@@ -160,7 +156,7 @@ def data(module: Module, spec: ForwardSpec) -> None:
         with f.loop(f.count, source=f.source, to=f.to) as position:
             with f.loop(a.channels, source=position.source) as term:
                 place = f.at(position.to, _packed(f, spec, term.index, a.channels) * F32_BYTES)
-                f.store(widen(f, spec.operand, f.load(stored(spec.operand), term.source)), place)
+                f.store(read(f, spec.operand, term.source), place)
                 term.next(source=f.at(term.source, a.data_item))
             position.next(source=f.at(position.source, step), to=f.at(position.to, pitch))
     f.done()
@@ -176,13 +172,13 @@ def _copy(f: Function, spec: ForwardSpec, count: Value, source: Value, to: Value
     lanes, size = spec.isa.lanes, BYTES[spec.operand]
     shift = lanes.bit_length() - 1
     with f.loop(count >> shift, source=source, to=to) as many:
-        raw = widen(f, spec.operand, f.load(stored(spec.operand, lanes), many.source))
+        raw = read(f, spec.operand, many.source, lanes)
         f.store(_swapped(f, spec, raw), many.to)
         many.next(source=f.at(many.source, lanes * size), to=f.at(many.to, lanes * F32_BYTES))
     rest = count - (count >> shift) * lanes
     with f.when(f.compare("sgt", rest, 0)):
         mask = f.mask(rest, lanes)
-        raw = widen(f, spec.operand, load_masked(f, spec.operand, lanes, many.source, mask))
+        raw = read(f, spec.operand, many.source, lanes, mask)
         if spec.packs_pairs:  # an odd last one stays
             paired = f.mask(rest - (rest & 1), lanes)
             swapped = _swapped(f, spec, raw)
@@ -222,5 +218,4 @@ def _transposed_line(f: Function, spec: ForwardSpec, a: Named, pitch: Value) -> 
 
 
 def _row(f: Function, spec: ForwardSpec, place: Value, along: Value) -> Value:
-    lanes = spec.isa.lanes
-    return widen(f, spec.operand, f.load(stored(spec.operand, lanes), f.at(place, along * BYTES[spec.operand])))
+    return read(f, spec.operand, f.at(place, along * BYTES[spec.operand]), spec.isa.lanes)

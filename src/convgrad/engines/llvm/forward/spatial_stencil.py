@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from itertools import product
 
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.convert import BYTES, load_masked, stored, widen
+from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.finish import put
 from convgrad.engines.llvm.forward.arguments import named
-from convgrad.engines.llvm.forward.finish import NO_BIAS, total
 from convgrad.engines.llvm.forward.pack import taken
+from convgrad.engines.llvm.store import NO_BIAS, put_first, total
 from convgrad.plan.forward.fields import CALL
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.forward.spatial_stencil_schedule import ENTRY, NODE, OUTER, PART, TABLES, TASK, planes_fields
@@ -98,7 +97,7 @@ def _ready(module: Module, spec: SpatialStencilSpec) -> None:
     def taps(at: int, source: Value, to: Value) -> Value:
         if at == spec.axes:
             with f.loop(a.terms, source=source, to=to) as term:
-                f.store(widen(f, spec.operand, f.load(stored(spec.operand), term.source)), term.to)
+                f.store(read(f, spec.operand, term.source), term.to)
                 term.next(source=f.at(term.source, a.weights_term), to=f.at(term.to, F32_BYTES))
             return term.to
         with f.loop(axes[at].kernel, source=source, to=to) as each:
@@ -110,7 +109,7 @@ def _ready(module: Module, spec: SpatialStencilSpec) -> None:
     with f.loop(a.results, source=f.weights, to=f.to, bias=f.bias, bias_to=f.bias_to) as result:
         ended = taps(0, result.source, result.to)
         with f.when(there):
-            f.store(widen(f, spec.operand, f.load(stored(spec.operand), result.bias)), result.bias_to)
+            f.store(read(f, spec.operand, result.bias), result.bias_to)
         with f.otherwise():
             f.store(Value(f, "float", NO_BIAS), result.bias_to)
         result.next(
@@ -299,10 +298,7 @@ def _tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
                 for v in vectors:
                     place = f.at(f.at(rows[line], data), v * lanes * size)
                     mask = masks[v]
-                    if mask is None:
-                        x = widen(f, spec.operand, f.load(stored(spec.operand, lanes), place))
-                    else:
-                        x = widen(f, spec.operand, load_masked(f, spec.operand, lanes, place, mask))
+                    x = read(f, spec.operand, place, lanes, mask)
                     for r in results:
                         name = f"sum{r}_{line}_{v}"
                         after = f.fma(x, w[r], sums[name])
@@ -325,11 +321,7 @@ def _finished(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, V
                 place = f.at(f.at(f.out, a.out_item * r), f.out_step * line)
                 for v in range(spec.vectors):
                     value = total(f, sums[f"{r}_{line}_{v}"], bias)
-                    here = f.at(place, v * lanes * written)
-                    with f.when(f.compare("sge", across, (v + 1) * lanes)):
-                        put(f, spec, value, here, old)
-                    with f.otherwise(), f.when(f.compare("sgt", across, v * lanes)):
-                        put(f, spec, value, here, old, f.mask(across - v * lanes, lanes))
+                    put_first(f, spec, value, f.at(place, v * lanes * written), old, across - v * lanes)
 
 
 def _numbers(f: Function, numbers: range) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.convert import stored, widen
+from convgrad.engines.llvm.convert import read
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.formats import F32
 from convgrad.plan.forward.recipe import ForwardSpec
@@ -41,10 +41,7 @@ def terms_of(spec: ForwardSpec, a: Named) -> Terms:
 def _one(fmt: str) -> Read:
     """A term of a format."""
 
-    def read(f: Function, place: Value, lanes: int) -> Value:
-        return f.splat(widen(f, fmt, f.load(stored(fmt), place)), lanes)
-
-    return read
+    return lambda f, place, lanes: f.splat(read(f, fmt, place), lanes)
 
 
 def _high(f: Function, place: Value, lanes: int) -> Value:

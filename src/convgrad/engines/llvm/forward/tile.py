@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, load_masked, narrow, stored, widen
+from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, read, write
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
-from convgrad.engines.llvm.forward.finish import total
 from convgrad.engines.llvm.forward.terms import Terms, terms_of
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import StridedRows, Values, outer_product, sum_names
+from convgrad.engines.llvm.store import total
 from convgrad.plan.constants import LANES_AHEAD
 from convgrad.plan.forward.fields import BLOCK, RUN
 from convgrad.plan.forward.recipe import ForwardSpec
@@ -127,10 +127,8 @@ class Tile:
         f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
         if not self.spec.lanes_in_place:
             return f.load(self.kind, weights, number * lanes * F32_BYTES)
-        if masks:
-            raw = load_masked(f, operand, lanes, f.at(weights, number * lanes * BYTES[operand]), masks[number])
-            return widen(f, operand, raw)
-        return widen(f, operand, f.load(stored(operand, lanes), weights, number * lanes * BYTES[operand]))
+        place = f.at(weights, number * lanes * BYTES[operand])
+        return read(f, operand, place, lanes, masks[number] if masks else None)
 
     def words(self, count: Value, begin: Values, rows: StridedRows) -> Values:
         """Loops over words: in pairs where ``pairs`` is -1, half by half where it is 0; an odd last term alone.
@@ -238,7 +236,7 @@ class Tile:
                 bias = [f.splat(f.load("float", of_row), lanes)] * self.vectors
                 of_row = f.at(of_row, f.bias_step)
             for v, value in enumerate(values):
-                f.store(narrow(f, self.spec.output, total(f, value, bias[v])), out, v * lanes * size)
+                write(f, self.spec.output, total(f, value, bias[v]), f.at(out, v * lanes * size))
             if r + 1 < self.rows:
                 out = f.at(out, f.out_step)
 
