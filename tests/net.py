@@ -79,7 +79,7 @@ def _values(plan: Plan, made: Schedule) -> str:
     words = {
         "by": plan.strategy.replace(" ", "_"),
         "tile": f"{tile.rows}x{tile.vectors}x{tile.outer_taps}x{tile.inner_taps}",
-        **{side: f"{tensor}:{'place' if read.in_place else read.lies}" for side, tensor, read in sides},
+        **{side: f"{tensor}:{'place' if read.in_place else read.contiguous}" for side, tensor, read in sides},
         "lanes_hold": "groups" if spec.groups_in_lanes else "channels",
         "held": spec.slide,
         "parts": ",".join(map(str, plan.parts)),

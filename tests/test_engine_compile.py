@@ -20,39 +20,56 @@ from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.machine import ISAS
-from convgrad.plan.recipe import GROUPS, ITEMS, NEITHER, STRIP, TERMS, TILE, KernelSpec, Read, Tile
+from convgrad.plan.recipe import (
+    CHANNELS,
+    CHANNELS_IN,
+    CHANNELS_OUT,
+    GROUPS,
+    SPATIAL,
+    STRIDED,
+    STRIP,
+    TILE,
+    KernelSpec,
+    Read,
+    Tile,
+)
 from engine_helpers import HOST
 from tiers import tiers
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def spec_of(isa: str, rows: int, vectors: int, fmt: str = "f32", lies: str = ITEMS, place: bool = False) -> KernelSpec:
-    x, y = Read(lies, rows, place, moves=True), Read(lies, vectors * ISAS[isa].lanes)
+def spec_of(
+    isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, place: bool = False
+) -> KernelSpec:
+    x, y = Read(axis, rows, place, moves=True), Read(axis, vectors * ISAS[isa].lanes)
     return KernelSpec(ISAS[isa], fmt, fmt, TILE, Tile(rows, vectors), x, y)
 
 
-def spec_under(isa: str, tile: Tile, lanes: str, fmt: str = "f32", lies: str = ITEMS) -> KernelSpec:
+def spec_under(isa: str, tile: Tile, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> KernelSpec:
     """The kernel of a tile of some taps; of groups, as many channels of each as the tile has."""
     width = tile.vectors if lanes == GROUPS else tile.vectors * ISAS[isa].lanes
-    x, y = Read(lies, tile.rows, moves=True), Read(lies, width)
+    x, y = Read(axis, tile.rows, moves=True), Read(axis, width)
     return KernelSpec(ISAS[isa], fmt, fmt, TILE, tile, x, y, lanes)
 
 
-def data_spec(isa: str, rows: int, vectors: int, fmt: str = "f32", lies: str = ITEMS, **rest: bool) -> ForwardSpec:
+WEIGHTS = {CHANNELS: CHANNELS_OUT, SPATIAL: CHANNELS_IN, STRIDED: STRIDED}
+
+
+def data_spec(isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, **rest: bool) -> ForwardSpec:
     """The kernel of a forward or a data gradient whose operands and output lie alike."""
-    place = fmt == "f32" and lies == ITEMS
-    return ForwardSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, lies, lies, lies, place, **rest)
+    place = fmt == "f32" and axis == CHANNELS
+    return ForwardSpec(ISAS[isa], fmt, fmt, rows, vectors, True, 4, axis, WEIGHTS[axis], axis, place, **rest)
 
 
-def products_spec(isa: str, fmt: str, lies: str) -> Kn2rowSpec:
+def products_spec(isa: str, fmt: str, axis: str) -> Kn2rowSpec:
     """The kernel of few results whose operands and output lie alike."""
-    product = ForwardSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, lies, lies, ITEMS, False, False, True)
-    return Kn2rowSpec(product, fmt, 4, 2, lies)
+    product = ForwardSpec(ISAS[isa], fmt, "f32", 5, 2, True, 1, axis, WEIGHTS[axis], CHANNELS, False, False, True)
+    return Kn2rowSpec(product, fmt, 4, 2, axis)
 
 
 def strip_of(isa: str, tile: Tile, slide: int, fmt: str = "f32") -> KernelSpec:
-    x, y = Read(ITEMS, 1, in_place=True, moves=True), Read(ITEMS, 1, in_place=True)
+    x, y = Read(CHANNELS, 1, in_place=True, moves=True), Read(CHANNELS, 1, in_place=True)
     return KernelSpec(ISAS[isa], fmt, fmt, STRIP, tile, x, y, GROUPS, slide=slide)
 
 
@@ -102,11 +119,11 @@ PLAIN = [name for name, isa in ISAS.items() if not isa.pairs]  # what differs wh
 @tiers("isa, fmt, half", PLAIN, ["f32", "bf16", "f16"], range(2), every=11)
 def test_no_symbol_from_outside(isa: str, fmt: str, half: int) -> None:
     """Of every second kernel; the halves together have all."""
-    ways = product((ITEMS, TERMS, NEITHER), (Tile(5, 2), Tile(2, 1, 2, 3)), (ITEMS, GROUPS))
-    packed = (spec_under(isa, shape, lanes, fmt, lies) for lies, shape, lanes in ways)
+    ways = product((CHANNELS, SPATIAL, STRIDED), (Tile(5, 2), Tile(2, 1, 2, 3)), (CHANNELS, GROUPS))
+    packed = (spec_under(isa, shape, lanes, fmt, axis) for axis, shape, lanes in ways)
     strips = (strip_of(isa, Tile(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
-    positions = (data_spec(isa, 5, 2, fmt, lies) for lies in (ITEMS, TERMS, NEITHER))
-    products = (products_spec(isa, fmt, lies) for lies in (ITEMS, TERMS, NEITHER))
+    positions = (data_spec(isa, 5, 2, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
+    products = (products_spec(isa, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
     planes = (SpatialStencilSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 2),)
     for spec in list(chain(packed, strips, positions, products, planes))[half::2]:
         text = jit.assembly(module_of(spec), ISAS[isa])
@@ -159,9 +176,9 @@ def test_the_inner_loop_of_positions_is_ideal(isa: str, shape: tuple[int, int], 
 
 SEVERAL_TAPS = [
     ("avx512", Tile(1, 1, 1, 7), GROUPS), ("avx512", Tile(1, 1, 3, 3), GROUPS), ("avx512", Tile(4, 2, 1, 3), GROUPS),
-    ("avx512", Tile(3, 4, 1, 2), ITEMS), ("avx512", Tile(3, 1, 3, 3), ITEMS),
-    ("avx512", Tile(1, 2, 1, 12), ITEMS),
-    ("avx2", Tile(1, 1, 1, 7), GROUPS), ("avx2", Tile(1, 1, 3, 3), GROUPS), ("avx2", Tile(3, 2, 1, 2), ITEMS),
+    ("avx512", Tile(3, 4, 1, 2), CHANNELS), ("avx512", Tile(3, 1, 3, 3), CHANNELS),
+    ("avx512", Tile(1, 2, 1, 12), CHANNELS),
+    ("avx2", Tile(1, 1, 1, 7), GROUPS), ("avx2", Tile(1, 1, 3, 3), GROUPS), ("avx2", Tile(3, 2, 1, 2), CHANNELS),
     ("neon", Tile(1, 1, 1, 7), GROUPS), ("neon", Tile(1, 1, 3, 3), GROUPS),
 ]  # fmt: skip
 
@@ -236,8 +253,8 @@ def test_processors(named: tuple[str, str], capfd: pytest.CaptureFixture[str]) -
     isa, cpu = named
     rows, vectors = ISAS[isa].tiles[0]
     fmt = ("f32", "bf16", "f16")[NAMED.index((isa, cpu)) % 3]
-    lies = (ITEMS, TERMS)[NAMED.index((isa, cpu)) % 2]
-    text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, fmt, lies), capfd)
+    axis = (CHANNELS, SPATIAL)[NAMED.index((isa, cpu)) % 2]
+    text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, fmt, axis), capfd)
     assert wanted <= {"_GLOBAL_OFFSET_TABLE_"}
     (loop,) = inner_loops(text, f"tile{vectors}")
     assert sum("fmadd" in line or "fmla" in line for line in loop) == rows * vectors
@@ -280,7 +297,7 @@ def test_functions_are_compiled_one_by_one(isa: str) -> None:
     """Each wants nothing but the others, and looks the same in any module; those that two kernels share are many."""
     machine, texts = jit.target_machine(ISAS[isa]), []
     for rows in (3, 4):
-        whole = module_of(spec_of(isa, rows, 1, "bf16", NEITHER))
+        whole = module_of(spec_of(isa, rows, 1, "bf16", STRIDED))
         modules = [
             jit.llvm().parse_assembly(f'target triple = "{ISAS[isa].triple}"\n{text}') for text in separate(whole)
         ]
@@ -299,7 +316,7 @@ def test_a_kernel_is_compiled_once() -> None:
         made.append(spec)
         return module_of(spec)
 
-    spec = spec_of(HOST[0], 3, 1, "bf16", NEITHER)
+    spec = spec_of(HOST[0], 3, 1, "bf16", STRIDED)
     kernels: list[object] = []
     callers = [threading.Thread(target=lambda: kernels.append(jit.compile(spec, generate))) for _ in range(6)]
     for caller in callers:
@@ -311,7 +328,7 @@ def test_a_kernel_is_compiled_once() -> None:
 
 
 def test_an_error_while_generating_reaches_the_caller_and_is_not_kept() -> None:
-    spec = spec_of(HOST[0], 4, 1, "f16", NEITHER)
+    spec = spec_of(HOST[0], 4, 1, "f16", STRIDED)
 
     def fail(_: KernelSpec) -> str:
         raise RuntimeError("no text")
@@ -322,7 +339,7 @@ def test_an_error_while_generating_reaches_the_caller_and_is_not_kept() -> None:
 
 
 def test_two_generators_make_two_kernels_of_one_specification() -> None:
-    spec = spec_of(HOST[0], 2, 1, "bf16", NEITHER)
+    spec = spec_of(HOST[0], 2, 1, "bf16", STRIDED)
 
     def same(given: KernelSpec) -> str:
         return module_of(given)

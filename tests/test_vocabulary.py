@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[1] / "src" / "convgrad"
-ROOMS = {"plan": 5_050, "engines": 9_650}  # lines: a commit that needs more says why, one that needs less lowers it
+ROOMS = {"plan": 5_050, "engines": 9_680}  # lines: a commit that needs more says why, one that needs less lowers it
 REFUSED = {
     "climb": "push, combine",
     "carry": "push, combine",
     "gather": "output-stationary loop nest; split-K reduction",
     "exchanged": "transposed GEMM",
+    "hidden": "opaque",
+    "lies": "contiguous axis; strides",
+    "neither": "STRIDED",
     "rates": "cost-model constants",
     "roles": "passes",
     "role": "pass",

@@ -43,18 +43,18 @@ address_of = _read if _is_there() else _told
 class _Memory:
     """Memory as NumPy is told of it."""
 
-    def __init__(self, address: int, shape: tuple[int, ...], lies: tuple[int, ...], item: str) -> None:
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> None:
         self.__array_interface__ = {
             "version": 3,
             "typestr": item,
             "data": (address, False),
             "shape": shape,
-            "strides": lies,
+            "strides": strides,
         }
 
 
-def array_at(address: int, shape: tuple[int, ...], lies: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the array of this shape, strides and type that begins at an address, which whoever asks keeps in place."""
     if 0 in shape:
         return np.empty(shape, dtype)
-    return np.asarray(_Memory(address, shape, lies, f"|V{dtype.itemsize}")).view(dtype)
+    return np.asarray(_Memory(address, shape, strides, f"|V{dtype.itemsize}")).view(dtype)

@@ -29,7 +29,7 @@ class Compiled:
     shapes: tuple[tuple[int, ...], ...]
     choice: engines.Choice
     threads: int
-    lies: Sequence[tuple[int, ...]]  # the strides of operands and output for which there is
+    strides: Sequence[tuple[int, ...]]  # the strides of operands and output for which there is
     kernel: Callable[..., None]  # that need not know more of them than where they begin
 
     def __call__(self, *operands: object, out: Array | None = None) -> Array:
@@ -46,20 +46,20 @@ class Compiled:
         if problem.accumulate and out is None:
             check_options(self.op.name, out, True, None)
         taken: dict[str, Array] = {}
-        lies: list[object] = []
+        strides: list[object] = []
         dtype = problem.operand_format.dtype
         for name, shape, value in zip(names, self.shapes, operands, strict=True):
             if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
                 taken[name] = value
-                lies.append(value.strides)
+                strides.append(value.strides)
             else:
                 taken[name] = array = self._taken(name, shape, value)
-                lies.append(array.strides if array.dtype is dtype else None)
+                strides.append(array.strides if array.dtype is dtype else None)
         first = operands[0]
         plain = type(first) is np.ndarray
         result = room(problem, out, taken, not plain)
-        lies.append(result.strides)
-        if lies == self.lies and type(result) is np.ndarray:
+        strides.append(result.strides)
+        if strides == self.strides and type(result) is np.ndarray:
             given = tuple(taken.values())
             on_its_threads(first, self.kernel, [*map(address_of, given)], address_of(result), (given, result))
         else:
@@ -113,8 +113,8 @@ def compile(
         warnings.warn(problem.note, UserWarning, stacklevel=2)
     taken, out = prepared.taken.values(), room(problem, None, {})
     choice, used = engines.choose(problem), count(threads)
-    lies = (*[view.strides for view in views], prepared.canonical_output(out).strides)
-    call = choice.computes.call(problem, lies, used)
+    strides = (*[view.strides for view in views], prepared.canonical_output(out).strides)
+    call = choice.computes.call(problem, strides, used)
     call.prepare()
     alike = all(array.dtype.isnative for array in taken)
     return Compiled(
@@ -124,6 +124,6 @@ def compile(
         shapes=tuple(array.shape for array in taken),
         choice=choice,
         threads=used,
-        lies=[*(array.strides for array in taken), out.strides] if alike else [],
+        strides=[*(array.strides for array in taken), out.strides] if alike else [],
         kernel=call.at,
     )

@@ -74,7 +74,7 @@ class Site:
 
     problem: Problem
     threads: int | None
-    lies: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
 
     def compute(self, operands: Sequence[int | None], result: int | None) -> None:
         """Compute a problem from operands that lie at these addresses into a result at that one.
@@ -82,7 +82,7 @@ class Site:
         XLA has made the memory of these shapes, and none of it overlaps: there is nothing left to check. It holds it
         till the call is over, whatever happens to that.
         """
-        call = ready(self.problem, self.lies, self.threads)
+        call = ready(self.problem, self.strides, self.threads)
         call.at([address or 0 for address in operands], result or 0, None)
 
 

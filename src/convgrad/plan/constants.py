@@ -99,15 +99,15 @@ STRIP_AGAIN = Rate(1.4, "times", BY_HAND, "longer, where several tiles of taps r
 
 # -- packs and output ------------------------------------------------------------------------------------------------
 
-PACK_ITEMS_NS = Rate(0.08, "ns", BY_HAND, "an element in cache, where a position's channels are neighbours")
-PACK_TERMS_NS = Rate(0.2, "ns", BY_HAND, "an element in cache, where a channel's positions are")
-PACK_NEITHER_NS = Rate(1.5, "ns", BY_HAND, "an element, one by one")
+PACK_CHANNELS_NS = Rate(0.08, "ns", BY_HAND, "an element in cache, where a position's channels are neighbours")
+PACK_SPATIAL_NS = Rate(0.2, "ns", BY_HAND, "an element in cache, where a channel's positions are")
+PACK_STRIDED_NS = Rate(1.5, "ns", BY_HAND, "an element, one by one")
 SPREAD_NS = Rate(0.015, "ns", BY_HAND, "more, an element, for each channel of a group that lanes are picked from")
 PAIR_NS = Rate(
     0.03, "ns", BY_HAND, "more, an element, to become a word of two terms of bf16 and have its size looked at"
 )
-PACK_WORDS_ITEMS_NS = Rate(0.05, "ns", BY_HAND, "an element, packed into words of every second position,")
-PACK_WORDS_TERMS_NS = Rate(0.12, "ns", BY_HAND, "or transposed into them")
+PACK_PAIRS_CHANNELS_NS = Rate(0.05, "ns", BY_HAND, "an element, packed into words of every second position,")
+PACK_PAIRS_SPATIAL_NS = Rate(0.12, "ns", BY_HAND, "or transposed into them")
 LEAST_NS = Rate(0.015, "ns", BY_HAND, "an element in place, to have its size looked at")
 APART_BYTES = Rate(96.0, "bytes", BY_HAND, "what a piece of memory of its own costs, as bytes of a longer one")
 FINISH_LANES_NS = Rate(0.3, "ns", BY_HAND, "an output, where those of a vector's lanes lie together,")
@@ -200,7 +200,7 @@ TILE_AHEAD = Count(8, "positions", BY_HAND, "of a tile's lanes: worth 0.80 to 0.
 PACK_AHEAD = Count(16, "positions", BY_HAND, "of a pack, where they lie apart,")
 PACK_AHEAD_BYTES = Count(8192, "bytes", BY_HAND, "where they lie together")
 TERMS_AHEAD_BYTES = Count(8192, "bytes", BY_HAND, "of all items of a panel that a pack transposes,")
-TERMS_ITEMS = Count(32, "items", BY_HAND, "of a panel, at most: what more ask for displaces what is packed,")
+TRANSPOSED_CHANNELS = Count(32, "items", BY_HAND, "of a panel, at most: what more ask for displaces what is packed,")
 TERMS_NEAR_BYTES = Count(8192, "bytes", BY_HAND, "or fewer from an item to the next: they need not be asked for,")
 TERMS_CROWDED_BYTES = Count(2048, "bytes", BY_HAND, "or multiples of it: what is asked for displaces what is read")
 STRIP_AHEAD_BYTES = Count(4096, "bytes", BY_HAND, "of a strip")

@@ -10,15 +10,15 @@ from convgrad.plan import constants
 from convgrad.plan.cuts import Cut, lines_held
 from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, STRIP, TERMS, KernelSpec, Operands, Read
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, STRIP, KernelSpec, Operands, Read
 from convgrad.plan.taps import of_tiles
 from convgrad.plan.tiling import term_cycles
 from convgrad.plan.view import View, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
-PACK_NS = {ITEMS: constants.PACK_ITEMS_NS, TERMS: constants.PACK_TERMS_NS, NEITHER: constants.PACK_NEITHER_NS}
-PACK_WORDS_NS = {ITEMS: constants.PACK_WORDS_ITEMS_NS, TERMS: constants.PACK_WORDS_TERMS_NS}
+PACK_NS = {CHANNELS: constants.PACK_CHANNELS_NS, SPATIAL: constants.PACK_SPATIAL_NS, STRIDED: constants.PACK_STRIDED_NS}
+PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.PACK_PAIRS_SPATIAL_NS}
 # By what lies next to each other in the output: the first that does, as engines/llvm/finish.py has it; or nothing.
 FINISH_NS = {
     "lanes": constants.FINISH_LANES_NS, "rows": constants.FINISH_ROWS_NS, "taps": constants.FINISH_TAPS_NS,
@@ -62,7 +62,7 @@ def costs(problem: Problem, view: View, machine: Machine, spec: KernelSpec, oper
 def time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
     """Return the time under a cut: each part of the rows packs all lanes again, and chunks overlap in src."""
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
-    in_order = TERMS in (spec.rows.lies, spec.lanes.lies) or (spec.body == STRIP and cut.parts[0] == 1)
+    in_order = SPATIAL in (spec.rows.contiguous, spec.lanes.contiguous) or (spec.body == STRIP and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
     apart = 1.0 if view.conv.groups == 1 or in_order else 1 + constants.APART_BYTES / piece
     pack = {"rows": one.row_pack_ns, "lanes": one.lane_pack_ns}
@@ -198,11 +198,11 @@ def _pack_ns(spec: KernelSpec, read: Read) -> float:
     """Return what packing an element takes."""
     if read.in_place:
         return 0.0
-    spread = read.items if spec.groups_in_lanes and read.lies == ITEMS else 0
+    spread = read.items if spec.groups_in_lanes and read.contiguous == CHANNELS else 0
     if spec.compact:
-        return PACK_WORDS_NS[read.lies]
+        return PACK_PAIRS_NS[read.contiguous]
     paired = constants.PAIR_NS if spec.step == 2 else 0
-    return PACK_NS[read.lies] + constants.SPREAD_NS * spread + paired
+    return PACK_NS[read.contiguous] + constants.SPREAD_NS * spread + paired
 
 
 def _halo(view: View, slice_blocks: int) -> float:

@@ -131,6 +131,6 @@ def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:
 
 def dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:
     """Return the strides in bytes of the canonical view of a dense array in a layout."""
-    lies = from_canonical(shape, layout)
-    steps = [size * prod(lies[axis + 1 :]) for axis in range(len(lies))]
-    return tuple(steps[axis] for axis in axis_order(layout, len(lies)))
+    extents = from_canonical(shape, layout)
+    steps = [size * prod(extents[axis + 1 :]) for axis in range(len(extents))]
+    return tuple(steps[axis] for axis in axis_order(layout, len(extents)))

@@ -10,9 +10,12 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WHERE_PAIRS
 from convgrad.words import counted
 
-# What lies next to each other in an operand's memory: the items of a term (channels of a position), the terms of an
-# item, or neither. Extents and other strides are run-time arguments.
-ITEMS, TERMS, NEITHER = "items", "terms", "neither"
+# The axis along which an operand is contiguous in memory: the channels of a position, the positions of a row, or none.
+# Extents and other strides are run-time arguments.
+CHANNELS, SPATIAL, STRIDED = "channels", "spatial", "strided"
+# Of weights: the channels of the result, those that are summed, or taps; or none.
+CHANNELS_OUT, CHANNELS_IN, TAPS = "output channels", "input channels", "taps"
+PACKED = {CHANNELS: "packed by channels", SPATIAL: "packed by positions", STRIDED: "packed one by one"}
 GROUPS = "groups"  # the other thing that lanes may hold, beside items
 TILE, STRIP = "tile", "strip"  # bodies: an outer product of panels; taps of a strip of a row, as it lies
 F32_BYTES = 4
@@ -50,13 +53,13 @@ class Read:
     Of a tile of one tap the rows are said to move: its kernel is the same whichever operand does.
     """
 
-    lies: str
+    contiguous: str
     items: int  # that a packed term has: a panel's, or, where lanes hold groups, a group's
     in_place: bool = False
     moves: bool = False
 
     def __str__(self) -> str:
-        return "in place" if self.in_place else {NEITHER: "packed one by one"}.get(self.lies, f"packed by {self.lies}")
+        return "in place" if self.in_place else PACKED[self.contiguous]
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class KernelSpec:
     tile: Tile
     rows: Read
     lanes: Read
-    lanes_hold: str = ITEMS
+    lanes_hold: str = CHANNELS
     adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
     slide: int = 0  # inner taps from a position to the next, whose other values stay in registers; 0: none do
     step: int = 1  # terms a multiply-add; of two, of bf16, a panel has words: a term, and below it the next

@@ -15,7 +15,7 @@ from convgrad.plan.fields import SIDES
 from convgrad.plan.lines import lines
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS
-from convgrad.plan.recipe import STRIP, TERMS, KernelSpec, Plan
+from convgrad.plan.recipe import SPATIAL, STRIP, KernelSpec, Plan
 from convgrad.plan.sides import Side, sides_of
 from convgrad.plan.slices import Slices, slices
 from convgrad.plan.tables import Schedule, Table
@@ -144,7 +144,7 @@ def _ahead(view: View, spec: KernelSpec, side: Side) -> int:
     item = abs(side.group if spec.groups_in_lanes else side.item)
     near, crowded = item <= constants.TERMS_NEAR_BYTES, item % constants.TERMS_CROWDED_BYTES == 0
     items = spec.isa.lanes if spec.groups_in_lanes else side.read.items
-    if side.read.lies != TERMS or near or crowded or items > constants.TERMS_ITEMS:
+    if side.read.contiguous != SPATIAL or near or crowded or items > constants.TRANSPOSED_CHANNELS:
         return 0
     return max(1, constants.TERMS_AHEAD_BYTES // (items * LINE_BYTES)) * LINE_BYTES
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from convgrad.formats import F32
 from convgrad.plan.constants import MOST_APART_BYTES
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import ITEMS, NEITHER, TERMS, KernelSpec, Operands, Read
+from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, KernelSpec, Operands, Read
 from convgrad.plan.view import View, collapsed, per_group
 from convgrad.spec.problem import Problem
 
@@ -60,18 +60,19 @@ def _step_of_all(view: View, tensor: str) -> int | None:
     return collapsed(tuple(axis.dst for axis in view.conv.axes), view.strides(tensor)[2:])
 
 
-def lies(problem: Problem, view: View, tensor: str) -> str:
+def contiguous_axis(problem: Problem, view: View, tensor: str) -> str:
     """Return what lies next to each other of src or dst; one channel lies as you like."""
     size, conv = problem.operand_format.dtype.itemsize, view.conv
     channels = conv.src_channels if tensor == "src" else conv.dst_channels
     if view.strides(tensor)[1] == size or channels == 1:
-        return ITEMS
-    return TERMS if inner_step(view, tensor) == size else NEITHER
+        return CHANNELS
+    return SPATIAL if inner_step(view, tensor) == size else STRIDED
 
 
 def readable_in_place(problem: Problem, view: View, tensor: str) -> bool:
     """Tiles can read an operand where it is if f32 channels are neighbours and positions of a row one step apart."""
-    return problem.operand_format is F32 and lies(problem, view, tensor) == ITEMS and evenly_apart(view, tensor)
+    by_channels = contiguous_axis(problem, view, tensor) == CHANNELS
+    return problem.operand_format is F32 and by_channels and evenly_apart(view, tensor)
 
 
 def lanes_in_place(problem: Problem, view: View, isa: Isa, lanes: str, vectors: int) -> bool:

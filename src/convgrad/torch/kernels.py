@@ -123,19 +123,19 @@ def gradients(
 class _Call:
     """A problem on tensors of one type that lie in one way: what is left to do is to compute."""
 
-    __slots__ = ("call", "dtype", "lies", "problem", "shape")
+    __slots__ = ("call", "dtype", "problem", "shape", "strides")
 
     def __init__(self, problem: Problem, given: tuple[Lying, ...], channels_last: bool, threads: int) -> None:
         memory = LAST[len(problem.output_shape)] if channels_last else torch.contiguous_format
         like = torch.empty(problem.output_shape, dtype=given[0][0], device="meta", memory_format=memory)
-        self.shape, self.dtype, self.lies = problem.output_shape, like.dtype, like.stride()
-        item, elements = like.element_size(), (*[strides for _, _, strides in given], self.lies)
-        lies = tuple([tuple([item * stride for stride in strides]) for strides in elements])
-        self.problem, self.call = problem, engines.ready(problem, lies, threads)
+        self.shape, self.dtype, self.strides = problem.output_shape, like.dtype, like.stride()
+        item, elements = like.element_size(), (*[strides for _, _, strides in given], self.strides)
+        strides = tuple([tuple([item * stride for stride in strides]) for strides in elements])
+        self.problem, self.call = problem, engines.ready(problem, strides, threads)
 
     def __call__(self, given: tuple[Tensor, ...]) -> Tensor:
         """Return the result in memory of PyTorch's, from memory of PyTorch's."""
-        out = torch.empty_strided(self.shape, self.lies, dtype=self.dtype, device=_CPU)
+        out = torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=_CPU)
         operands = [tensor.data_ptr() for tensor in given]
         if min(operands) < _LOW:
             _see_memory(given)

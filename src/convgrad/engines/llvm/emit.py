@@ -138,11 +138,11 @@ class Function:
         """Return a where the condition holds, else b."""
         return self.op(a.type, f"select {condition}, {a}, {b}")
 
-    def least(self, a: Value, b: Value | int) -> Value:
+    def min(self, a: Value, b: Value | int) -> Value:
         """Return the smaller of two signed integers."""
         return self.intrinsic("i64", "llvm.smin.i64", a, self.value(b))
 
-    def most(self, a: Value, b: Value | int) -> Value:
+    def max(self, a: Value, b: Value | int) -> Value:
         """Return the larger of two signed integers."""
         return self.intrinsic("i64", "llvm.smax.i64", a, self.value(b))
 
@@ -151,7 +151,7 @@ class Function:
         by = b.name if isinstance(b, Value) else b
         return self.op(a.type, f"udiv {a}, {by}"), self.op(a.type, f"urem {a}, {by}")
 
-    def hidden(self, value: Value) -> Value:
+    def opaque(self, value: Value) -> Value:
         """Return an integer of which LLVM is not told where it comes from."""
         return self.op("i64", f'call i64 asm "", "=r,0"({value})')
 
@@ -176,7 +176,7 @@ class Function:
         """Store to any address."""
         self.say(f"store {value}, {self.at(pointer, offset)}, align 1")
 
-    def room(self, kind: str, count: int) -> Value:
+    def alloca(self, kind: str, count: int) -> Value:
         """Return room for some values on the stack, whole lines of it."""
         return self.op("ptr", f"alloca {kind}, i64 {count}, align 64")
 

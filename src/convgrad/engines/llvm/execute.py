@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import Words, address_of, words
+from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.starting import forked_with
@@ -28,7 +29,6 @@ from convgrad.spec.problem import Problem
 CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
-Lies = Sequence[tuple[int, ...]]  # the strides of operands, and last of the output
 _FLAGS, _OPERANDS = Struct(f"{len(FLAGS)}q"), Struct(f"{len(CALL) - len(FLAGS)}q")
 _FLAG_BYTES, _LOWERED = _FLAGS.size, (0,) * len(FLAGS)
 
@@ -115,9 +115,9 @@ class Executable:
         return arguments, addressof(arguments)
 
 
-def executable(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Executable:
+def executable(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Executable:
     """Return the prepared call of a problem for canonical arrays that lie so; made once."""
-    key = (problem, machine, threads, *lies)
+    key = (problem, machine, threads, *strides)
     known = _kept.get(key)
     if known is not None and len(_kept) < CAPACITY // 2:  # nobody leaves soon, whoever is the latest
         return known
@@ -126,7 +126,7 @@ def executable(problem: Problem, lies: Lies, machine: Machine, threads: int) -> 
         if known is not None:
             _kept[key] = known  # the latest at the end
             return known
-    seen = view_of(problem, lies[:-1], lies[-1])
+    seen = view_of(problem, strides[:-1], strides[-1])
     made = tabled(plan(problem, seen, machine, threads), problem, seen)
     with _lock:
         _kept[key] = made

@@ -153,5 +153,5 @@ class _Finish:
 
     def line(self, sums: Value, step: Value, count: Value, out: Value, left: Value) -> None:
         """Write what lies together as transposed squares."""
-        lanes = self.f.most(self.f.least(left, self.spec.isa.lanes), 0)
+        lanes = self.f.max(self.f.min(left, self.spec.isa.lanes), 0)
         self.f.call("finish_line", sums, step, count, out, self.lane_step, lanes, self.accumulate)

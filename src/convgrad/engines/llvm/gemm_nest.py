@@ -36,8 +36,8 @@ def widths(spec: KernelSpec) -> list[int]:
     """Return the tiles' vectors, the full ones first: panels of channels at the end may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.recipe import ITEMS, TILE, KernelSpec, Read, Tile
-    >>> read = Read(ITEMS, 8)
+    >>> from convgrad.plan.recipe import CHANNELS, TILE, KernelSpec, Read, Tile
+    >>> read = Read(CHANNELS, 8)
     >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", TILE, Tile(1, v), read, read)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """
@@ -109,7 +109,7 @@ class _Here:
         with f.loop(c.blocks, entry=index, chain=chain, x=x, y=y, images=c.images) as block:
             lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE_ROW_BYTES), f.load("i64", block.entry, 8)
             here = columns(f, block.chain, CHAIN)
-            images = f.least(block.images, a.block_images)
+            images = f.min(block.images, a.block_images)
             begins = tree.begins(f, here.number)
             given = (f.arguments, sums, begins, block.x, block.y, images, lines, count, tap, *taken)
             by_width(f, self.n.spec.isa.lanes, widths(self.n.spec), left, "tile", given)

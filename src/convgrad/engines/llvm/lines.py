@@ -25,7 +25,7 @@ class Met:
     def __init__(self, f: Function, line: Value, taps: list[Value]) -> None:
         self.first, end, self.fixed, number = (f.load("i64", line, 8 * at) for at in range(len(LINE)))
         found = [f.load("i64", f.at(tap, number)) for tap in taps]
-        some = reduce(f.most, found)
+        some = reduce(f.max, found)
         self.end = f.select(f.compare("eq", some, NOWHERE), self.first, end)
         self.missing = [f.compare("eq", place, NOWHERE) for place in found]
         self.places = [f.select(missing, some, place) for missing, place in zip(self.missing, found, strict=True)]

@@ -49,7 +49,7 @@ class StridedRows:
         for r in range(1, min(count, BASE_ROWS)):
             low = r & -r
             if r // low not in odd:
-                odd[r // low] = f.hidden(step * (r // low))
+                odd[r // low] = f.opaque(step * (r // low))
             self.distances.append(odd[r // low] * low)
 
     @property
@@ -69,10 +69,10 @@ class StridedRows:
         """Give where each row is, in order."""
         for r in range(self.count):
             if r % BASE_ROWS == 0:
-                here = self.f.at(hidden_pointer(self.f, loop.carried[f"a{r}"]), offset)
+                here = self.f.at(opaque_pointer(self.f, loop.carried[f"a{r}"]), offset)
             yield self.f.at(here, self.distances[r % BASE_ROWS])
 
 
-def hidden_pointer(f: Function, pointer: Value) -> Value:
+def opaque_pointer(f: Function, pointer: Value) -> Value:
     """Return a pointer that LLVM does not split into one for each row."""
     return f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')

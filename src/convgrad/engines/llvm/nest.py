@@ -55,13 +55,13 @@ class Nest:
     def first(self, side: TaskSide, panel: Value) -> Value:
         """Return the first item of a panel."""
         first = panel * side.items
-        return self.f.least(first, side.a.items - side.items) if side.overlaps else first
+        return self.f.min(first, side.a.items - side.items) if side.overlaps else first
 
     def lanes_left(self, group: Value, lane: Value) -> Value:
         """Return how many lanes of a panel's tile are output."""
         if self.spec.groups_in_lanes:
-            return self.f.least(self.a.groups - group * self.spec.isa.lanes, self.spec.isa.lanes)
-        return self.f.least(self.a.lanes.items - self.first(self.lanes, lane), self.spec.width)
+            return self.f.min(self.a.groups - group * self.spec.isa.lanes, self.spec.isa.lanes)
+        return self.f.min(self.a.lanes.items - self.first(self.lanes, lane), self.spec.width)
 
     @contextmanager
     def chunks(self) -> Iterator[Named]:

@@ -10,7 +10,7 @@ from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.constants import PACK_AHEAD, PACK_AHEAD_BYTES
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, KernelSpec, Read
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, KernelSpec, Read
 
 
 def pack(module: Module, spec: KernelSpec, name: str, read: Read) -> None:
@@ -21,7 +21,7 @@ def pack(module: Module, spec: KernelSpec, name: str, read: Read) -> None:
     """
     f = module.function(name, to="ptr", source="ptr", count="i64", side="ptr", items="i64")
     side = of_side(f, f.side)
-    _COPIES[read.lies](_Copy(f, spec, read.items, read.items * F32_BYTES, side.term, side.item, side.ahead))
+    _COPIES[read.contiguous](_Copy(f, spec, read.items, read.items * F32_BYTES, side.term, side.item, side.ahead))
     f.done()
 
 
@@ -37,20 +37,20 @@ def pack_groups(module: Module, spec: KernelSpec, name: str, read: Read) -> None
     side = of_side(f, f.side)
     term, group, item, panel_to = side.term, side.group, side.item, side.panel
     panel_from = group * lanes
-    if read.lies == ITEMS:
+    if read.contiguous == CHANNELS:
         _from_groups(f, spec, read.items, term, (panel_from, panel_to))
         f.done()
         return
     one = f"{name}_item"
     with f.loop((f.items + (lanes - 1)) >> shift, to=f.to, source=f.source) as panel:
-        left = f.least(f.items - panel.index * lanes, lanes)
+        left = f.min(f.items - panel.index * lanes, lanes)
         with f.loop(read.items, to=panel.to, source=panel.source) as each:
             f.call(one, each.to, each.source, f.count, term, group, side.ahead, left)
             each.next(to=f.at(each.to, lanes * F32_BYTES), source=f.at(each.source, item))
         panel.next(to=f.at(panel.to, panel_to), source=f.at(panel.source, panel_from))
     f.done()
     f = module.function(one, to="ptr", source="ptr", count="i64", term="i64", item="i64", ahead="i64", items="i64")
-    _COPIES[read.lies](_Copy(f, spec, lanes, spec.term_bytes(read), f.term, f.item, f.ahead))
+    _COPIES[read.contiguous](_Copy(f, spec, lanes, spec.term_bytes(read), f.term, f.item, f.ahead))
     f.done()
 
 
@@ -172,7 +172,7 @@ class _Copy:
         """Transpose squares of terms that are all there; with ``asks``, ask for what comes some squares on."""
         f, lanes, width, pitch = self.f, self.spec.isa.lanes, self.width, self.pitch
         with f.loop((f.count + (lanes - 1)) >> (lanes.bit_length() - 1)) as square:
-            first = f.least(square.index * lanes, f.count - lanes)
+            first = f.min(square.index * lanes, f.count - lanes)
             source, to = f.at(f.source, first * self.term), f.at(f.to, first * pitch)
             for c0, columns in self._squares(source, None, asks):
                 for p, column in enumerate(columns):
@@ -184,7 +184,7 @@ class _Copy:
         for c0 in range(0, self.width, lanes):
             rows = []
             for c in range(c0, min(c0 + lanes, self.width)):
-                place = f.at(source, f.least(f.value(c), f.items - 1) * self.item)
+                place = f.at(source, f.min(f.value(c), f.items - 1) * self.item)
                 if asks:
                     f.prefetch(f.at(place, self.ahead))
                 rows.append(read(f, spec.operand, place, lanes, mask))
@@ -203,4 +203,4 @@ class _Copy:
             term.next(source=f.at(term.source, self.term), to=f.at(term.to, self.pitch))
 
 
-_COPIES = {ITEMS: _Copy.items_together, TERMS: _Copy.terms_together, NEITHER: _Copy.one_by_one}
+_COPIES = {CHANNELS: _Copy.items_together, SPATIAL: _Copy.terms_together, STRIDED: _Copy.one_by_one}

@@ -11,7 +11,7 @@ from convgrad.engines.llvm.pairs import halves, lesser
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.constants import PACK_AHEAD
 from convgrad.plan.pairs import WORD_BYTES
-from convgrad.plan.recipe import ITEMS, TERMS, KernelSpec, Read
+from convgrad.plan.recipe import CHANNELS, SPATIAL, KernelSpec, Read
 
 
 def pack_words(module: Module, spec: KernelSpec, name: str, read: Read) -> None:
@@ -21,7 +21,7 @@ def pack_words(module: Module, spec: KernelSpec, name: str, read: Read) -> None:
     ``leasts``, if what is there is not less.
     """
     f = module.function(name, to="ptr", source="ptr", count="i64", side="ptr", items="i64", leasts="ptr")
-    _PACKS[read.lies](f, spec, read.items, of_side(f, f.side))
+    _PACKS[read.contiguous](f, spec, read.items, of_side(f, f.side))
     f.done()
 
 
@@ -29,7 +29,7 @@ def _items_together(f: Function, spec: KernelSpec, width: int, side: Named) -> N
     """Items are neighbours: vectors of two terms' are put together, and the last stores what the width has of it."""
     lanes, size, kind = spec.isa.lanes, BYTES[spec.operand], f"<{spec.isa.lanes} x i32>"
     starts = range(0, width, lanes)
-    there = [f.mask(f.least(f.items, width) - c, lanes) for c in starts]
+    there = [f.mask(f.min(f.items, width) - c, lanes) for c in starts]
 
     def half(source: Value, at: int) -> Value:
         raw = load_masked(f, spec.operand, lanes, f.at(source, starts[at] * size), there[at])
@@ -80,7 +80,7 @@ def _squares(f: Function, spec: KernelSpec, width: int, side: Named, asks: bool)
         for c0 in range(0, width, lanes):
             rows = []
             for c in range(c0, min(c0 + lanes, width)):
-                place = f.at(source, f.least(f.value(c), f.items - 1) * side.item)
+                place = f.at(source, f.min(f.value(c), f.items - 1) * side.item)
                 if asks:
                     f.prefetch(f.at(place, side.ahead))
                 row = words(place, mask)
@@ -100,11 +100,11 @@ def _squares(f: Function, spec: KernelSpec, width: int, side: Named, asks: bool)
     with f.loop(full, source=f.source, to=f.to, found=before) as whole:
         found = square(whole.source, whole.to, whole.found, None, None)
         whole.next(source=f.at(whole.source, side.term * terms), to=f.at(whole.to, lanes * pitch), found=found)
-    with f.loop(f.least(rest, 1), found=whole.found) as last:
+    with f.loop(f.min(rest, 1), found=whole.found) as last:
         last.next(found=square(whole.source, whole.to, last.found, f.mask(rest, terms), rest))
     f.store(last.found, f.leasts)
 
 
 _PACKS: dict[str, Callable[[Function, KernelSpec, int, Named], None]] = {
-    ITEMS: _items_together, TERMS: _terms_together,
+    CHANNELS: _items_together, SPATIAL: _terms_together,
 }  # fmt: skip

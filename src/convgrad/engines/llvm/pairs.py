@@ -20,7 +20,7 @@ def pair(module: Module, isa: Isa) -> None:
     f = module.function("pair", panel="ptr", size="i64", apart="i64", leasts="ptr")
     kind, step = f"<{isa.lanes} x i32>", isa.lanes * F32_BYTES
     before = f.load(halves(isa.lanes), f.leasts)
-    paired = f.most(f.size - f.apart, 0)
+    paired = f.max(f.size - f.apart, 0)
 
     def words(place: Value, mask: Value | None) -> Value:
         return f.load(kind, place) if mask is None else f.masked_load(kind, place, mask)
@@ -43,7 +43,7 @@ def pair(module: Module, isa: Isa) -> None:
         with f.loop(full, place=place, found=found) as whole:
             whole.next(place=f.at(whole.place, step), found=one(whole.place, None, joins, whole.found))
         rest = (count >> 2) - full * isa.lanes
-        with f.loop(f.least(rest, 1), place=whole.place, found=whole.found) as last:
+        with f.loop(f.min(rest, 1), place=whole.place, found=whole.found) as last:
             mask = f.mask(rest, isa.lanes)
             last.next(place=f.at(last.place, rest * F32_BYTES), found=one(last.place, mask, joins, last.found))
         place, found = last.place, last.found
@@ -78,7 +78,7 @@ def exponent(f: Function, isa: Isa, least: Value) -> Value:
 def quick(f: Function, isa: Isa, a: Named, leasts: tuple[Value, Value]) -> Value:
     """Return -1 where pairs may be taken of two operands of these leasts, else 0; count which."""
     x, y = (exponent(f, isa, least) for least in leasts)
-    normal = f.compare("sge", f.least(x, y), 1)
+    normal = f.compare("sge", f.min(x, y), 1)
     fits = f.compare("sge", x + y, a.least_sum) & normal
     where = f.select(fits, f.value(8 * PATHS.index("pairs")), f.value(8 * PATHS.index("single")))
     f.op("i64", f"atomicrmw add {f.at(a.paths, where)}, i64 1 monotonic")

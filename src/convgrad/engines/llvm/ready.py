@@ -30,7 +30,7 @@ def packs(module: Module, spec: KernelSpec) -> None:
 def groups(n: Nest, side: TaskSide, c: Named) -> None:
     """Pack a chunk of all groups of a task: what lies together is read together."""
     f, t, lanes = n.f, n.t, n.spec.isa.lanes
-    many = f.least(n.a.groups - t.group * lanes, t.groups * lanes)
+    many = f.min(n.a.groups - t.group * lanes, t.groups * lanes)
     source = f.at(f.at(side.a.data, t.group * (side.a.group * lanes)), c.image * side.a.image)
     _chunk(n, side, c, f.at(f.scratch, side.a.at), source, many, t.groups)
 
@@ -46,7 +46,7 @@ def where(n: Nest, side: TaskSide, c: Named, group: Value) -> Value:
     begin = f.at(f.scratch, side.a.at)
     with f.loop(side.t.count, to=begin) as panel:
         first = n.first(side, side.t.first + panel.index)
-        items = f.value(side.items) if side.overlaps else f.least(side.a.items - first, side.items)
+        items = f.value(side.items) if side.overlaps else f.min(side.a.items - first, side.items)
         _chunk(n, side, c, panel.to, f.at(source, first * side.a.item), items)
         panel.next(to=f.at(panel.to, side.a.panel))
     return begin

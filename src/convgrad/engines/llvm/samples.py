@@ -56,8 +56,8 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Mac
     samples = len(out)
     gradient = np.empty(problem.output_shape, np.float32)
     view = gradient.transpose(problem.output_order)
-    lies = [*[operand.strides for operand in operands], view.strides]
-    one, together = (executable(problem, lies, machine, number) for number in (1, threads))
+    strides = [*[operand.strides for operand in operands], view.strides]
+    one, together = (executable(problem, strides, machine, number) for number in (1, threads))
     time_ms = -(-samples // threads) * one.plan.time_ms
     if samples * together.plan.time_ms < time_ms:
         _one_by_one(one, together, operands, view, out, compiled(machine.isa).squares)

@@ -39,7 +39,7 @@ def _squares(module: Module, isa: Isa) -> None:
     """Write the squared norms of rows, each of which lies in the order of its elements, one behind the other."""
     f = module.function("squares", public=True, data="ptr", rows="i64", elements="i64", norms="ptr")
     saved = f.op("ptr", "alloca i64, align 8")
-    sums = f.room("double", CHAINS)
+    sums = f.alloca("double", CHAINS)
     INTRINSICS[isa.architecture].enter(f, saved)
     with f.loop(f.rows, data=f.data) as row:
         f.store(_norm2(f, isa, row.data, sums), f.at(f.norms, row.index * _F64))

@@ -23,7 +23,7 @@ Values = dict[str, Value]
 
 def first_group(f: Function, spec: KernelSpec, a: Named, group: Value) -> Value:
     """Return the first group of the panel that begins with a group, or earlier rather than run over."""
-    return f.least(group, a.groups - spec.isa.lanes)
+    return f.min(group, a.groups - spec.isa.lanes)
 
 
 def strip(module: Module, spec: KernelSpec) -> None:
@@ -43,8 +43,8 @@ def strip(module: Module, spec: KernelSpec) -> None:
     met = Met(f, f.line, outer_taps(f, spec, a.places, a.shifts, k.outer))
     first, end = met.first, met.end
     low, high = f.load("i64", s.segments), f.load("i64", s.segments, 8)
-    left = f.least(f.most(low, first), end)
-    right = f.least(f.most(high, left), end)
+    left = f.min(f.max(low, first), end)
+    right = f.min(f.max(high, left), end)
     x = f.at(f.at(a.rows.data, f.image * a.rows.image), k.rows.shift)
     y = f.at(a.lanes.data, f.image * a.lanes.image)
     begin = {f"x{u}": f.at(f.at(x, offset), first * steps["x"]) for u, offset in enumerate(met.places)}
@@ -86,7 +86,7 @@ class _Strip:
         f, spec, tile = self.f, self.spec, self.spec.tile
         kept = range(tile.inner_taps - spec.slide) if spec.slide else range(0)
         held = list(product(range(tile.outer_taps), kept))
-        with f.loop(f.least(count, 1), **here) as some:  # nothing is read where there is no position
+        with f.loop(f.min(count, 1), **here) as some:  # nothing is read where there is no position
             known = {f"held{u}_{k}": self.read(some.carried[f"x{u}"], self.tap * k) for u, k in held}
             with f.loop(count, **some.carried, **known) as at:
                 y = self.read(at.y, 0)
@@ -145,7 +145,7 @@ class _Strip:
                 shifts.append(0)  # held
                 continue
             if k >> scale not in multiples:
-                multiples[k >> scale] = f.hidden(self.tap * (k >> scale))
+                multiples[k >> scale] = f.opaque(self.tap * (k >> scale))
             shifts.append(multiples[k >> scale] * (1 << scale))
         return shifts
 

@@ -30,7 +30,7 @@ def task(module: Module, spec: KernelSpec) -> None:
         index, chain = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.chains, c.chain * CHAIN_BYTES)
         with f.loop(c.blocks, entry=index, chain=chain, image=c.image, images=c.images) as block:
             with f.when(going(f, a)):
-                _lines(n, sums, block.entry, block.image, f.least(block.images, a.block_images))
+                _lines(n, sums, block.entry, block.image, f.min(block.images, a.block_images))
                 _combined(n, sums, columns(f, block.chain, CHAIN))
             block.next(
                 entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN_BYTES),
@@ -64,7 +64,7 @@ def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> N
             begins = f.compare("eq", image.index + line.index, 0)
             with f.loop(pieces) as piece:
                 begin = piece.index * together
-                panels, there = f.least(t.groups - begin, together), f.at(sums, begin * panel_sums)
+                panels, there = f.min(t.groups - begin, together), f.at(sums, begin * panel_sums)
                 with f.loop(t.taps, sums=there, tap=f.at(a.taps, t.tap * TAP_BYTES)) as tap:
                     where = (number, line.line, tap.tap, t.group + begin)
                     f.call("strip", f.arguments, tap.sums, panel_sums, panels, begins, *where)

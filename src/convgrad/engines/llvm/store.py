@@ -48,11 +48,11 @@ def put_transposed(
     """
     width, size = spec.isa.lanes, BYTES[spec.output]
     kind = f"<{width} x float>"
-    square = f.room(kind, width)
+    square = f.alloca(kind, width)
     pieces = (count + (width - 1)) >> (width.bit_length() - 1)
     with f.loop(pieces, sums=sums, out=out) as piece:
-        left = f.least(count - piece.index * width, width)
-        places = [f.at(piece.sums, f.least(f.value(i), left - 1) * step) for i in range(width)]
+        left = f.min(count - piece.index * width, width)
+        places = [f.at(piece.sums, f.min(f.value(i), left - 1) * step) for i in range(width)]
         for i, column in enumerate(transposed(f, [total(f, f.load(kind, at), bias) for at in places], width)):
             f.store(column, square, i * width * F32_BYTES)
         mask = f.mask(left, width)

@@ -43,7 +43,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
     if spec.tile.taps == 1:
         sums = one.summed(f.images, (whole, always), zeros)
     else:
-        with f.loop(f.hidden(f.value(2)), images=f.images, segments=whole, number=always, **zeros) as attempt:
+        with f.loop(f.opaque(f.value(2)), images=f.images, segments=whole, number=always, **zeros) as attempt:
             found = one.summed(attempt.images, (attempt.segments, attempt.number), _of(attempt, one.names))
             again = f.compare("eq", attempt.index, 0) & _some_is_not_finite(f, list(found.values()))
             attempt.next(
@@ -112,8 +112,8 @@ class _Tile:
     def shared(self, image: Loop, met: Met, segment: Named, sums: Values, absent_outer: Value | int = 0) -> Values:
         """The terms that a line and a segment share, all taps there or some absent; return the sums after them."""
         f = self.f
-        begin = f.most(met.first, segment.low)
-        count = f.least(met.end, segment.high) - begin
+        begin = f.max(met.first, segment.low)
+        count = f.min(met.end, segment.high) - begin
         moving, fixed = met.places, met.fixed
         if self.spec.tile.taps == 1:  # its kernel is the same whichever operand its rows are from
             swapped = f.compare("ne", self.swapped, 0)
@@ -139,7 +139,7 @@ class _Tile:
         f, single = self.f, (high_sum,)
         if self.spec.step == 1:
             return self.loop(count, x, y, sums, masks, (multiply_add,))[-1]
-        count = f.most(count, 0)
+        count = f.max(count, 0)
         paired = (count >> 1) & f.pairs
         x, y, sums = self.loop(paired, x, y, sums, masks, (PAIR_SUMS[self.spec.isa.pairs],), 2)
         if self.spec.compact:

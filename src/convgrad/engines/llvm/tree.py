@@ -101,7 +101,7 @@ def reduce(module: Module, isa: Isa) -> None:
     with f.loop(f.levels, left=f.count, step=f.step) as level:
         nodes = (level.left + (FAN_IN - 1)) >> DIGIT_BITS
         with f.loop(nodes, first=f.leaves, left=level.left) as node:
-            others = f.least(node.left, FAN_IN) - 1
+            others = f.min(node.left, FAN_IN) - 1
             with f.loop(f.size >> (vector.bit_length() - 1), first=node.first) as each:
                 with f.loop(others, child=f.at(each.first, level.step), sum=f.load(kind, each.first)) as other:
                     total = f.add(other.sum, f.load(kind, other.child))

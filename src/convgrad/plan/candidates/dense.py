@@ -10,8 +10,8 @@ from math import ceil
 from convgrad.plan.constants import LANES_AGAIN
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import NEITHER, TILE, KernelSpec, Operands, Read
-from convgrad.plan.sides import evenly_apart, lanes_in_place, lies, readable_in_place
+from convgrad.plan.recipe import STRIDED, TILE, KernelSpec, Operands, Read
+from convgrad.plan.sides import contiguous_axis, evenly_apart, lanes_in_place, readable_in_place
 from convgrad.plan.tiling import outer_products
 from convgrad.plan.view import View, per_group, pieces
 from convgrad.spec.problem import Problem
@@ -26,7 +26,7 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     """Yield the kernels whose tile is channels of one operand, each in all lanes, times lanes of the other's."""
     names = (problem.operand_format.name, problem.output_format.name)
     channels, compact = per_group(view), 2 in steps(problem, isa) and _whole_words(problem, view)
-    lying = {tensor: lies(problem, view, tensor) for tensor in channels}
+    lying = {tensor: contiguous_axis(problem, view, tensor) for tensor in channels}
     ways = {tensor: (False, True) if readable_in_place(problem, view, tensor) else (False,) for tensor in channels}
     for (rows, lanes), (most, vectors) in product((("src", "dst"), ("dst", "src")), isa.tiles):
         whole = lanes_in_place(problem, view, isa, lanes, vectors)
@@ -44,7 +44,7 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
 
 def _whole_words(problem: Problem, view: View) -> bool:
     """Tell whether words of every second position do: lines are pieces of blocks, and begin at even positions."""
-    if not view.pointwise or any(lies(problem, view, tensor) == NEITHER for tensor in ("src", "dst")):
+    if not view.pointwise or any(contiguous_axis(problem, view, tensor) == STRIDED for tensor in ("src", "dst")):
         return False
     together = all(evenly_apart(view, tensor) for tensor in ("src", "dst"))
     return together and not (pieces(view).first % 2).any()

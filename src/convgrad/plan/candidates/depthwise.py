@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from convgrad.plan import tiling
 from convgrad.plan.constants import FEW
 from convgrad.plan.machine import ISAS, Isa
-from convgrad.plan.recipe import GROUPS, ITEMS, STRIP, KernelSpec, Operands, Read
-from convgrad.plan.sides import evenly_apart, lies
+from convgrad.plan.recipe import CHANNELS, GROUPS, STRIP, KernelSpec, Operands, Read
+from convgrad.plan.sides import contiguous_axis, evenly_apart
 from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
 
@@ -24,7 +24,7 @@ def unsupported(problem: Problem, view: View) -> str:
         return f"a group has {channels} channels"
     if view.conv.multiply_adds < FEW:
         return "there is too little to do for a kernel of its own"
-    if any(lies(problem, view, tensor) != ITEMS for tensor in ("src", "dst")):
+    if any(contiguous_axis(problem, view, tensor) != CHANNELS for tensor in ("src", "dst")):
         return "channels are not neighbours"
     return "" if all(evenly_apart(view, tensor) for tensor in ("src", "dst")) else "positions are not evenly apart"
 
@@ -33,5 +33,5 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     """Yield the kernels whose tile is some taps of as many groups as there are lanes, in registers."""
     names = (problem.operand_format.name, problem.output_format.name)
     for tile, slide in tiling.strips(isa, view.conv.axes):
-        x, y = Read(ITEMS, 1, in_place=True, moves=True), Read(ITEMS, 1, in_place=True)
+        x, y = Read(CHANNELS, 1, in_place=True, moves=True), Read(CHANNELS, 1, in_place=True)
         yield KernelSpec(isa, *names, STRIP, tile, x, y, GROUPS, slide=slide), ("src", "dst")

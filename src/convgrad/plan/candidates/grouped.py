@@ -9,7 +9,7 @@ from convgrad.plan.constants import FEW, GROUP_CHANNELS, MOST_ADDRESSES
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import GROUPS, TILE, KernelSpec, Operands, Read
-from convgrad.plan.sides import lies
+from convgrad.plan.sides import contiguous_axis
 from convgrad.plan.tiling import balanced, under_taps
 from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
@@ -29,8 +29,8 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     """Yield the kernels whose tile is some channels of src times some of dst, of as many groups as there are lanes."""
     axes, channels = view.conv.axes, per_group(view)
     names = (problem.operand_format.name, problem.output_format.name)
-    x = Read(lies(problem, view, "src"), channels["src"], moves=True)
-    y = Read(lies(problem, view, "dst"), channels["dst"])
+    x = Read(contiguous_axis(problem, view, "src"), channels["src"], moves=True)
+    y = Read(contiguous_axis(problem, view, "dst"), channels["dst"])
     shapes = product(*(sorted({balanced(read.items, n) for n in range(1, 9)}) for read in (x, y)))
     adjacent = axes[-1].dilation == 1
     for rows, vectors in shapes:

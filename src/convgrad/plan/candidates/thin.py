@@ -9,7 +9,7 @@ from convgrad.plan.constants import FEW, MOST_ADDRESSES, THIN_CHANNELS
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import TILE, KernelSpec, Operands, Read
-from convgrad.plan.sides import lanes_in_place, lies
+from convgrad.plan.sides import contiguous_axis, lanes_in_place
 from convgrad.plan.tiling import under_taps
 from convgrad.plan.view import View, per_group
 from convgrad.spec.problem import Problem
@@ -35,9 +35,9 @@ def kernels(problem: Problem, view: View, isa: Isa) -> Iterator[tuple[KernelSpec
     for rows, lanes in (("src", "dst"), ("dst", "src")):
         if channels[rows] > THIN_CHANNELS:
             continue
-        x = Read(lies(problem, view, rows), channels[rows], moves=rows == "src")
+        x = Read(contiguous_axis(problem, view, rows), channels[rows], moves=rows == "src")
         for vectors in sorted({min(v, -(-channels[lanes] // isa.lanes)) for v in (1, 2, 3, 4)}):
-            y = Read(lies(problem, view, lanes), vectors * isa.lanes, moves=lanes == "src")
+            y = Read(contiguous_axis(problem, view, lanes), vectors * isa.lanes, moves=lanes == "src")
             held = vectors if x.moves else channels[rows] + vectors
             in_place = x.moves and lanes_in_place(problem, view, isa, lanes, vectors)
             for tile in under_taps(axes, channels[rows], vectors, isa.registers - held - isa.spare, MOST_ADDRESSES):

@@ -13,12 +13,12 @@ from convgrad.plan.forward.cuts import cuts, reached_bytes
 from convgrad.plan.forward.grouped_stencil import windows
 from convgrad.plan.forward.kn2row import Kn2rowPlan, products
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
-from convgrad.plan.forward.sides import lies
+from convgrad.plan.forward.sides import contiguous_axes
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, planes
 from convgrad.plan.forward.view import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, Rejected
+from convgrad.plan.recipe import CHANNELS, CHANNELS_OUT, F32_BYTES, STRIDED, Rejected
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
@@ -54,7 +54,7 @@ def _alone(one: Costs) -> float:
 def any_layout(problem: Problem, view: ForwardNest, isa: Isa) -> ForwardSpec:
     """Return the kernel that takes operands however they lie, for whatever is too small for one of its own."""
     names = (problem.operand_format.name, problem.output_format.name)
-    return ForwardSpec(isa, *names, constants.SMALL_ROWS, 1, False, len(view.axes), NEITHER, NEITHER, NEITHER, True)
+    return ForwardSpec(isa, *names, constants.SMALL_ROWS, 1, False, len(view.axes), STRIDED, STRIDED, STRIDED, True)
 
 
 def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[ForwardSpec]:
@@ -68,8 +68,8 @@ def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[ForwardSp
 
 def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: bool) -> Iterator[ForwardSpec]:
     names = (problem.operand_format.name, problem.output_format.name)
-    data, weights, out = lies(view, *names)
-    places = PLACES.get(names[0], (False,)) if data == ITEMS else (False,)
+    data, weights, out = contiguous_axes(view, *names)
+    places = PLACES.get(names[0], (False,)) if data == CHANNELS else (False,)
     if crowded(view) and False not in places:
         places = (*places, False)
     if reached_bytes(view, [1] * len(view.axes)) > constants.SLAB_BYTES:  # too far apart to be packed
@@ -83,7 +83,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
         padded = view.taps * view.terms * vectors * isa.lanes * F32_BYTES
         masked = view.results < vectors * isa.lanes and padded > constants.PADDED_BYTES
         once = few or (transposed_gemm and f32)  # else caches want them close together, and in f32
-        readable = weights == ITEMS and view.tap_step is not None and step == 1
+        readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
         ways = (False, True) if readable and once and (whole or masked) else (False,)
         rest = view.results % (vectors * isa.lanes)
         for rows in range(most, max(1, most - constants.FEWER_HEIGHTS), -1):
@@ -93,7 +93,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
                     continue
                 if place and problem.operand_format is BF16 and not in_place:  # rows are packed in another order
                     continue
-                if step == 2 and (view.terms == 1 or (in_place and data != ITEMS)):  # there are no pairs
+                if step == 2 and (view.terms == 1 or (in_place and data != CHANNELS)):  # there are no pairs
                     continue
                 yield ForwardSpec(
                     isa, *names, rows, vectors, narrow and not place, len(view.axes), data, weights, out, in_place,

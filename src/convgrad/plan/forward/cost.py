@@ -11,17 +11,17 @@ from convgrad.plan.cost import PACK_NS
 from convgrad.plan.forward import grouped_stencil
 from convgrad.plan.forward.cuts import Cut, panels_of, parts_of, read_bytes
 from convgrad.plan.forward.heights import tiles
-from convgrad.plan.forward.recipe import TAPS, ForwardSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import ITEMS, NEITHER, TERMS
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS
 
-FINISH_NS = {ITEMS: constants.FINISH_LANES_NS, TERMS: constants.FINISH_ROWS_NS, NEITHER: constants.FINISH_NONE_NS}
+FINISH_NS = {CHANNELS: constants.FINISH_LANES_NS, SPATIAL: constants.FINISH_ROWS_NS, STRIDED: constants.FINISH_NONE_NS}
 WEIGHTS_NS = {
-    ITEMS: constants.PACK_ITEMS_NS,
-    TERMS: constants.PACK_TERMS_NS,
+    CHANNELS_OUT: constants.PACK_CHANNELS_NS,
+    CHANNELS_IN: constants.PACK_SPATIAL_NS,
     TAPS: constants.PACK_TAPS_NS,
-    NEITHER: constants.PACK_NEITHER_NS,
+    STRIDED: constants.PACK_STRIDED_NS,
 }
 
 
@@ -53,7 +53,7 @@ def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[in
         widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
     of_width = {v: _box_cycles(view, spec.rows, v, size, spec.step) for v in set(widths)}
     compute = view.groups * sum(map(of_width.__getitem__, widths)) * cycle_ns
-    if spec.in_place and spec.data != ITEMS:
+    if spec.in_place and spec.data != CHANNELS:
         compute *= constants.TERMS_APART
     elif spec.in_place and crowded(view):
         compute *= constants.IN_PLACE_CROWDED
@@ -85,7 +85,7 @@ def _of_window(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tup
     results = view.positions * view.results
     stored = FORMATS[spec.output].dtype.itemsize / machine.bytes_per_ns
     rows = constants.WINDOW_FINISH_NS * max(1.0, spec.isa.lanes / spec.rows)  # squares of few rows are as long
-    finish = results * {ITEMS: stored, TERMS: rows, NEITHER: FINISH_NS[NEITHER]}[spec.out]
+    finish = results * {CHANNELS: stored, SPATIAL: rows, STRIDED: FINISH_NS[STRIDED]}[spec.out]
     weights = view.taps * view.terms * view.results * WEIGHTS_NS[spec.weights]
     return Costs(spec, compute, finish, _read_ns(view, machine, spec, slab), weights)
 

@@ -10,10 +10,10 @@ from convgrad.plan import constants
 from convgrad.plan.forward.cuts import parts_of
 from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.recipe import ForwardSpec, GroupedStencil
-from convgrad.plan.forward.sides import lies
+from convgrad.plan.forward.sides import contiguous_axes
 from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import ITEMS, NEITHER
+from convgrad.plan.recipe import CHANNELS, STRIDED
 from convgrad.plan.stretches import Parts
 from convgrad.spec.order import BLOCK
 from convgrad.spec.problem import Problem
@@ -28,14 +28,14 @@ def windows(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[ForwardSp
     if parts.tap_step * view.terms > BLOCK:
         return  # there may be blocks that none of a row's taps is in
     names = (problem.operand_format.name, problem.output_format.name)
-    data, weights, out = lies(merged, *names)
+    data, weights, out = contiguous_axes(merged, *names)
     for groups, vectors in _panels(view, isa):
         window = _window(view, isa, groups, vectors, parts)
         rest = view.groups % groups * view.results
         for rows in _heights(isa, window, vectors):
             yield ForwardSpec(
                 isa, *names, rows, vectors, vectors > 1 and 0 < rest <= isa.lanes, len(view.axes), data,
-                NEITHER if window.apart else weights, out, data == ITEMS, window=window,
+                STRIDED if window.apart else weights, out, data == CHANNELS, window=window,
             )  # fmt: skip
 
 

@@ -16,16 +16,17 @@ import numpy as np
 from convgrad.formats import F32, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.cost import PACK_NS
+from convgrad.plan.forward.cost import WEIGHTS_NS
 from convgrad.plan.forward.heights import tiles
-from convgrad.plan.forward.recipe import PACKED, ForwardSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.view import OPERAND, Along, ForwardNest
 from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED, Chosen
 from convgrad.spec.order import APART_RESULTS, FAN_IN, height_of
 from convgrad.spec.problem import Problem
 
 PRODUCTS = "products"  # the body
-FINISH_NS = {ITEMS: constants.ORDERED_NS, TERMS: constants.ORDERED_NS, NEITHER: constants.FINISH_NONE_NS}
+FINISH_NS = {CHANNELS: constants.ORDERED_NS, SPATIAL: constants.ORDERED_NS, STRIDED: constants.FINISH_NONE_NS}
 MOST_TAPS = FAN_IN**3  # gathered through three levels of the tree
 VECTORS = 4  # of outputs that gather at a time
 
@@ -38,7 +39,7 @@ class Kn2rowSpec:
     output: str
     axes: int
     line: int  # the first axis with taps; what its positions have, inner axes, is a line
-    out: str  # results and positions of the last axis lie together (ITEMS), or those positions alone (TERMS)
+    out: str  # CHANNELS: channels, then positions of the last axis, are contiguous; SPATIAL: those positions alone
 
     @property
     def body(self) -> str:
@@ -78,8 +79,8 @@ class Kn2rowPlan(Chosen):
     @property
     def words(self) -> str:
         """Strategy, kernel and layouts in one line."""
-        spec, (lanes, rows) = self.spec.product, self.operands
-        return f"{self.strategy}: {self.spec}, rows from {rows} and taps, lanes from {lanes} ({PACKED[spec.weights]})"
+        lanes, rows = self.operands
+        return f"{self.strategy}: {self.spec}, rows from {rows} and taps, lanes from {lanes} (packed)"
 
     @property
     def cut(self) -> str:
@@ -120,14 +121,14 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, most: int, vectors: int
     size, written = operand.dtype.itemsize, output.dtype.itemsize
     _, _, term = view.weights
     taps = tap_lines(view)[-1][1]
-    weights = ITEMS if term == size or view.terms == 1 else TERMS if taps == size else NEITHER
-    data = TERMS if view.data[1] == size else ITEMS if last.data == size else NEITHER
+    weights = CHANNELS if term == size or view.terms == 1 else SPATIAL if taps == size else STRIDED
+    data = CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last.data == size else STRIDED
     if last.out == view.results * written and (view.out[1] == written or view.results == 1):
-        out = ITEMS
+        out = CHANNELS
     else:
-        out = TERMS if last.out == written else NEITHER
+        out = SPATIAL if last.out == written else STRIDED
     product = ForwardSpec(
-        isa, operand.name, F32.name, high, vectors, vectors > 1, 1, weights, data, ITEMS, False, False, True
+        isa, operand.name, F32.name, high, vectors, vectors > 1, 1, weights, data, CHANNELS, False, False, True
     )
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 
@@ -219,7 +220,7 @@ def _time_ns(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, slab: tuple[
     met = max(met, slab_count(view, spec, slab) * one.width)  # lanes of a slab without a position are packed too
     _, _, cycles = tiles(rows, one.rows, one.vectors)
     compute = met * rows * view.terms * cycles / one.width * 2 * one.isa.lanes / machine.fma_per_ns
-    read = PACK_NS[one.weights] + FORMATS[one.operand].dtype.itemsize / machine.bytes_per_ns
+    read = WEIGHTS_NS[one.weights] + FORMATS[one.operand].dtype.itemsize / machine.bytes_per_ns
     outputs = view.positions * view.results
     adds = view.met_taps * view.results / one.isa.lanes * constants.PRODUCT_NS + outputs * FINISH_NS[spec.out]
     return compute + met * view.terms * read + adds + rows * view.terms * PACK_NS[one.data] * parts

@@ -14,7 +14,7 @@ from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.recipe import F32_BYTES, ITEMS
+from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
 from convgrad.plan.stretches import Parts
 from convgrad.plan.tables import Schedule, columns_of, placed, table_of
 from convgrad.plan.tasks import parts as evenly
@@ -189,7 +189,7 @@ def _numbers(
         "tap_bytes_out": pitch, "result_bytes": pitch * view.taps, "stream_bytes": across * F32_BYTES,
         "out_step": last.out,
     }  # fmt: skip
-    if one.weights == ITEMS:
+    if one.weights == CHANNELS_OUT:
         ahead = (0, 0)
     else:
         term = -(-one.width * last.data // (many * view.terms) // LINE_BYTES) * LINE_BYTES

@@ -9,12 +9,9 @@ from convgrad.formats import BF16, FORMATS
 from convgrad.plan.constants import WINDOW_OTHERS
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WORD_BYTES
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS, Chosen
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
 
 POSITIONS = "positions"  # the body: rows are output positions, lanes results
-TAPS = "taps"  # what else may lie together in weights
-
-PACKED = {ITEMS: "packed by terms", TERMS: "packed by rows", NEITHER: "packed one by one"}
 
 
 @dataclass(frozen=True)
@@ -77,9 +74,9 @@ class ForwardSpec:
     vectors: int  # of the widest tile
     narrow: bool  # whether there are tiles of one vector too
     axes: int
-    data: str  # what lies next to each other in the data: of terms (ITEMS), of positions of the last axis (TERMS)
-    weights: str  # results (ITEMS), terms (TERMS), taps (TAPS)
-    out: str  # results (ITEMS), positions of the last axis (TERMS)
+    data: str  # the contiguous axis of the data: CHANNELS, SPATIAL (positions of the last axis), STRIDED
+    weights: str  # of the weights: CHANNELS_OUT (of the result), CHANNELS_IN (which are summed), TAPS, STRIDED
+    out: str  # of the output: CHANNELS, SPATIAL, STRIDED
     in_place: bool  # rows
     lanes_in_place: bool = False
     transposed_gemm: bool = False  # rows are results, lanes positions
@@ -120,7 +117,7 @@ class ForwardSpec:
     @property
     def words_as_they_lie(self) -> bool:
         """Whether data has words in memory that are packed as they are."""
-        return self.step == 2 and not self.in_place and self.data == ITEMS
+        return self.step == 2 and not self.in_place and self.data == CHANNELS
 
     def position_bytes(self, channels: int) -> int:
         """Return what a position of the data takes, packed: of words, of whole ones."""
@@ -193,7 +190,7 @@ class ForwardPlan(Chosen):
     def words(self) -> str:
         """Strategy, kernel and layouts in one line."""
         spec, (rows, lanes) = self.spec, self.operands
-        read = ("in place" if spec.data == ITEMS else "in place, apart") if spec.in_place else PACKED[spec.data]
+        read = ("in place" if spec.data == CHANNELS else "in place, apart") if spec.in_place else PACKED[spec.data]
         met = "in place" if spec.lanes_in_place else "packed"
         return f"{self.strategy}: {spec}, rows from {rows} ({read}), lanes from {lanes} ({met})"
 

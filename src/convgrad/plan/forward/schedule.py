@@ -17,7 +17,7 @@ from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
-from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.stretches import Parts, Slabs
 from convgrad.plan.tables import Schedule, columns_of, placed
 from convgrad.plan.tasks import parts as evenly
@@ -86,7 +86,7 @@ def _axes(
             (f"axis{at}.{word}", value) for word, value in zip(ALONG, (*values, steps[at]), strict=True)
         )
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])
-        contiguous = spec.out != TERMS or at == len(view.axes) - 1
+        contiguous = spec.out != SPATIAL or at == len(view.axes) - 1
         made.slabs.append(np.stack([(parts + begins) * 8 * len(PART), cut[at].lengths, *reached[at]], 1))
         made.parts.append(_rows(cut[at].parts, axis, steps[at], unit, spec, contiguous))
         slabs, parts = slabs + len(begins), parts + len(cut[at].parts)
@@ -197,7 +197,7 @@ def _term_step(view: ForwardNest, spec: ForwardSpec) -> int:
         return WORD_BYTES // 2
     if not spec.in_place:
         return F32_BYTES
-    return spec.item_bytes if spec.data == ITEMS else view.data[1]
+    return spec.item_bytes if spec.data == CHANNELS else view.data[1]
 
 
 def _lanes(view: ForwardNest, spec: ForwardSpec) -> dict[str, int]:

@@ -76,7 +76,7 @@ def task(module: Module, spec: ForwardSpec) -> None:
         out = f.at(a.out, number * a.out_group)
         bias = f.at(a.bias, number * a.results * a.bias_item)
         with f.loop(t.panels, panel=t.panel, left=t.panels) as chunk:
-            taken = f.least(chunk.left, a.panels)
+            taken = f.min(chunk.left, a.panels)
             with f.when(f.compare("sgt", taken, 0) & going(f, a)):
                 which, packed = number * a.results + chunk.panel, f.at(f.scratch, a.packed_at)
                 with f.when(f.compare("ne", f.load("i64", packed), which)):
@@ -105,7 +105,7 @@ def _panels(f: Function, spec: ForwardSpec, a: Named, weights: Value, bias: Valu
             if spec.step == 2:
                 f.call("weight_words", f.arguments, each.to, each.left, _least_of_panel(f, a, each.to))
         if not spec.transposed_gemm:
-            source = f.at(each.bias, f.least(each.left - spec.width, 0) * a.bias_item) if spec.overlaps else each.bias
+            source = f.at(each.bias, f.min(each.left - spec.width, 0) * a.bias_item) if spec.overlaps else each.bias
             f.call("pack_bias", f.arguments, each.bias_to, source, each.left)
         each.next(
             to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_panel),
@@ -125,7 +125,7 @@ def _bias(module: Module, spec: ForwardSpec) -> None:
     elif spec.overlaps:
         size, full = f.value(spec.width), f.value(spec.width)
     else:
-        size, full = f.least(f.left, spec.width), f.value(spec.width)
+        size, full = f.min(f.left, spec.width), f.value(spec.width)
     count = f.select(there, size, f.value(0))
     with f.loop(count, to=f.to, source=f.source) as lane:
         f.store(read(f, spec.operand, lane.source), lane.to)
@@ -236,7 +236,7 @@ def _box(module: Module, spec: ForwardSpec) -> None:
     a = arguments(f, spec)
     given = [f.parameters[name] for name in names]
     lists = f.at(f.scratch, a.runs_at), f.at(f.scratch, a.blocks_at)
-    counted = f.room("i64", 3)
+    counted = f.alloca("i64", 3)
     f.call("runs", f.arguments, *lists, counted, *given)
     blocks, terms, last = (f.load("i64", counted, 8 * at) for at in range(3))
     parts = [columns(f, part, PART) for part in given]
@@ -253,7 +253,7 @@ def _box(module: Module, spec: ForwardSpec) -> None:
         "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width, "rate": _rate(f, height * step, terms),
     }  # fmt: skip
 
-    waiting = f.room("i64", 1)  # bytes to the sums of the next tile, where they wait for more blocks
+    waiting = f.alloca("i64", 1)  # bytes to the sums of the next tile, where they wait for more blocks
 
     def lines(at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
         if at == spec.axes:
@@ -273,11 +273,11 @@ def _box(module: Module, spec: ForwardSpec) -> None:
     with f.loop(f.panels, **begin) as each:
         first = each.first
         if spec.overlaps:  # the last panel does the one before
-            first = f.least(first, a.results - spec.width)
+            first = f.min(first, a.results - spec.width)
         panel = {
             "weights": f.at(each.weights, first * a.weights_item) if spec.lanes_in_place else each.weights,
             "bias": _row_bias(f, spec, each.bias, parts), "rate": each.rate,
-            "left": f.least(a.results - first, spec.width) if spec.window else a.results - first,
+            "left": f.min(a.results - first, spec.width) if spec.window else a.results - first,
         }  # fmt: skip
         if spec.step == 2:
             leasts = f.at(f.scratch, a.least_at), _least_of_panel(f, a, each.weights)
@@ -285,13 +285,13 @@ def _box(module: Module, spec: ForwardSpec) -> None:
         met = data
         if spec.window:  # a panel meets the channels of its own groups
             met = f.at(data, (f.panel + each.index) * (a.term_step * (spec.window.groups * spec.window.terms)))
-        passes = f.most(f.op("i64", f"udiv {blocks + a.pass_blocks - 1}, {a.pass_blocks.name}"), 1)
+        passes = f.max(f.op("i64", f"udiv {blocks + a.pass_blocks - 1}, {a.pass_blocks.name}"), 1)
         with f.loop(passes) as some, f.when(going(f, a)):
             done = some.index * a.pass_blocks
             there = f.at(lists[1], done * BLOCK_BYTES)
             panel |= {
                 "runs": f.at(lists[0], f.load("i64", there, 8 * BLOCK.index("run"))), "blocks": there,
-                "count": f.least(blocks - done, a.pass_blocks), "begins": f.compare("eq", some.index, 0),
+                "count": f.min(blocks - done, a.pass_blocks), "begins": f.compare("eq", some.index, 0),
                 "ends": f.compare("eq", some.index, passes - 1),
             }  # fmt: skip
             f.store(f.value(0), waiting)
@@ -334,7 +334,7 @@ def _rate(f: Function, piece: Value, terms: Value) -> Value:
 
     None where rows do not lie in one piece, which a line or two a term is enough for.
     """
-    rate = f.op("i64", f"sdiv {piece}, {f.most(terms, 1).name}")
+    rate = f.op("i64", f"sdiv {piece}, {f.max(terms, 1).name}")
     near = f.compare("sgt", rate, 0) & f.compare("sle", rate, MOST_AHEAD_BYTES)
     return f.select(near, rate, f.value(0))
 
@@ -357,7 +357,7 @@ def _tiles(module: Module, spec: ForwardSpec) -> None:
     )  # fmt: skip
     with f.loop(f.tiles) as each:
         wanted = each.index * f.height
-        first = f.least(wanted, f.count - f.height)
+        first = f.min(wanted, f.count - f.height)
         data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
         ahead = f.at(f.at(data, f.value(0) if spec.window else f.height * f.row_step), f.last)
         bias = f.at(f.bias, first * f.bias_step) if spec.transposed_gemm else f.bias

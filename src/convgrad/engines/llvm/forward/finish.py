@@ -8,7 +8,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.store import put, put_first, put_transposed, total
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 
 def finish(module: Module, spec: ForwardSpec) -> None:
@@ -25,9 +25,9 @@ def finish(module: Module, spec: ForwardSpec) -> None:
     sums = f.at(f.sums, f.skip * (spec.pitch * F32_BYTES))
     out = f.at(f.out, f.skip * f.out_step)
     rows = f.rows - f.skip
-    if spec.out == ITEMS:
+    if spec.out == CHANNELS:
         _by_lanes(f, spec, a, sums, out, rows)
-    elif spec.out == TERMS:
+    elif spec.out == SPATIAL:
         with f.when(f.compare("eq", f.out_step, BYTES[spec.output])):
             _by_rows(f, spec, a, sums, out, rows)
         with f.otherwise():
@@ -58,7 +58,7 @@ def _by_rows(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value, 
     """Positions lie together: squares of positions and results are transposed."""
     lanes, pitch, old = spec.isa.lanes, spec.pitch * F32_BYTES, f.compare("ne", a.accumulate, 0)
     for v in range(spec.vectors):
-        left = f.most(f.least(f.left - v * lanes, lanes), 0)
+        left = f.max(f.min(f.left - v * lanes, lanes), 0)
         bias = f.load(f"<{lanes} x float>", f.bias, v * lanes * F32_BYTES)
         begin = f.at(out, a.out_item * (v * lanes))
         count = f.select(f.compare("sgt", left, 0), rows, f.value(0))
@@ -68,7 +68,7 @@ def _by_rows(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value, 
 def _one_by_one(f: Function, spec: ForwardSpec, a: Named, sums: Value, out: Value, rows: Value) -> None:
     """Nothing lies together."""
     old = f.compare("ne", a.accumulate, 0)
-    with f.loop(f.least(f.left, spec.width), sums=sums, out=out, bias=f.bias) as lane:
+    with f.loop(f.min(f.left, spec.width), sums=sums, out=out, bias=f.bias) as lane:
         bias = f.load("float", lane.bias)
         with f.loop(rows, sums=lane.sums, out=lane.out) as row:
             put(f, spec, total(f, f.load("float", row.sums), bias), row.out, old)

@@ -18,7 +18,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, WINDOW_RUN_BYTES, along, arguments
 from convgrad.engines.llvm.forward.runs import end_blocks
 from convgrad.engines.llvm.forward.tile import PARAMETERS, Tile
-from convgrad.engines.llvm.microkernel import hidden_pointer
+from convgrad.engines.llvm.microkernel import opaque_pointer
 from convgrad.formats import F32
 from convgrad.plan.forward.fields import BLOCK, PART, WINDOW_RUN
 from convgrad.plan.forward.recipe import ForwardSpec
@@ -121,7 +121,7 @@ class GroupedStencil(Tile):
         """Meet what the operand has, one after the other: ``looked`` tells which of it exists."""
         f, n = self.f, self.n
         reach, edge = n.reach(self.rows, size), (size - 1) * abs(n.by_tap)
-        here = hidden_pointer(self.f, state["x"])
+        here = opaque_pointer(self.f, state["x"])
         weights = self.weights(size, state["w"])
         for at in range(reach):
             rows = self.meeting(at, size)
@@ -163,7 +163,7 @@ class GroupedStencil(Tile):
             return f.load(self.kind, place, vector * self.spec.isa.lanes * F32_BYTES)
 
         if not self.spec.holds(n, self.rows, size, self.vectors):
-            return lambda: partial(load, hidden_pointer(self.f, place))
+            return lambda: partial(load, opaque_pointer(self.f, place))
         held = {each: load(place, *each) for each in product(range(size), range(n.terms), range(self.vectors))}
         return lambda: lambda *which: held[which]
 
@@ -252,7 +252,7 @@ def _row(
         s = {name: piece.carried[name] for name in COUNTS}
         number = first + piece.index
         end = f.op("i64", f"sdiv {(number + 1) * share - tap + (step - 1)}, {step}")
-        end = f.least(end, taps)
+        end = f.min(end, taps)
         values = (met + piece.done * tap_data, (tap + piece.done * step) * a.tap_bytes, end - piece.done, piece.done)
         for at, value in enumerate(values):
             f.store(value, s["run"], 8 * at)
@@ -265,6 +265,6 @@ def _row(
             f.store(f.distance(s["run"], f.runs), block, 8 * BLOCK.index("run"))
         piece.next(
             done=end, run=f.at(s["run"], WINDOW_RUN_BYTES), block=block, number=number, block_runs=inside,
-            block_count=f.select(new, s["block_count"] + 1, s["block_count"]), furthest=f.most(s["furthest"], met),
+            block_count=f.select(new, s["block_count"] + 1, s["block_count"]), furthest=f.max(s["furthest"], met),
         )  # fmt: skip
     return {name: piece.carried[name] for name in COUNTS}

@@ -18,7 +18,7 @@ from convgrad.plan.forward.fields import CALL
 from convgrad.plan.forward.fields import TABLES as FIRST_TABLES
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import END, PART, SLAB, TABLES, TASK, products_fields
-from convgrad.plan.recipe import F32_BYTES, ITEMS
+from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
 
 TASK_BYTES, SLAB_BYTES, PART_BYTES, END_BYTES = (8 * len(names) for names in (TASK, SLAB, PART, END))
 NOTHING = -1
@@ -33,7 +33,7 @@ def arguments(f: Function, spec: Kn2rowSpec) -> Named:
 def bodies(module: Module, spec: Kn2rowSpec) -> None:
     """Emit what the nest calls."""
     one = spec.product
-    if one.weights == ITEMS:
+    if one.weights == CHANNELS_OUT:
         _pack_lines(module, spec)
     else:
         pack.weights(module, one)
@@ -136,9 +136,9 @@ def _products(module: Module, spec: Kn2rowSpec) -> None:
     yes, zero = Value(f, "i1", "true"), f.value(0)
     chunks = f.op("i64", f"udiv {f.count + a.chunk - 1}, {a.chunk.name}")
     with f.loop(chunks, source=f.source, to=f.to, left=f.count) as chunk:
-        here = f.least(chunk.left, a.chunk)
+        here = f.min(chunk.left, a.chunk)
         panels = (here + (one.width - 1)) >> shift
-        if one.weights == ITEMS:
+        if one.weights == CHANNELS_OUT:
             f.call("pack_lines", f.arguments, packed, chunk.source, here)
         else:
             with f.loop(panels, x=packed, source=chunk.source, left=here) as panel:
@@ -151,8 +151,8 @@ def _products(module: Module, spec: Kn2rowSpec) -> None:
             following = f.at(chunk.source, a.weights_item * a.chunk)
             with f.loop(panels, x=packed, to=chunk.to, left=here, ahead=following) as panel:
                 begin = f.at(panel.ahead, block.first * a.tile_ahead)
-                with f.loop(f.least(a.tiles - block.first, a.block), ahead=begin) as each:
-                    row = f.least((block.first + each.index) * height, a.row_count - height)
+                with f.loop(f.min(a.tiles - block.first, a.block), ahead=begin) as each:
+                    row = f.min((block.first + each.index) * height, a.row_count - height)
                     rows = f.at(data, row * a.row_bytes)
                     given = (
                         f.arguments, f.at(f.scratch, a.sums_at), runs, blocks, a.block_count, rows, panel.x,
@@ -217,12 +217,12 @@ def _slab(module: Module, spec: Kn2rowSpec) -> None:
         number, position = _digit(f, number, axis.extent)
         data, out = f.at(data, position * axis.given), f.at(out, position * axis.out)
     done = f.at(f.scratch, a.done_at)
-    first = f.select(f.compare("eq", slab, 0), row.first, f.most(row.first, f.load("i64", done)))
+    first = f.select(f.compare("eq", slab, 0), row.first, f.max(row.first, f.load("i64", done)))
     with f.loop(2, first=first) as piece:  # as what is kept begins again behind its end
         slot = f.op("i64", f"urem {piece.first}, {a.lines.name}")
-        many = f.least(row.end - piece.first, a.lines - slot)
+        many = f.min(row.end - piece.first, a.lines - slot)
         f.call("lines", f.arguments, f.scratch, data, piece.first, many, slot, e.count)
-        piece.next(first=piece.first + f.most(many, 0))
+        piece.next(first=piece.first + f.max(many, 0))
     f.store(row.end, done)
     outer = f.at(f.scratch, a.outer_at)
 

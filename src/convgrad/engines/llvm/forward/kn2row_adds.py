@@ -13,7 +13,7 @@ from convgrad.engines.llvm.store import put, total
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.forward.kn2row import VECTORS, Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import END, ENTRY, NODE, PHASE
-from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.tree import DIGIT_BITS
 
 NODE_BYTES, ENTRY_BYTES, PHASE_BYTES, OUTER_BYTES = (8 * len(names) for names in (NODE, ENTRY, PHASE, ("at", "tap")))
@@ -131,7 +131,7 @@ def _ordered(module: Module, spec: Kn2rowSpec) -> None:
 
     def squares(rows: int, left: Value, source: Value, to: Value, masked: bool) -> None:
         mask = f.mask(left, lanes) if masked else None
-        places = [f.at(source, f.least(f.value(i), left - 1) * f.step) for i in range(rows)]
+        places = [f.at(source, f.min(f.value(i), left - 1) * f.step) for i in range(rows)]
         with f.loop(pieces, along=f.value(0), to=to) as piece:
             for p, column in enumerate(
                 transposed(f, [f.load(kind, f.at(each, piece.along)) for each in places], lanes)
@@ -159,7 +159,7 @@ def _ordered(module: Module, spec: Kn2rowSpec) -> None:
             squares(lanes, f.streams, f.source, f.to, False)
     blocks = f.select(f.compare("sgt", f.streams, lanes), (f.streams + (lanes - 1)) >> shift, f.value(0))
     with f.loop(blocks, source=f.source, to=f.to, left=f.streams) as block:
-        squares(lanes, f.least(block.left, lanes), block.source, block.to, True)
+        squares(lanes, f.min(block.left, lanes), block.source, block.to, True)
         block.next(
             source=f.at(block.source, f.step * lanes), to=f.at(block.to, lanes * F32_BYTES), left=block.left - lanes
         )
@@ -184,7 +184,7 @@ def _written(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     f = module.function("written", arguments="ptr", source="ptr", out="ptr", count="i64")
     a, lanes, size = arguments(f, spec), spec.isa.lanes, BYTES[spec.output]
     kind, old = f"<{lanes} x float>", f.compare("ne", a.adds, 0)
-    if spec.out in (ITEMS, TERMS):
+    if spec.out in (CHANNELS, SPATIAL):
         whole = f.count >> (lanes.bit_length() - 1)
         with f.loop(whole, source=f.source, out=f.out) as each:
             put(f, spec, f.load(kind, each.source), each.out, old)
@@ -208,7 +208,7 @@ def _line(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     entries, nodes, streams, line = (
         f.at(f.scratch, place) for place in (a.entries_at, a.nodes_at, a.streams_at, a.line_at)
     )
-    counted = f.room("i64", 1)
+    counted = f.alloca("i64", 1)
     products, bias, across = f.at(f.scratch, a.products_at), f.at(f.scratch, a.bias_at), e.across
     of_phase = a.stream_bytes * a.results
     with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as each:
@@ -216,12 +216,12 @@ def _line(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
         many = f.load("i64", counted) >> (NODE_BYTES.bit_length() - 1)
         f.call("phase", f.arguments, products, entries, nodes, many, e.count, across, bias, each.to)
         each.next(phase=f.at(each.phase, PHASE_BYTES), to=f.at(each.to, of_phase))
-    if spec.out == TERMS:
+    if spec.out == SPATIAL:
         with f.loop(a.results, source=streams, out=f.out) as result:
             _put_in_order(f, (result.source, of_phase, a.phase_count), across, line, result.out, e.outputs)
             result.next(source=f.at(result.source, a.stream_bytes), out=f.at(result.out, a.out_item))
     else:
-        count = e.outputs * a.results if spec.out == ITEMS else e.outputs
+        count = e.outputs * a.results if spec.out == CHANNELS else e.outputs
         _put_in_order(f, (streams, a.stream_bytes, a.phase_count * a.results), across, line, f.out, count)
     f.done()
 

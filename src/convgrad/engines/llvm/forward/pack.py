@@ -9,9 +9,9 @@ from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.transpose import transposed
-from convgrad.plan.forward.recipe import TAPS, ForwardSpec
+from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
-from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
 
 
 def weights(module: Module, spec: ForwardSpec) -> None:
@@ -20,7 +20,7 @@ def weights(module: Module, spec: ForwardSpec) -> None:
     a = arguments(f, spec)
     axes = along(a, spec)
     pitch = spec.pitch * F32_BYTES
-    left = f.least(f.left, spec.width)
+    left = f.min(f.left, spec.width)
     if spec.weights == TAPS:
         with f.loop(a.terms, source=f.source) as term:
             to = f.at(f.to, taken(f, spec, term.index, a.terms) * pitch)
@@ -33,9 +33,9 @@ def weights(module: Module, spec: ForwardSpec) -> None:
         return taken(f, spec, number, a.terms) * pitch
 
     def one_tap(source: Value, to: Value) -> Value:
-        if spec.weights == ITEMS:
+        if spec.weights == CHANNELS_OUT:
             _lines(f, spec, a, source, to, left)
-        elif spec.weights == TERMS:
+        elif spec.weights == CHANNELS_IN:
             _squares(f, spec, source, to, a.terms, of_term, a.weights_item, left)
         elif spec.window and spec.window.apart:
             _values_of_groups(f, spec, a, source, to, left)
@@ -95,7 +95,7 @@ def _squares(
     for v in range(spec.vectors):
         first = f.value(v * lanes)
         with f.when(f.compare("sgt", left, v * lanes)):
-            places = [f.at(source, f.least(first + i, left - 1) * item) for i in range(lanes)]
+            places = [f.at(source, f.min(first + i, left - 1) * item) for i in range(lanes)]
             with f.loop((count + (lanes - 1)) >> (lanes.bit_length() - 1), along=f.value(0)) as square:
                 rest = count - square.along
                 with f.when(rest >= lanes):
@@ -146,11 +146,11 @@ def data(module: Module, spec: ForwardSpec) -> None:
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
     step, pitch = along(a, spec)[-1].given, a.channels * F32_BYTES
-    if spec.data == ITEMS:
+    if spec.data == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
             _copy(f, spec, a.channels, position.source, position.to)
             position.next(source=f.at(position.source, step), to=f.at(position.to, pitch))
-    elif spec.data == TERMS:
+    elif spec.data == SPATIAL:
         _transposed_line(f, spec, a, pitch)
     else:
         with f.loop(f.count, source=f.source, to=f.to) as position:
@@ -198,7 +198,7 @@ def _transposed_line(f: Function, spec: ForwardSpec, a: Named, pitch: Value) -> 
         there = a.channels - chunk.term
         places = []
         for i in range(lanes):
-            number = _packed(f, spec, f.least(chunk.term + i, a.channels - 1), a.channels)
+            number = _packed(f, spec, f.min(chunk.term + i, a.channels - 1), a.channels)
             places.append(f.at(f.source, number * a.data_item))
         to = f.at(f.to, chunk.term * F32_BYTES)
         mask = f.mask(there, lanes)

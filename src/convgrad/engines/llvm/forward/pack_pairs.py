@@ -13,7 +13,7 @@ from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.pairs import halves, lesser
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.pairs import WORD_BYTES
-from convgrad.plan.recipe import F32_BYTES, ITEMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES
 
 
 def words(module: Module, spec: ForwardSpec) -> None:
@@ -21,7 +21,7 @@ def words(module: Module, spec: ForwardSpec) -> None:
     _weights(module, spec)
     if spec.in_place:
         _least(module, spec)
-    elif spec.data == ITEMS:
+    elif spec.data == CHANNELS:
         _copied(module, spec)
     else:
         _line(module, spec)
@@ -88,7 +88,7 @@ def _line(module: Module, spec: ForwardSpec) -> None:
                 source=f.at(many.source, 2 * lanes * F32_BYTES), to=f.at(many.to, lanes * WORD_BYTES),
                 found=lesser(f, spec.isa.lanes, many.found, both),
             )  # fmt: skip
-        with f.loop(f.least(rest, 1), found=many.found) as last:
+        with f.loop(f.min(rest, 1), found=many.found) as last:
             two = [
                 f.masked_load(kind, f.at(many.source, n * lanes * F32_BYTES), f.mask(rest - n * lanes, lanes))
                 for n in range(2)
@@ -119,7 +119,7 @@ def _copied(module: Module, spec: ForwardSpec) -> None:
             f.store(here, many.to)
             found = lesser(f, spec.isa.lanes, many.found, here)
             many.next(source=f.at(many.source, size), to=f.at(many.to, size), found=found)
-        with f.loop(f.least(rest, 1), found=many.found) as last:
+        with f.loop(f.min(rest, 1), found=many.found) as last:
             some = load_masked(f, spec.operand, 2 * lanes, many.source, f.mask(rest, 2 * lanes))
             here = f.op(kind, f"bitcast {some} to {kind}")
             f.masked_store(here, many.to, f.mask(rest + 1 >> 1, lanes))
@@ -145,7 +145,7 @@ def _least(module: Module, spec: ForwardSpec) -> None:
                 source=f.at(many.source, lanes * size),
                 found=lesser(f, spec.isa.lanes, many.found, f.load(kind, many.source)),
             )
-        with f.loop(f.least(rest, 1), found=many.found) as last:
+        with f.loop(f.min(rest, 1), found=many.found) as last:
             here = load_masked(f, spec.operand, lanes, many.source, f.mask(rest, lanes))
             last.next(found=lesser(f, spec.isa.lanes, last.found, here))
         position.next(source=f.at(position.source, step), found=last.found)

@@ -92,7 +92,7 @@ def _tap(
     tap, met = at
     with f.loop(a.line_blocks, left=a.terms, met=met, packed=tap * tap_bytes, **state) as part:
         s = {name: part.carried[name] for name in STATE}
-        count = f.least(part.left, BLOCK_TERMS)
+        count = f.min(part.left, BLOCK_TERMS)
         number = f.op("i64", f"udiv {tap * a.number_step + part.index}, {a.number_share.name}")
         new_block = f.compare("ne", number, s["number"])
         follows = f.compare("eq", s["data"], part.met) & f.compare("eq", s["weights"], part.packed)

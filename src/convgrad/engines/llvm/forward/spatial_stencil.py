@@ -145,8 +145,8 @@ def _listed(module: Module, spec: SpatialStencilSpec) -> None:
             met_data = row.data + q.data
             count = f.select(some, q.taps, f.value(0))
             state = {name: row.carried[name] for name in begin}
-            state["low_line"] = f.select(some, f.least(row.low_line, row.met), row.low_line)
-            state["high_line"] = f.select(some, f.most(row.high_line, row.met), row.high_line)
+            state["low_line"] = f.select(some, f.min(row.low_line, row.met), row.low_line)
+            state["high_line"] = f.select(some, f.max(row.high_line, row.met), row.high_line)
             with f.loop(count, number=row.number + q.tap, at=q.met, data=met_data, **state) as tap:
                 block = f.op("i64", f"udiv {tap.number}, {a.number_share.name}")
                 new = f.compare("ne", block, tap.block)
@@ -164,8 +164,8 @@ def _listed(module: Module, spec: SpatialStencilSpec) -> None:
                 kept = {name: tap.carried[name] for name in ("low_line", "high_line")}
                 tap.next(
                     number=tap.number + q.tap_step, at=tap.at + q.tap_met, data=tap.data + q.tap_data,
-                    entry=term.entry, node=node, block=block, low=f.least(tap.low, tap.at),
-                    high=f.most(tap.high, tap.at), **kept,
+                    entry=term.entry, node=node, block=block, low=f.min(tap.low, tap.at),
+                    high=f.max(tap.high, tap.at), **kept,
                 )  # fmt: skip
             row.next(
                 number=row.number + p.tap_step, met=row.met + p.tap_met, data=row.data + p.tap_data,
@@ -193,7 +193,7 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
     data, out = f.at(a.data, f.group * a.data_group), f.at(a.out, f.group * a.out_group)
     for part in parts:
         data, out = f.at(data, part.data), f.at(out, part.out)
-    counted = f.room("i64", COUNTED)
+    counted = f.alloca("i64", COUNTED)
 
     def positions(at: int, data: Value, out: Value, given: tuple[Value, ...]) -> None:
         if at == len(parts):
@@ -207,7 +207,7 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
         p = columns(f, each.phase, PART)
         count = f.op("i64", f"udiv {p.count + (spec.lines - 1)}, {spec.lines}")
         with f.loop(count, line=f.value(0)) as some:
-            left = f.least(p.count - some.line, spec.lines)
+            left = f.min(p.count - some.line, spec.lines)
             f.call("listed", f.arguments, outer, taps, each.phase, last, some.line, left, entries, nodes, counted)
             begin = {
                 "data": f.at(data, p.data), "out": f.at(f.at(out, p.out), some.line * p.out_step),
@@ -245,7 +245,7 @@ def _tiles(module: Module, spec: SpatialStencilSpec) -> None:
         whole = whole & f.compare("slt", high + piece.first + (spec.across - 1), a.met)
         with f.loop(by_results) as result:
             wanted = result.index * spec.results
-            begin = f.least(wanted, a.results - spec.results)
+            begin = f.min(wanted, a.results - spec.results)
             given = (
                 f.arguments, f.at(f.data, piece.first * size), f.at(f.weights, begin * a.result_bytes), f.nodes,
                 count, f.entries, p.data_step, p.met_step, f.left, piece.first,
@@ -272,7 +272,7 @@ def _tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
     a, lanes = arguments(f, spec), spec.isa.lanes
     size, kind, wide = BYTES[spec.operand], f"<{lanes} x float>", f"<{lanes} x i32>"
     results, lines, vectors = (range(n) for n in (spec.results, spec.lines, spec.vectors))
-    clamped = [f.least(f.value(line), f.left - 1) for line in lines]
+    clamped = [f.min(f.value(line), f.left - 1) for line in lines]
     rows = [f.at(f.data, number * f.line_step) for number in clamped]
     moved = [number * f.met_step for number in clamped] if exists == LINES else []
     met, line_met = a.met, a.line_met

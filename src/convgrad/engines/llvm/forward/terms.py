@@ -10,7 +10,7 @@ from convgrad.engines.llvm.convert import read
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.formats import F32
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.recipe import F32_BYTES, ITEMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES
 
 HIGH_HALF = -65536  # 0xffff0000
 Read = Callable[[Function, Value, int], Value]  # of what lies at a place, in all lanes
@@ -30,10 +30,10 @@ def terms_of(spec: ForwardSpec, a: Named) -> Terms:
     if not spec.in_place:
         return Terms(((0, _one(F32.name)),), _one(F32.name), F32_BYTES)
     one = _one(spec.operand)
-    step = spec.item_bytes if spec.data == ITEMS else a.term_step
+    step = spec.item_bytes if spec.data == CHANNELS else a.term_step
     if not spec.pairs:
         return Terms(((0, one),), one, step)
-    if spec.data == ITEMS:
+    if spec.data == CHANNELS:
         return Terms(((0, _high), (0, _low)), one, step)
     return Terms(((step, one), (0, one)), one, step)
 

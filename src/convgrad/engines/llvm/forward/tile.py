@@ -19,7 +19,7 @@ from convgrad.plan.forward.fields import BLOCK, RUN
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import WORD_BYTES
-from convgrad.plan.recipe import F32_BYTES, ITEMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES
 
 PARAMETERS = {
     "arguments": "ptr", "sums": "ptr", "runs": "ptr", "blocks": "ptr", "count": "i64", "data": "ptr", "weights": "ptr",
@@ -174,7 +174,7 @@ class Tile:
         """Make output of the last block's sums and the others': from registers if it is plain and the tree flat."""
         f, a = self.f, arguments(self.f, self.spec)
         plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
-        if self.spec.out != ITEMS:
+        if self.spec.out != CHANNELS:
             plain = Value(f, "i1", "false")
         with f.when(f.begins & (f.count < 2)):
             with f.when(plain):

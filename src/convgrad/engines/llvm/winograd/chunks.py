@@ -39,7 +39,7 @@ def rows_module(isa: Isa, variant: str, data: str, out: str) -> str:
     a = loaded(f, ROWS_ADDRESSES, ROWS_NUMBERS)
     with claimed(f, isa, a, a.count) as number:
         first = number * a.each
-        count = f.least(a.named("all") - first, a.each)
+        count = f.min(a.named("all") - first, a.each)
         met, made_of, room, planes = (f.at(f.scratch, a.named(place)) for place in _PLACES)
         of_met, back = a.of("met").but(first=first, out=met), a.of("back").but(first=first, sums=made_of)
         with f.loop(count) as row:
@@ -58,7 +58,7 @@ def results_module(isa: Isa, variant: str, weights: str, reverse: bool, out: str
     a = loaded(f, RESULTS_ADDRESSES, RESULTS_NUMBERS)
     with claimed(f, isa, a, a.count) as number:
         first = number * a.each
-        count = f.least(a.named("all") - first, a.each)
+        count = f.min(a.named("all") - first, a.each)
         weights_of, made_of, room, planes = (f.at(f.scratch, a.named(place)) for place in _PLACES)
         of_kernel = a.of("kernel").but(
             data=f.at(a.of("kernel").data, first * a.of("kernel").result), out=weights_of, results=count

@@ -9,9 +9,9 @@ from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.engines.llvm.winograd.lanes import InLanes, gathered
-from convgrad.plan.forward.recipe import TAPS as BY_TAPS
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
+from convgrad.plan.recipe import CHANNELS_IN, CHANNELS_OUT, F32_BYTES, STRIDED
+from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.winograd.recipe import PANEL
 from convgrad.spec.toom_cook import AXES, TAPS, VARIANTS, Variant
 
@@ -23,7 +23,7 @@ NUMBERS = (
 )  # fmt: skip
 
 
-def module(isa: Isa, variant: str, lies: str, reverse: bool) -> str:
+def module(isa: Isa, variant: str, contiguous: str, reverse: bool) -> str:
     """Return the IR of ``driver(arguments, scratch)``: out[point][panel][term][result], panels of two vectors.
 
     By what lies together in the weights: results are lanes. Where terms lie together, squares of both are transposed,
@@ -34,24 +34,31 @@ def module(isa: Isa, variant: str, lies: str, reverse: bool) -> str:
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
-        terms(f, isa, VARIANTS[variant], lies, reverse, a, f.scratch, number)
+        terms(f, isa, VARIANTS[variant], contiguous, reverse, a, f.scratch, number)
     return str(made)
 
 
 def terms(
-    f: Function, isa: Isa, variant: Variant, lies: str, reverse: bool, a: Named, planes: Value, number: Value
+    f: Function, isa: Isa, variant: Variant, contiguous: str, reverse: bool, a: Named, planes: Value, number: Value
 ) -> None:  # fmt: skip
     """Emit as many terms as there are lanes, the ``number``-th of them; ``planes`` is scratch."""
-    _Points(f, isa, variant, lies, reverse, a, planes).terms(number)
+    _Points(f, isa, variant, contiguous, reverse, a, planes).terms(number)
 
 
 class _Points:
     """The points of some terms being emitted."""
 
     def __init__(
-        self, f: Function, isa: Isa, variant: Variant, lies: str, reverse: bool, a: Named, planes: Value
+        self, f: Function, isa: Isa, variant: Variant, contiguous: str, reverse: bool, a: Named, planes: Value
     ) -> None:  # fmt: skip
-        self.f, self.lanes, self.variant, self.lies, self.reverse, self.a = f, isa.lanes, variant, lies, reverse, a
+        self.f, self.lanes, self.variant, self.contiguous, self.reverse, self.a = (
+            f,
+            isa.lanes,
+            variant,
+            contiguous,
+            reverse,
+            a,
+        )
         self.planes = planes
         self.kind, self.vector = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
 
@@ -60,8 +67,8 @@ class _Points:
         f, a, lanes = self.f, self.a, self.lanes
         first = number * lanes
         data, out = f.at(a.data, first * a.term), f.at(a.out, first * (PANEL * self.vector))
-        terms = f.least(a.terms - first, lanes)
-        if self.lies in (ITEMS, NEITHER):  # rows of results, as they are read and written
+        terms = f.min(a.terms - first, lanes)
+        if self.contiguous in (CHANNELS_OUT, STRIDED):  # rows of results, as they are read and written
             with f.loop(terms, data=data, out=out) as term:
                 with f.loop(self._vectors(), data=term.data, left=a.results) as some:
                     self._term(self._taps(some.data, some.left), self._of_vector(term.out, some.index))
@@ -69,10 +76,13 @@ class _Points:
                 term.next(data=f.at(term.data, a.term), out=f.at(term.out, PANEL * self.vector))
             return
         with f.loop(self._vectors(), data=data, left=a.results) as some:
-            if self.lies == TERMS:
+            if self.contiguous == CHANNELS_IN:
                 self._turned(some.data, some.left, terms)
-            begin, step = self._of_vector(out, some.index), f.value(self.vector) if self.lies == TERMS else a.term
-            with f.loop(terms, data=self.planes if self.lies == TERMS else some.data, out=begin) as term:
+            begin, step = (
+                self._of_vector(out, some.index),
+                f.value(self.vector) if self.contiguous == CHANNELS_IN else a.term,
+            )
+            with f.loop(terms, data=self.planes if self.contiguous == CHANNELS_IN else some.data, out=begin) as term:
                 self._term(self._taps(term.data, some.left), term.out)
                 term.next(data=f.at(term.data, step), out=f.at(term.out, PANEL * self.vector))
             self._next(some)
@@ -111,16 +121,16 @@ class _Points:
     def _taps(self, data: Value, left: Value) -> list[Value]:
         """Return the taps of a term, row-major, each a vector of results."""
         f, a, lanes = self.f, self.a, self.lanes
-        if self.lies == TERMS:
+        if self.contiguous == CHANNELS_IN:
             return [f.load(self.kind, data, tap * lanes * self.vector) for tap in range(TAPS**AXES)]
-        if self.lies == BY_TAPS:
+        if self.contiguous == BY_TAPS:
             return self._by_taps(data, left)
         mask, step, found = f.mask(left, lanes), a.of("tap"), []
         for tap in range(TAPS**AXES):
             place = f.at(f.at(data, step.y * (tap // TAPS)), step.x * (tap % TAPS))
             found.append(
                 f.masked_load(self.kind, place, mask)
-                if self.lies == ITEMS
+                if self.contiguous == CHANNELS_OUT
                 else gathered(f, lanes, place, a.result, mask)
             )
         return found

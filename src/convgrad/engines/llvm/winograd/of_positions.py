@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from convgrad.engines.addresses import address_of, array_at
-from convgrad.engines.llvm.execute import Lies
+from convgrad.engines.engine import Strides
 from convgrad.engines.llvm.winograd import chunks, kernel
 from convgrad.engines.llvm.winograd.stage import (
     Array,
@@ -17,16 +17,16 @@ from convgrad.engines.llvm.winograd.stage import (
     Tiled,
     Transform,
     by_axis,
+    contiguous_axis,
     driver,
     points_of,
     points_stage,
-    together,
     written,
 )
 from convgrad.engines.llvm.winograd.sums import level_bytes
-from convgrad.plan.forward.recipe import TAPS as BY_TAPS
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
+from convgrad.plan.recipe import CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
+from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.tables import placed
 from convgrad.plan.tree import levels_of
 from convgrad.plan.winograd.positions import PositionsPlan, plan
@@ -75,38 +75,40 @@ class TiledPositions(Tiled):
         results = self.chosen.forward.dst_channels
         if bias is None:
             return np.zeros(results, np.float32)
-        return array_at(bias, (results,), self.lies[self.problem.operands.index("bias")], np.dtype(np.float32)).copy()
+        return array_at(
+            bias, (results,), self.strides[self.problem.operands.index("bias")], np.dtype(np.float32)
+        ).copy()
 
 
-def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> TiledPositions:
+def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> TiledPositions:
     """Return the prepared call of a forward or a data gradient that has a variant, for canonical arrays that lie so."""
     variant, isa = VARIANTS[problem.variant], machine.isa
     chosen = plan(problem, machine, threads)
-    conv, strides = chosen.forward, dict(zip(problem.operands, lies, strict=False))
+    conv, given = chosen.forward, dict(zip(problem.operands, strides, strict=False))
     tensor, reverse = MET[problem.solves_for], problem.solves_for == "src"
     met = points_of(
-        isa, variant, True, strides[tensor], conv.src_channels, [axis.src for axis in conv.axes],
+        isa, variant, True, given[tensor], conv.src_channels, [axis.src for axis in conv.axes],
         [axis.pad_begin for axis in conv.axes], variant.covering(conv), chosen.tiles,
     )  # fmt: skip
-    weights = _weights(isa, chosen, strides["weights"], reverse)
-    back = _positions(variant, isa, chosen, written(problem, lies))
+    weights = _weights(isa, chosen, given["weights"], reverse)
+    back = _positions(variant, isa, chosen, written(problem, strides))
     settled, places, scratch_bytes = _common(isa, variant, chosen, (met, weights, back))
     settled |= places | {f"back.{name}": number for name, number in back.settled.items()}
     times = chosen.points_ms, chosen.time_ms
     if chosen.by_rows:
         names: tuple[str, ...] = (*kernel.ADDRESSES, *kernel.NUMBERS)
-        made = driver(isa, kernel.module, variant.name, weights.lies, reverse)
+        made = driver(isa, kernel.module, variant.name, weights.contiguous, reverse)
         points = Stage(made, names, weights.settled, weights.planes_bytes, *times)
-        own = driver(isa, chunks.rows_module, variant.name, met.lies, back.lies)
+        own = driver(isa, chunks.rows_module, variant.name, met.contiguous, back.contiguous)
         names = (*chunks.ROWS_ADDRESSES, *chunks.ROWS_NUMBERS)
         settled |= {f"met.{name}": number for name, number in met.settled.items()}
     else:
         points = points_stage(isa, variant, True, met, *times, first=0, count=chosen.all_rows)
-        own = driver(isa, chunks.results_module, variant.name, weights.lies, reverse, back.lies)
+        own = driver(isa, chunks.results_module, variant.name, weights.contiguous, reverse, back.contiguous)
         names = (*chunks.RESULTS_ADDRESSES, *chunks.RESULTS_NUMBERS)
         settled |= {f"kernel.{name}": number for name, number in weights.settled.items()} | {"rows": chosen.all_rows}
     stage = Stage(own, names, settled, scratch_bytes, chosen.chunks_ms, chosen.time_ms)
-    return TiledPositions(problem, lies, machine, chosen, met.begin, points, stage)
+    return TiledPositions(problem, strides, machine, chosen, met.begin, points, stage)
 
 
 def _common(
@@ -137,19 +139,21 @@ def _weights(isa: Isa, chosen: PositionsPlan, strides: Sequence[int], reverse: b
     """Return what makes points of weights."""
     result, term, *taps = (strides[1], strides[0], *strides[2:]) if reverse else strides
     terms = chosen.forward.src_channels
-    by_taps = BY_TAPS if taps == [TAPS * F32_BYTES, F32_BYTES] else NEITHER
-    lies = ITEMS if result == F32_BYTES else TERMS if term == F32_BYTES else by_taps
+    by_taps = BY_TAPS if taps == [TAPS * F32_BYTES, F32_BYTES] else STRIDED
+    contiguous = CHANNELS_OUT if result == F32_BYTES else CHANNELS_IN if term == F32_BYTES else by_taps
     settled = {
         "count": -(-terms // isa.lanes), "results": chosen.results, "terms": terms, "result": result, "term": term,
         "point": of_weights(terms, chosen.results, isa), "panel": of_panel(terms, isa), **by_axis("tap", taps),
     }  # fmt: skip
-    return Transform(lies, settled, TAPS**AXES * isa.lanes**2 * F32_BYTES if lies == TERMS else LINE_BYTES)
+    return Transform(
+        contiguous, settled, TAPS**AXES * isa.lanes**2 * F32_BYTES if contiguous == CHANNELS_IN else LINE_BYTES
+    )
 
 
 def _positions(variant: Variant, isa: Isa, chosen: PositionsPlan, strides: Sequence[int]) -> Transform:
     """Return what makes positions of the sums of points."""
     image, channel, *steps = strides
-    conv, grid, lies = chosen.forward, variant.covering(chosen.forward), together(channel, steps[-1])
+    conv, grid, contiguous = chosen.forward, variant.covering(chosen.forward), contiguous_axis(channel, steps[-1])
     sizes = [axis.dst for axis in conv.axes]
     columns = max(grid[1] * variant.tile, -(-sizes[-1] // isa.lanes) * isa.lanes)
     settled = {
@@ -157,4 +161,6 @@ def _positions(variant: Variant, isa: Isa, chosen: PositionsPlan, strides: Seque
         "point": of_point(chosen.tiles, chosen.results), "tile": pitch(chosen.results),
         **by_axis("grid", grid), **by_axis("size", sizes), **by_axis("step", steps),
     }  # fmt: skip
-    return Transform(lies, settled, variant.tile * columns * isa.lanes * F32_BYTES if lies == TERMS else LINE_BYTES)
+    return Transform(
+        contiguous, settled, variant.tile * columns * isa.lanes * F32_BYTES if contiguous == SPATIAL else LINE_BYTES
+    )

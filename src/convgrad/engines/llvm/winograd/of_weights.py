@@ -6,11 +6,12 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from convgrad.engines.llvm.execute import Lies
+from convgrad.engines.engine import Strides
 from convgrad.engines.llvm.winograd import units, weights
 from convgrad.engines.llvm.winograd.stage import Stage, Tiled, Transform, by_axis, driver, points_of, written
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, STRIDED
+from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.tables import placed
 from convgrad.plan.tree import levels_of
 from convgrad.plan.winograd.recipe import PANEL, of_point, pitch
@@ -47,16 +48,16 @@ class TiledWeights(Tiled):
         return self.plan.shared_bytes + self.plan.threads * self.units.scratch_bytes
 
 
-def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> TiledWeights:
+def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> TiledWeights:
     """Return the prepared call of a weight gradient that has a variant, for canonical arrays that lie so."""
     assert isinstance(problem.geometry, Conv)
     conv, variant, isa = of_group(problem.geometry), VARIANTS[problem.variant], machine.isa
     chosen = plan(problem, machine, threads)
     points = {
-        tensor: _points(conv, variant, isa, chosen, tensor, strides)
-        for tensor, strides in zip(problem.operands, lies, strict=False)
+        tensor: _points(conv, variant, isa, chosen, tensor, each)
+        for tensor, each in zip(problem.operands, strides, strict=False)
     }
-    together, back = _weights(conv, variant, chosen, written(problem, lies))
+    together, back = _weights(conv, variant, chosen, written(problem, strides))
     several = chosen.turns.units > 1
     of_points = {f"{tensor}.{name}": number for tensor, one in points.items() for name, number in one.settled.items()}
     places, scratch_bytes = placed({
@@ -65,21 +66,21 @@ def tiled(problem: Problem, lies: Lies, machine: Machine, threads: int) -> Tiled
     })  # fmt: skip
     settled = _tasks(conv, chosen) | _sums(isa, variant, chosen, back, points) | of_points | places
     settled |= {f"back.{name}": number for name, number in back.items()}
-    lying = [points[tensor].lies for tensor in problem.operands]
+    lying = [points[tensor].contiguous for tensor in problem.operands]
     first = Stage(
         driver(isa, units.module, variant.name, *lying, None if several else together),
         (*units.ADDRESSES, *units.NUMBERS), settled, scratch_bytes, chosen.units_ms, chosen.time_ms,
     )  # fmt: skip
     last = None
     if several:
-        count = -(-conv.dst_channels // isa.lanes) if together == TERMS else conv.src_channels
+        count = -(-conv.dst_channels // isa.lanes) if together == BY_TAPS else conv.src_channels
         levels = levels_of(chosen.turns.units)
         of_units = {"units": chosen.turns.units, "levels": levels, "unit": chosen.sums_bytes}
         all_of = {"count": count, "down": conv.src_channels, "across": conv.dst_channels, **of_units, **back}
         made = driver(isa, weights.module, variant.name, together)
         names = (*weights.ADDRESSES, *weights.NUMBERS)
         last = Stage(made, names, all_of, LINE_BYTES, chosen.weights_ms, chosen.time_ms)
-    return TiledWeights(problem, lies, machine, chosen, first, last)
+    return TiledWeights(problem, strides, machine, chosen, first, last)
 
 
 def _tasks(conv: Conv, chosen: WeightsPlan) -> dict[str, int]:
@@ -125,9 +126,9 @@ def _weights(
     """Return what lies together in weights, and how sums and weights lie."""
     lane, row, *taps = strides
     taps_together = taps == [TAPS * F32_BYTES, F32_BYTES]
-    lies = ITEMS if lane == F32_BYTES else TERMS if taps_together else NEITHER
+    contiguous = CHANNELS if lane == F32_BYTES else BY_TAPS if taps_together else STRIDED
     several = chosen.turns.units > 1
     down, across = (conv.src_channels, conv.dst_channels) if several else (chosen.down, chosen.across)
-    return lies, {
+    return contiguous, {
         "point": of_point(down, across), "row": pitch(across), "out_row": row, "out_lane": lane, **by_axis("tap", taps)
     }  # fmt: skip

@@ -13,7 +13,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.engines.llvm.winograd.lanes import InLanes, gathered
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.spec.toom_cook import VARIANTS, Variant
 
 ADDRESSES = ("data", "out")
@@ -27,7 +27,7 @@ NUMBERS = (
 )  # fmt: skip
 
 
-def module(isa: Isa, variant: str, source: bool, lies: str) -> str:
+def module(isa: Isa, variant: str, source: bool, contiguous: str) -> str:
     """Return the IR of ``driver(arguments, scratch)``: stretches of rows of tiles, by what lies together in the data.
 
     out[point][image, tile][channel]; a tile's first position is ``pad`` before its first of the destination. Items are
@@ -37,25 +37,25 @@ def module(isa: Isa, variant: str, source: bool, lies: str) -> str:
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
-        row(f, isa, VARIANTS[variant], source, lies, a, f.scratch, number)
+        row(f, isa, VARIANTS[variant], source, contiguous, a, f.scratch, number)
     return str(made)
 
 
 def row(
-    f: Function, isa: Isa, variant: Variant, source: bool, lies: str, a: Named, planes: Value, number: Value
+    f: Function, isa: Isa, variant: Variant, source: bool, contiguous: str, a: Named, planes: Value, number: Value
 ) -> None:  # fmt: skip
     """Emit a stretch of a row of tiles, the ``number``-th behind the first; ``planes`` is scratch."""
-    one = _Points(f, isa, variant, source, lies, a, planes)
-    (one.row_by_planes if lies == TERMS else one.row)(number)
+    one = _Points(f, isa, variant, source, contiguous, a, planes)
+    (one.row_by_planes if contiguous == SPATIAL else one.row)(number)
 
 
 class _Points:
     """The points of a stretch of a row of tiles being emitted."""
 
     def __init__(
-        self, f: Function, isa: Isa, variant: Variant, source: bool, lies: str, a: Named, planes: Value
+        self, f: Function, isa: Isa, variant: Variant, source: bool, contiguous: str, a: Named, planes: Value
     ) -> None:  # fmt: skip
-        self.f, self.isa, self.a, self.lies, self.planes = f, isa, a, lies, planes
+        self.f, self.isa, self.a, self.contiguous, self.planes = f, isa, a, contiguous, planes
         self.size = variant.axis_points if source else variant.tile
         way = variant.of_weights
         self.step, self.transform = variant.tile, way.met if source else way.other
@@ -109,8 +109,8 @@ class _Points:
         f, a, lanes, size, grid = self.f, self.a, self.isa.lanes, self.size, self.a.of("grid")
         vector = lanes * F32_BYTES
         top, left, data, out = self._begins(number)
-        before, start = f.most(f.value(0) - left, 0), f.most(left, 0)
-        there = f.least(f.most(a.of("size").x - start, 0), (grid.x - 1) * self.step + size - before)
+        before, start = f.max(f.value(0) - left, 0), f.max(left, 0)
+        there = f.min(f.max(a.of("size").x - start, 0), (grid.x - 1) * self.step + size - before)
         pitch = a.columns * vector  # from a row of a plane to the next
         vectors = a.channels + (lanes - 1) >> lanes.bit_length() - 1
         begin = {"data": f.at(data, start * F32_BYTES), "out": out, "channels": a.channels}
@@ -173,6 +173,6 @@ class _Points:
     def _load(self, place: Value, mask: Value) -> Value:
         f, lanes = self.f, self.isa.lanes
         kind = f"<{lanes} x float>"
-        if self.lies == ITEMS:
+        if self.contiguous == CHANNELS:
             return f.masked_load(kind, place, mask)
         return gathered(f, lanes, place, self.a.channel, mask)

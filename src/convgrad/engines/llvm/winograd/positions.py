@@ -8,7 +8,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.engines.llvm.winograd.lanes import InLanes, divided, scattered, told
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.spec.toom_cook import VARIANTS, Variant
 
 ADDRESSES = ("sums", "out", "bias", "infinite")  # where 1 goes if a position is not finite
@@ -21,7 +21,7 @@ NUMBERS = (
 )  # fmt: skip
 
 
-def module(isa: Isa, variant: str, lies: str) -> str:
+def module(isa: Isa, variant: str, contiguous: str) -> str:
     """Return the IR of ``driver(arguments, scratch)``: rows of tiles, by what lies together in the output.
 
     Of sums[point][tile][channel], dense biases added. Items are channels; of terms, positions of a row, planes of some
@@ -31,20 +31,27 @@ def module(isa: Isa, variant: str, lies: str) -> str:
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
-        row(f, isa, VARIANTS[variant], lies, a, f.scratch, number)
+        row(f, isa, VARIANTS[variant], contiguous, a, f.scratch, number)
     return str(made)
 
 
-def row(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, planes: Value, number: Value) -> None:
+def row(f: Function, isa: Isa, variant: Variant, contiguous: str, a: Named, planes: Value, number: Value) -> None:
     """Emit a row of tiles, the ``number``-th behind the first; ``planes`` is scratch."""
-    _Positions(f, isa, variant, lies, a, planes).row(number)
+    _Positions(f, isa, variant, contiguous, a, planes).row(number)
 
 
 class _Positions:
     """The positions of a row of tiles being emitted."""
 
-    def __init__(self, f: Function, isa: Isa, variant: Variant, lies: str, a: Named, planes: Value) -> None:
-        self.f, self.lanes, self.variant, self.lies, self.a, self.planes = f, isa.lanes, variant, lies, a, planes
+    def __init__(self, f: Function, isa: Isa, variant: Variant, contiguous: str, a: Named, planes: Value) -> None:
+        self.f, self.lanes, self.variant, self.contiguous, self.a, self.planes = (
+            f,
+            isa.lanes,
+            variant,
+            contiguous,
+            a,
+            planes,
+        )
         self.kind, self.vector = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
 
     def row(self, number: Value) -> None:
@@ -55,7 +62,7 @@ class _Positions:
         down = a.of("size").y - y * m
         sums = f.at(a.sums, number * (grid.x * a.tile))
         out = f.at(f.at(a.out, image * a.image), y * m * step.y)
-        (self._by_planes if self.lies == TERMS else self._by_tiles)(sums, out, down)
+        (self._by_planes if self.contiguous == SPATIAL else self._by_tiles)(sums, out, down)
 
     def _by_tiles(self, sums: Value, out: Value, down: Value) -> None:
         f, a, lanes, m = self.f, self.a, self.lanes, self.variant.tile
@@ -119,7 +126,7 @@ class _Positions:
         for i, (row, there) in enumerate(zip(values, masks, strict=True)):
             for j, (value, mask) in enumerate(zip(row, there, strict=True)):
                 place = f.at(f.at(out, step.y * i), step.x * j)
-                if self.lies == ITEMS:
+                if self.contiguous == CHANNELS:
                     f.masked_store(value, place, mask)
                 else:
                     scattered(f, self.lanes, value, place, a.channel, mask)
@@ -136,7 +143,7 @@ class _Positions:
                     for j, value in enumerate(row):
                         f.store(value, f.at(tile.to, pitch * i) if i else tile.to, j * self.vector)
                 tile.next(sums=f.at(tile.sums, a.tile), to=f.at(tile.to, m * self.vector), across=tile.across - m)
-            with f.loop(f.least(down, m), plane=self.planes, out=some.out) as line:
+            with f.loop(f.min(down, m), plane=self.planes, out=some.out) as line:
                 self._row_written(line.plane, line.out, some.left)
                 line.next(plane=f.at(line.plane, pitch), out=f.at(line.out, a.of("step").y))
             some.next(

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from convgrad.engines import pool, pools, scratch
 from convgrad.engines.addresses import address_of, array_at
+from convgrad.engines.engine import Strides
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.execute import Lies, executable
+from convgrad.engines.llvm.execute import executable
 from convgrad.engines.llvm.samples import driver_arguments
 from convgrad.engines.llvm.winograd import points
 from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.passes import dense
-from convgrad.plan.recipe import F32_BYTES, ITEMS, NEITHER, TERMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.winograd.recipe import TiledPlan, at_once, of_point, pitch
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
@@ -53,7 +54,7 @@ class Tiled:
     """A problem in a variant, on arrays of certain strides, ready to run."""
 
     problem: Problem
-    lies: Lies
+    strides: Strides
     machine: Machine
     plan: TiledPlan
 
@@ -81,7 +82,7 @@ class Tiled:
             given = [address + group * step for address, step in zip(operands, steps, strict=True)]
             self.by_tiles(given, to + group * out_step, where, infinite, (self, keep, kept, infinite))
         if infinite.value:
-            direct = executable(replace(self.problem, variant=""), self.lies, self.machine, self.plan.threads)
+            direct = executable(replace(self.problem, variant=""), self.strides, self.machine, self.plan.threads)
             direct.at(operands, out, keep)
         elif not at_once(self.problem):
             self._rounded(where["out"], out)
@@ -97,10 +98,10 @@ class Tiled:
     def group_steps(self) -> tuple[int, ...]:
         """Bytes from a group to the next of the operands, and last of what is written."""
         tensors = (*self.problem.operands, self.problem.output)
-        shapes, lies = canonical_shapes(self.problem), (*self.lies[:-1], written(self.problem, self.lies))
+        shapes, strides = canonical_shapes(self.problem), (*self.strides[:-1], written(self.problem, self.strides))
         axes = [int(tensor in ("src", "dst")) for tensor in tensors]
         return tuple(
-            [shape[axis] // self.groups * each[axis] for axis, shape, each in zip(axes, shapes, lies, strict=True)]
+            [shape[axis] // self.groups * each[axis] for axis, shape, each in zip(axes, shapes, strides, strict=True)]
         )
 
     def by_tiles(
@@ -112,22 +113,22 @@ class Tiled:
     def _rounded(self, made: int, out: int) -> None:
         """Round dense results to the output, the old ones added before if asked."""
         shape, fmt = canonical_shape(self.problem.geometry, self.problem.output), self.problem.output_format
-        results = array_at(made, shape, written(self.problem, self.lies), np.dtype(np.float32))
-        there = array_at(out, shape, self.lies[-1], fmt.dtype)
+        results = array_at(made, shape, written(self.problem, self.strides), np.dtype(np.float32))
+        there = array_at(out, shape, self.strides[-1], fmt.dtype)
         with np.errstate(all="ignore"):
             there[...] = results + there.astype(np.float32) if self.problem.accumulate else results
 
 
-def written(problem: Problem, lies: Lies) -> tuple[int, ...]:
+def written(problem: Problem, strides: Strides) -> tuple[int, ...]:
     """Return the strides of what results are written to first."""
     if at_once(problem):
-        return lies[-1]
+        return strides[-1]
     return dense(canonical_shape(problem.geometry, problem.output), LAYOUTS[problem.output], F32_BYTES)
 
 
-def together(items: int, terms: int) -> str:
+def contiguous_axis(items: int, terms: int) -> str:
     """Return what lies together of channels that are so many bytes apart, and of positions of a row."""
-    return ITEMS if items == F32_BYTES else TERMS if terms == F32_BYTES else NEITHER
+    return CHANNELS if items == F32_BYTES else SPATIAL if terms == F32_BYTES else STRIDED
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Transform:
     ``begin`` are bytes from the tensor's address to the first position that counts.
     """
 
-    lies: str
+    contiguous: str
     settled: Mapping[str, int]
     planes_bytes: int
     begin: int = 0
@@ -154,7 +155,7 @@ def points_of(
     image, channel, *steps = strides
     away = [max(0, -pad) for pad in pads]
     sizes = [max(0, extent - count) for extent, count in zip(extents, away, strict=True)]
-    lies, lanes = together(channel, steps[-1]), isa.lanes
+    contiguous, lanes = contiguous_axis(channel, steps[-1]), isa.lanes
     before = [max(0, pad) for pad in pads]
     size = variant.axis_points if met else variant.tile
     met_by = (grid[1] - 1) * variant.tile + size
@@ -164,15 +165,15 @@ def points_of(
         "point": of_point(tiles, channels), "tile": pitch(channels),
         **by_axis("grid", grid), **by_axis("size", sizes), **by_axis("pad", before), **by_axis("step", steps),
     }  # fmt: skip
-    planes = size * columns * lanes * F32_BYTES if lies == TERMS else LINE_BYTES
-    return Transform(lies, settled, planes, sum(count * step for count, step in zip(away, steps, strict=True)))
+    planes = size * columns * lanes * F32_BYTES if contiguous == SPATIAL else LINE_BYTES
+    return Transform(contiguous, settled, planes, sum(count * step for count, step in zip(away, steps, strict=True)))
 
 
 def points_stage(
     isa: Isa, variant: Variant, met: bool, one: Transform, time_ms: float, call_ms: float, **settled: int
 ) -> Stage:  # fmt: skip
     """Return what makes points as a stage of its own."""
-    kernel, names = driver(isa, points.module, variant.name, met, one.lies), (*points.ADDRESSES, *points.NUMBERS)
+    kernel, names = driver(isa, points.module, variant.name, met, one.contiguous), (*points.ADDRESSES, *points.NUMBERS)
     return Stage(kernel, names, {**one.settled, **settled}, one.planes_bytes, time_ms, call_ms)
 
 

@@ -78,7 +78,7 @@ def trees(
     def held(tile: _Tile) -> None:
         count = _parts(f, terms, BLOCK)
         with f.loop(count, rows=tile.rows, lanes=tile.lanes, left=terms) as block:
-            put(tile, tile.chain(block.rows, block.lanes, f.least(block.left, BLOCK)), block.index, room)
+            put(tile, tile.chain(block.rows, block.lanes, f.min(block.left, BLOCK)), block.index, room)
             last = f.compare("eq", block.index, count - 1)
             following = f.select(last, f.value(END), block.index + 1)
             tree.complete_nodes(f, levels, (block.index, following), room, level_bytes(isa), partial(combined, tile))
@@ -150,7 +150,7 @@ class _Tile:
         """Return one chain each."""
         f, of_rows = self.f, self.a.of("rows")
         strided, names = StridedRows(f, of_rows.step, self.height), sum_names(self.height, self.width)
-        ahead = f.hidden(self.a.of("lanes").term * LANES_AHEAD)
+        ahead = f.opaque(self.a.of("lanes").term * LANES_AHEAD)
         with f.loop(terms, lanes=lanes, **strided.begin(rows), **{name: f.zeros(self.kind) for name in names}) as term:
             there = [f.load(self.kind, term.lanes, v * self._vector) for v in range(self.width)]
             for v in range(self.width):

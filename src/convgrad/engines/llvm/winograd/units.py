@@ -7,7 +7,8 @@ from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.winograd import points, sums, weights
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import F32_BYTES, TERMS
+from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.spec.toom_cook import VARIANTS, Variant
 
 ADDRESSES = ("src.data", "dst.data", "sums", "back.out", "back.infinite")
@@ -37,16 +38,15 @@ def module(isa: Isa, variant: str, src: str, dst: str, out: str | None) -> str:
 
 
 def _task(
-    f: Function, isa: Isa, variant: Variant, lies: tuple[str, str, str | None], a: Named, number: Value
+    f: Function, isa: Isa, variant: Variant, contiguous: tuple[str, str, str | None], a: Named, number: Value
 ) -> None:  # fmt: skip
     """A unit of tiles, of some channels of src (rows of the sums) and of dst (their lanes)."""
-    src, dst, out = lies
+    src, dst, out = contiguous
     unit, part = f.divided(number, a.parts)
     i, j = f.divided(part, a.across_parts)
     row, lane = i * a.of("down").each, j * a.of("across").each
     down, across = (
-        f.least(channels.all - first, channels.each)
-        for channels, first in ((a.of("down"), row), (a.of("across"), lane))
+        f.min(channels.all - first, channels.each) for channels, first in ((a.of("down"), row), (a.of("across"), lane))
     )
     vectors = across + (isa.lanes - 1) >> isa.lanes.bit_length() - 1
     own = f.at(f.scratch, a.sums_at)
@@ -60,21 +60,21 @@ def _task(
         back = a.of("back")
         to = f.at(f.at(back.out, row * back.out_row), lane * back.out_lane)
         back = back.but(sums=own, out=to, down=down, across=across)
-        with f.loop(vectors if out == TERMS else down) as each:
+        with f.loop(vectors if out == BY_TAPS else down) as each:
             weights.some(f, isa, variant, out, back, each.index)
 
 
 def _blocks(
-    f: Function, isa: Isa, variant: Variant, lies: tuple[str, str], a: Named, begin: Value,
+    f: Function, isa: Isa, variant: Variant, contiguous: tuple[str, str], a: Named, begin: Value,
     of: tuple[Named, Named, Named], own: Value,
 ) -> None:  # fmt: skip
     """The blocks of a unit, in order: points of src and of dst, then a chain each, added to those before."""
     (of_src, of_dst, of_sums), stretches = of, a.of("stretches")
     here, there, planes = (f.at(f.scratch, at) for at in (a.src_at, a.dst_at, a.planes_at))
-    count = f.least(a.of("blocks").all - begin, a.of("blocks").each)
+    count = f.min(a.of("blocks").all - begin, a.of("blocks").each)
     with f.loop(count, first=begin * stretches.each) as block:
-        some = f.least(stretches.all - block.first, stretches.each)
-        for made, out, lie in ((of_src, here, lies[0]), (of_dst, there, lies[1])):
+        some = f.min(stretches.all - block.first, stretches.each)
+        for made, out, lie in ((of_src, here, contiguous[0]), (of_dst, there, contiguous[1])):
             points_of = made.but(out=out, first=block.first)
             with f.loop(some) as stretch:
                 points.row(f, isa, variant, made is of_src, lie, points_of, planes, stretch.index)

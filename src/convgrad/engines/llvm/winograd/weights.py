@@ -11,7 +11,8 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.engines.llvm.winograd.lanes import InLanes, divided, scattered, told
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import F32_BYTES, ITEMS, TERMS
+from convgrad.plan.recipe import CHANNELS, F32_BYTES
+from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.spec.toom_cook import TAPS, VARIANTS, Variant
 
 ADDRESSES = ("sums", "out", "infinite")  # where 1 goes if a weight is not finite
@@ -24,7 +25,7 @@ NUMBERS = (
 )  # fmt: skip
 
 
-def module(isa: Isa, variant: str, lies: str) -> str:
+def module(isa: Isa, variant: str, contiguous: str) -> str:
     """Return the IR of ``driver(arguments, scratch)``: weights of src channels, by what lies together in the output.
 
     Items are dst channels, terms are taps. The sums of all units are added first, into those of the first one.
@@ -36,15 +37,15 @@ def module(isa: Isa, variant: str, lies: str) -> str:
     f = made.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = loaded(f, ADDRESSES, NUMBERS)
     with claimed(f, isa, a, a.count) as number:
-        _joined(f, isa, VARIANTS[variant], lies, a, number)
-        some(f, isa, VARIANTS[variant], lies, a, number)
+        _joined(f, isa, VARIANTS[variant], contiguous, a, number)
+        some(f, isa, VARIANTS[variant], contiguous, a, number)
     return str(made)
 
 
-def _joined(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number: Value) -> None:
+def _joined(f: Function, isa: Isa, variant: Variant, contiguous: str, a: Named, number: Value) -> None:
     """Add what ``some`` reads of all units."""
     vector = isa.lanes * F32_BYTES
-    if lies == TERMS:
+    if contiguous == BY_TAPS:
         begin, rows, vectors = f.at(a.sums, number * vector), a.down, f.value(1)
     else:
         begin, rows = f.at(a.sums, number * a.row), f.value(1)
@@ -56,24 +57,24 @@ def _joined(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number
         point.next(there=f.at(point.there, a.point))
 
 
-def some(f: Function, isa: Isa, variant: Variant, lies: str, a: Named, number: Value) -> None:
+def some(f: Function, isa: Isa, variant: Variant, contiguous: str, a: Named, number: Value) -> None:
     """Emit the weights of a src channel, vector by vector; or, where taps lie together, of a vector, row by row."""
     vector = isa.lanes * F32_BYTES
-    if lies == TERMS:
+    if contiguous == BY_TAPS:
         first = number * isa.lanes
         begin = {"sums": f.at(a.sums, number * vector), "out": f.at(a.out, first * a.out_lane)}
         with f.loop(a.down, **begin) as row:
-            _vector(f, isa, variant, lies, a, row.sums, row.out, a.across - first)
+            _vector(f, isa, variant, contiguous, a, row.sums, row.out, a.across - first)
             row.next(sums=f.at(row.sums, a.row), out=f.at(row.out, a.out_row))
         return
     begin = {"sums": f.at(a.sums, number * a.row), "out": f.at(a.out, number * a.out_row), "left": a.across}
     with f.loop(a.across + (isa.lanes - 1) >> isa.lanes.bit_length() - 1, **begin) as some:
-        _vector(f, isa, variant, lies, a, some.sums, some.out, some.left)
+        _vector(f, isa, variant, contiguous, a, some.sums, some.out, some.left)
         some.next(sums=f.at(some.sums, vector), out=f.at(some.out, a.out_lane * isa.lanes), left=some.left - isa.lanes)
 
 
 def _vector(
-    f: Function, isa: Isa, variant: Variant, lies: str, a: Named, sums: Value, out: Value, left: Value
+    f: Function, isa: Isa, variant: Variant, contiguous: str, a: Named, sums: Value, out: Value, left: Value
 ) -> None:  # fmt: skip
     """A vector of weights, all taps: back along the last axis, then along the first."""
     lanes, side = isa.lanes, variant.axis_points
@@ -88,12 +89,12 @@ def _vector(
     columns = [variant.of_weights.back(arithmetic, column) for column in zip(*rows, strict=True)]
     done = [divided(f, arithmetic, variant, columns[x][y]) for y in range(TAPS) for x in range(TAPS)]
     told(f, done, mask, a.infinite)
-    if lies == TERMS:
+    if contiguous == BY_TAPS:
         _by_taps(f, lanes, done, out, a.out_lane, left)
         return
     for tap, value in enumerate(done):
         there = f.at(f.at(out, a.of("tap").y * (tap // TAPS)), a.of("tap").x * (tap % TAPS))
-        if lies == ITEMS:
+        if contiguous == CHANNELS:
             f.masked_store(value, there, mask)
         else:
             scattered(f, lanes, value, there, a.out_lane, mask)
