@@ -76,7 +76,7 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
     return thread
 
 
-def apart(work: Callable[[], Made]) -> Made:
+def run_on_large_stack(work: Callable[[], Made]) -> Made:
     """Do some work on a thread of our own: LLVM's binding bears no signal in between, and LLVM needs a large stack."""
     made: list[Made] = []
     failed: list[BaseException] = []
@@ -101,4 +101,4 @@ def apart(work: Callable[[], Made]) -> Made:
 def loaded(name: str) -> Any:
     """Return a module, imported on a thread of our own: no forked child inherits one that is half loaded."""
     with _loading:
-        return apart(partial(import_module, name))
+        return run_on_large_stack(partial(import_module, name))

@@ -16,7 +16,7 @@ from convgrad.engines.llvm import object_cache
 from convgrad.engines.llvm.emit import separate
 from convgrad.engines.llvm.object_cache import Objects
 from convgrad.engines.settings import kernel_directory
-from convgrad.engines.starting import apart, forked_with
+from convgrad.engines.starting import forked_with, run_on_large_stack
 from convgrad.errors import UnsupportedError
 from convgrad.plan.machine import Isa
 
@@ -124,7 +124,7 @@ class _Linker:
         if known is not None:
             return known
         directory = kernel_directory()
-        return apart(lambda: self._make(spec, generate, directory))
+        return run_on_large_stack(lambda: self._make(spec, generate, directory))
 
     def end(self) -> None:
         """Let no other thread compile any more: LLVM must not be at work while the process takes it down."""
@@ -221,7 +221,7 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the inter
 def functions(isa: Isa, module: Callable[..., str], *described: object, **prototypes: tuple[Any, ...]) -> list[Any]:
     """Return compiled functions of ``module(*described)`` by name; a prototype is the result type, then parameters."""
     directory = kernel_directory()
-    made: list[Any] = apart(lambda: _linker.functions(directory, isa, module, described, prototypes))
+    made: list[Any] = run_on_large_stack(lambda: _linker.functions(directory, isa, module, described, prototypes))
     return made
 
 

@@ -44,8 +44,8 @@ def divided(f: Function, arithmetic: InLanes, variant: Variant, value: Value) ->
     return f.add(quotient, f.zeros(quotient.type))
 
 
-def told(f: Function, values: Sequence[Value], mask: Value, infinite: Value) -> None:
-    """Leave word if any value of a mask is not finite: such a one times 0 is no number."""
+def flag_infinite(f: Function, values: Sequence[Value], mask: Value, infinite: Value) -> None:
+    """Set a flag if any value of a mask is not finite: such a value times 0 is NaN."""
     zeros = f.zeros(values[0].type)
     found = zeros
     for value in values:

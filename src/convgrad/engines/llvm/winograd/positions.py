@@ -6,7 +6,7 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
-from convgrad.engines.llvm.winograd.lanes import InLanes, divided, scattered, told
+from convgrad.engines.llvm.winograd.lanes import InLanes, divided, flag_infinite, scattered
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.spec.toom_cook import VARIANTS, Variant
@@ -113,11 +113,11 @@ class _Positions:
         columns = [back(arithmetic, column) for column in zip(*rows, strict=True)]
         done = [[divided(f, arithmetic, self.variant, value) for value in row] for row in zip(*columns, strict=True)]
         with f.when(self._inside(down, across)):
-            told(f, [value for row in done for value in row], mask, self.a.infinite)
+            flag_infinite(f, [value for row in done for value in row], mask, self.a.infinite)
         with f.otherwise():
             zeros, there = f.zeros(self.kind), self._there(down, across)
             pairs = [pair for each in zip(there, done, strict=True) for pair in zip(*each, strict=True)]
-            told(f, [f.select(exists, value, zeros) for exists, value in pairs], mask, self.a.infinite)
+            flag_infinite(f, [f.select(exists, value, zeros) for exists, value in pairs], mask, self.a.infinite)
         biases = f.masked_load(self.kind, bias, mask)
         return [[f.add(value, biases) for value in row] for row in done]
 

@@ -9,7 +9,7 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.claims import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.transpose import transposed
-from convgrad.engines.llvm.winograd.lanes import InLanes, divided, scattered, told
+from convgrad.engines.llvm.winograd.lanes import InLanes, divided, flag_infinite, scattered
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES
 from convgrad.plan.recipe import TAPS as BY_TAPS
@@ -88,7 +88,7 @@ def _vector(
         rows.append(variant.of_weights.back(arithmetic, values))
     columns = [variant.of_weights.back(arithmetic, column) for column in zip(*rows, strict=True)]
     done = [divided(f, arithmetic, variant, columns[x][y]) for y in range(TAPS) for x in range(TAPS)]
-    told(f, done, mask, a.infinite)
+    flag_infinite(f, done, mask, a.infinite)
     if contiguous == BY_TAPS:
         _by_taps(f, lanes, done, out, a.out_lane, left)
         return
