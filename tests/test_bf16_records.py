@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 import convgrad
+from convgrad import files
 from convgrad.cli import main
+from convgrad.errors import FileError
+from convgrad.formats import FORMATS
 
 DST = (np.arange(24).reshape(2, 4, 3) % 7 - 3).astype(ml_dtypes.bfloat16)
 SUMS = np.asarray(convgrad.bias_add_backward(DST))
@@ -33,6 +36,15 @@ def test_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "dst.npy: holds raw 2-byte records, which NumPy makes of bf16 arrays; say that" in capsys.readouterr().err
     assert main((*RUN[:4], "f32")) == 3
     assert "its type must be f32; say that it is bf16 (--dtype bf16, " in capsys.readouterr().err
+
+
+def test_records_of_one_byte_are_f8_e4m3() -> None:
+    """NumPy writes f8_e5m2 otherwise, and cannot read it."""
+    array = np.arange(6).astype(ml_dtypes.float8_e4m3fn)
+    np.save("f8.npy", array)
+    assert np.array_equal(files.read("f8.npy", fmt=FORMATS["f8_e4m3"]), array)
+    with pytest.raises(FileError, match="NumPy makes of f8_e4m3 arrays; its type must be f8_e5m2"):
+        files.read("f8.npy", fmt=FORMATS["f8_e5m2"])
 
 
 def test_run_in_pieces() -> None:

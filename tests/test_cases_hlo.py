@@ -205,7 +205,10 @@ ENTRY main.1 {
 """
 
 
-@pytest.mark.parametrize(("text", "to"), [(STABLE, "f32"), (MODULE, "f32")])
+F8 = STABLE.replace("bf16", "f8E5M2").replace("xf32>", "xf8E4M3FN>")
+
+
+@pytest.mark.parametrize(("text", "to"), [(STABLE, "f32"), (MODULE, "f32"), (F8, "f8_e4m3")])
 def test_modules_are_read(text: str, to: str, tmp_path: Any) -> None:
     path = tmp_path / "module.txt"
     path.write_text(text)

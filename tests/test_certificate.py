@@ -159,9 +159,19 @@ def test_declared_heights_and_overflow() -> None:
     assert certificate(huge, (0, 0, 0), got, hows[0])["conclusions"]["verdict"] == "undecided"
 
 
+@pytest.mark.parametrize(("bits", "verdict"), [("7f", "inside"), ("7e", "beyond")])
+def test_beyond_the_largest_number_of_f8_e4m3(bits: str, verdict: str) -> None:
+    """NaN, which stands for infinity; 448 is wrong."""
+    fmt = FORMATS["f8_e4m3"].dtype
+    src, weights = np.full((1, 1, 2), 240, fmt), np.full((1, 2, 1), 240, fmt)
+    prepared = prepare("Convolution", (src, weights), {"strides": [1], "dilations": [1]})
+    got = np.full((1, 1, 1), int(bits, 16), np.uint8).view(fmt)
+    assert certificate(prepared, (0, 0, 0), got, Declared(FORMATS["f32"]))["conclusions"]["verdict"] == verdict
+
+
 @pytest.mark.parametrize("fmt", ACCUMULATIONS.values(), ids=str)
 def test_the_bound_in_every_accumulation(fmt: Any) -> None:
-    """Of two terms near the largest number, too: some of f8_e4m3fn's largest binade stand for NaN."""
+    """Of two terms near the largest number, too: some of f8_e4m3's largest binade stand for NaN."""
     for size in (0.1, fmt.largest / 2 ** (fmt.significand_bits + 1), fmt.largest / 2, fmt.largest / 1.9):
         if size > FORMATS["f32"].largest:
             continue

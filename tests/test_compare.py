@@ -125,6 +125,14 @@ def answer_of(value: float, magnitude: float) -> oracle.Answer:
     return oracle.Answer(np.full(one, value), np.full(one, magnitude), np.full(one, 4), integral=False)
 
 
+def test_beyond_the_largest_number_of_f8_e4m3_is_nan() -> None:
+    """The format has no infinities: NaN is right where the bound reaches what would round to one."""
+    one, _ = setup("f8_e4m3")
+    for value, nan_is_right in ((463.9999, True), (1000.0, True), (-1000.0, True), (460.0, False)):
+        result = np.full((1, 1, 1), np.nan).astype(one.output_format.dtype)
+        assert compare(result, answer_of(value, abs(value)), one, 4).ok == nan_is_right, value
+
+
 def test_overflow_of_f16_must_be_infinity_where_the_whole_interval_overflows() -> None:
     problem, answer = setup("f16", scale=300.0)
     right = answer.rounded(problem)
@@ -295,7 +303,7 @@ REFUSED = {
 NO_RESULT = {
     "shape": (np.ones((3, 4), np.float32), "result must be f32 3x4x4; got f32 3x4 [D2]"),
     "type": (np.ones((3, 4, 4), np.int8), "result must be an array of f32, bf16, f16"),
-    "wider": (np.ones((3, 4, 4)), "rounded to f32, bf16 or f16; got f64 [T4]"),
+    "wider": (np.ones((3, 4, 4)), "rounded to f32 or to fewer bits; got f64 [T4]"),
 }
 
 

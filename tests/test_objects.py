@@ -105,6 +105,9 @@ def test_dlpack_of_bf16_is_read(role: Role) -> None:
     operands = role.operands(BF16)
     assert same(role(*map(Bf16Tensor, operands)), role(*operands))
     assert same(role(Bf16Tensor(np.asfortranarray(operands[0])), *operands[1:]), role(*operands))
+    described = Bf16Tensor(operands[0])
+    described.dtype = "<dtype: 'bfloat16'>"  # as TensorFlow's
+    assert same(role(described, *operands[1:]), role(*operands))
 
 
 versioned = pytest.mark.skipif(

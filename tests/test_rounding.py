@@ -129,6 +129,15 @@ PAYLOADS = {"f32": 0xFFA12345, "bf16": 0xFFA1, "f16": 0xFD23, "f64": 0xFFF412345
 PAYLOADS |= {"f8_e4m3": 0xFF, "f8_e5m2": 0xFD}
 
 
+@pytest.mark.parametrize("cap", ["", "numpy"])
+@pytest.mark.parametrize("name", ["f8_e4m3", "f8_e5m2"])
+def test_what_is_beyond_8_bits(name: str, cap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """f8_e5m2 has infinities; of f8_e4m3 NaN stands for those, the canonical one."""
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", cap)
+    found = [dot([240, -240][at : at + 1], [300], F32, dtype=name).view(np.uint8).item() for at in (0, 1)]
+    assert found == {"f8_e4m3": [0x7F, 0x7F], "f8_e5m2": [0x7C, 0xFC]}[name]
+
+
 @roles
 @pytest.mark.parametrize("name", QUIET)
 def test_nan_leaves_as_the_canonical_quiet_nan(role: Role, name: str) -> None:

@@ -23,7 +23,7 @@ from convgrad.formats import Format, of_program
 from convgrad.graph.limits import Limits
 
 FORMATS = of_program("hipdnn")
-OTHER_TYPES: tuple[str, ...] = ("unset", "uint8", "int8", "int32", "int64", "int4", "fp8_e4m3", "fp8_e5m2", "fp8_e8m0")
+OTHER_TYPES: tuple[str, ...] = ("unset", "uint8", "int8", "int32", "int64", "int4", "fp8_e8m0")
 OTHER_TYPES += ("fp4_e2m1", "fp6_e2m3", "fp6_e3m2")
 
 

@@ -140,10 +140,11 @@ def finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> Non
         sums += out.astype(sums.dtype)
     if sums.dtype == np.float64:  # conversions from f64 to bf16 would go through f32
         sums = round_to(sums, problem.output_format)
-    out[...] = sums.astype(problem.output_format.dtype)
-    nan = np.isnan(sums)
+    result = sums.astype(problem.output_format.dtype)
+    nan = np.isnan(result)
     if nan.any():
-        out[nan] = np.nan
+        result[nan] = np.nan
+    out[...] = result
 
 
 # -- one function a role -------------------------------------------------------------------------------------------
@@ -255,6 +256,10 @@ class NumPyCall:
     def on(self, operands: Sequence[Array], out: Array) -> None:
         """Compute from arrays."""
         execute(self.problem, operands, out)
+
+    def elsewhere(self, strides: Strides) -> NumPyCall:
+        """Return the call on memory of other strides."""
+        return NumPyCall(self.problem, strides)
 
     def prepare(self) -> None:
         """There is nothing to make."""

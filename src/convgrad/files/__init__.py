@@ -235,16 +235,15 @@ def _arrays(path: Path, members: Members, memory_bytes: int, formats: Mapping[st
 
 
 def _typed(array: Array, fmt: Format | None, place: str) -> Array:
-    """Return an array of numbers: raw records are those of bf16 or f8 where that is said, and refused elsewhere."""
-    if array.dtype not in RECORDS:
+    """Return an array of numbers: raw records are bf16 or f8_e4m3 where that is said, and refused elsewhere."""
+    name = RECORDS.get(array.dtype)
+    if name is None:
         return array
-    if fmt is None or not fmt.is_extension or fmt.dtype.itemsize != array.dtype.itemsize:
-        name = "bf16" if array.dtype.itemsize == 2 else "f8"
+    if fmt is None or fmt.name != name:
         found = f"holds raw {array.dtype.itemsize}-byte records, which NumPy makes of {name} arrays"
-        known = "bf16" if name == "bf16" else "f8_e4m3"
         raise FileError(
-            f"{place}: {found}{f'; its type must be {fmt}' if fmt else ''}; say that it is {known} "
-            f"(--dtype {known}, or a case of {known}), or write .safetensors"
+            f"{place}: {found}{f'; its type must be {fmt}' if fmt else ''}; say that it is {name} "
+            f"(--dtype {name}, or a case of {name}), or write .safetensors"
         )
     return array.view(fmt.dtype)
 

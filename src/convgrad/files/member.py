@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-RECORDS = (np.dtype("V1"), np.dtype("V2"))  # what f8 and bf16 become in .npy and .npz, which lose their names
+# The records that formats become in .npy and .npz, which lose their names. Of f8_e5m2 NumPy cannot read what it writes.
+RECORDS = {np.dtype("V1"): "f8_e4m3", np.dtype("V2"): "bf16"}
 
 
 @dataclass(frozen=True)

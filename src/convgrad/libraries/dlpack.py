@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ def device_of(value: Any) -> tuple[int, int]:
 def array_of(value: Any) -> Array:
     """Return the memory of a value that lies in the CPU's; what it cannot hand over it answers with any exception."""
     value = resolved(value)
-    fmt = _EXTENSIONS.get(str(getattr(value, "dtype", "")).rpartition(".")[2])
+    text = str(getattr(value, "dtype", ""))
+    fmt = next((fmt for name, fmt in _EXTENSIONS.items() if re.search(rf"\b{name}\b", text)), None)
     if fmt is not None:
         return np.from_dlpack(_AsBits(value)).view(fmt.dtype)
     array: Array = np.from_dlpack(value)

@@ -27,7 +27,7 @@ F32Array = NDArray[np.float32]
 def evaluate_in_order(
     problem: Problem, operands: Sequence[NDArray[Any]], old: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the canonical result of a problem of f32, bf16 or f16 operands, with the bits of the specified order.
+    """Return the canonical result of a problem of operands other than f64, with the bits of the specified order.
 
     >>> from convgrad.notation import problem
     >>> x = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3)

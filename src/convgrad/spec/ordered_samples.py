@@ -17,7 +17,7 @@ from convgrad.spec.samples import CHAINS, cuts, is_product, of_one, scaled_opera
 
 
 def norms2_in_order(problem: Problem, operands: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the squared norms of the gradients of a batch's samples, from canonical operands in f32, bf16 or f16.
+    """Return the squared norms of the gradients of a batch's samples, from canonical operands of any type but f64.
 
     >>> from convgrad.notation import problem
     >>> x = np.arange(1, 7, dtype=np.float32).reshape(2, 1, 3)
@@ -66,7 +66,7 @@ def _norm2(numbers: NDArray[Any]) -> np.float64:
 def weighted_in_order(
     problem: Problem, operands: Sequence[NDArray[Any]], scale: Sequence[float], old: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the canonical weighted sum of the gradients of a batch's samples, from operands in f32, bf16 or f16.
+    """Return the canonical weighted sum of the gradients of a batch's samples, from operands of any type but f64.
 
     >>> from convgrad.notation import problem
     >>> x = np.arange(1, 7, dtype=np.float32).reshape(2, 1, 3)

@@ -140,7 +140,7 @@ def as_result(value: object, problem: Problem, name: str = "result") -> tuple[Ar
     """Return an array that may be a result of a problem, with its format; refuse any other by rules T1, T4 and D2."""
     array, fmt = arrays.take(value, problem.operator, name)
     if fmt is F64 and problem.operand_format is not F64:  # T4
-        sums = f"sums of {problem.operand_format} operands are kept in f32 and rounded to f32, bf16 or f16"
+        sums = f"sums of {problem.operand_format} operands are kept in f32 and rounded to f32 or to fewer bits"
         refuse("T4", problem.operator, f"{name} must be of a type that results have: {sums}; got f64")
     if array.shape != problem.output_shape:  # D2
         wanted, given = (f"{fmt} {shape_words(shape)}" for shape in (problem.output_shape, array.shape))

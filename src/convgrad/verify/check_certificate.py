@@ -87,9 +87,13 @@ def conclusions(certificate: dict[str, Any]) -> dict[str, Any]:
         error, last = abs(got - exact), max((abs(exact) + bound) / 2**p, TWO ** (least - p))
         share = float(error / (bound + last))
     if isinstance(exact, Fraction):
-        inside = rounded(exact - bound, name) <= got <= rounded(exact + bound, name)
+        ends = rounded(exact - bound, name), rounded(exact + bound, name)
+        inside = ends[0] <= got <= ends[1]
     else:
+        ends = exact, exact
         inside = str(got) == str(exact)  # the same infinity, or NaN
+    if name in SPENT and str(got) == "nan":  # NaN, which stands for infinity too
+        inside = any(not isinstance(end, Fraction) for end in ends)
     numbers = {"exact": exact, "rounded": rounded(exact, name), "magnitude": magnitude, "bound": bound}
     found = {key: str(value) for key, value in numbers.items()} | {"candidate": str(got)}
     verdict = "undecided" if bound == inf else "inside" if inside else "beyond"

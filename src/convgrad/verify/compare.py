@@ -38,7 +38,7 @@ def compare(
     |------------------|--------------------------------------------------------------------------|
     | finite           | from one rounded end to the other; infinity where that end rounds to it  |
     | infinite         | the same infinity                                                        |
-    | NaN              | NaN                                                                      |
+    | NaN              | NaN, which stands for infinities too in a format without them            |
     | of a sum that may overflow | undecided, whatever was got                                    |
     """
     if got.size == 0:
@@ -51,7 +51,10 @@ def compare(
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
         undecided = np.isinf(bound)
         same = (actual == target) | (np.isnan(actual) & np.isnan(target))
-        between = (round_to(value - bound, fmt) <= actual) & (actual <= round_to(value + bound, fmt))  # never for a NaN
+        low, high = round_to(value - bound, fmt), round_to(value + bound, fmt)
+        between = (low <= actual) & (actual <= high)  # never for a NaN
+        if fmt.spent:
+            between |= np.isnan(actual) & (np.isinf(low) | np.isinf(high))
         within = undecided | same | between
         total = bound + _rounding(np.abs(value) + bound, fmt)
         share = np.nan_to_num(np.abs(actual - target) / total, nan=np.inf, posinf=np.inf)

@@ -15,7 +15,7 @@ from convgrad.verify.reference import Progress
 def exact(operator: str, *inputs: object, dtype: object = None, **attributes: object) -> Any:
     """Return what ``convgrad.run`` computes, from the exact sums, each rounded once to the output's type.
 
-    Of f32, bf16 and f16 operands every element is certified; of f64 ones sums are exact where there are few terms.
+    Of operands other than f64 every element is certified; of f64 ones sums are exact where there are few terms.
 
     It comes in the library of the first input. Attributes are as for ``check``. Raises as ``convgrad.run`` does.
     Follows the document of the operator named.

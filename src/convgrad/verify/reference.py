@@ -38,7 +38,7 @@ class Reference:
     those that are not 0. ``integral``: all operands are integers, so that sums of magnitude below 2^p are exact in p
     bits in any order.
 
-    Of f32, bf16 and f16 operands, ``value`` rounded to f32, bf16 or f16 is S correctly rounded.
+    Of operands other than f64, ``value`` rounded to f32 or to fewer bits is S correctly rounded.
     """
 
     value: F64Array

@@ -20,7 +20,7 @@ Met = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """The products of one output element: ``x * y``, element by element, in float64, exact for f32, bf16 and f16.
+    """The products of one output element: ``x * y``, element by element, in float64, exact of all types but f64.
 
     Both arrays have one axis for what is summed beside the spatial axes (images of a weight or bias gradient, channels
     of a group otherwise), then one for each spatial axis (positions; taps), with existing taps only, in order.

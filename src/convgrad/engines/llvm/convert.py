@@ -1,4 +1,4 @@
-"""Number formats in IR: f32 from bf16 and f16, and back with one rounding, by integers and hardware instructions."""
+"""Number formats in IR: f32 from narrower formats, and back with one rounding, by integers and instructions."""
 
 from __future__ import annotations
 
