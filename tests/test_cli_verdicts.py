@@ -215,7 +215,7 @@ def test_a_height_is_a_number(said, height: str) -> None:
     [
         (np.zeros((3, 4), np.float32), r"^r\.npy: .*result must be f32 4; got f32 3x4 \[D2\]"),
         (np.zeros(4, np.int32), r"^r\.npy: .*f32, bf16, f16, f64, f8_e4m3 or f8_e5m2; got int32"),
-        (np.zeros(4), r"^r\.npy: .*sums of f32 operands are kept in f32 and rounded to f32, bf16 or f16; got f64"),
+        (np.zeros(4), r"^r\.npy: .*sums of f32 operands are kept in f32 and rounded to f32 or to fewer bits; got f64"),
     ],
 )
 def test_a_file_of_no_result_is_refused(array: np.ndarray, message: str) -> None:

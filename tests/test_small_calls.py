@@ -262,6 +262,16 @@ def test_a_child_calls_what_its_parent_compiled() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_a_compiled_call_keeps_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever limits the instruction sets by then; on memory of other strides too."""
+    operands, attributes = layer("Convolution", F32)
+    compiled = convgrad.compile("Convolution", *operands, threads=1, **attributes)
+    expected = compiled(*operands)
+    monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
+    assert same(compiled(*operands), expected)
+    assert same(compiled(np.asfortranarray(operands[0]), *operands[1:]), expected)
+
+
 def test_a_compiled_call_that_nobody_helps_reads_its_arrays_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes alone, by a plan for one thread, of the strides compiled for: not of the canonical order of axes."""
     rng = np.random.default_rng(5)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[1] / "src" / "convgrad"
-ROOMS = {"plan": 5_050, "engines": 9_680}  # lines: a commit that needs more says why, one that needs less lowers it
+ROOMS = {"plan": 5_050, "engines": 9_690}  # lines: a commit that needs more says why, one that needs less lowers it
 REFUSED = {
     "climb": "push, combine",
     "carry": "push, combine",

@@ -26,6 +26,9 @@ class Call(Protocol):
     def on(self, operands: Sequence[Array], out: Array) -> None:
         """Compute from arrays of these strides."""
 
+    def elsewhere(self, strides: Strides) -> Call:
+        """Return the call of the same problem, with the same kernels and threads, on memory of other strides."""
+
     def prepare(self) -> None:
         """Make and keep what can be made before the first call."""
 

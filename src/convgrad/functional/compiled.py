@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from convgrad import arrays, engines
 from convgrad.engines.addresses import address_of
+from convgrad.engines.engine import Call
 from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.types import Array, DType
@@ -30,7 +31,7 @@ class Compiled:
     choice: engines.Choice
     threads: int
     strides: Sequence[tuple[int, ...]]  # the strides of operands and output for which there is
-    kernel: Callable[..., None]  # that need not know more of them than where they begin
+    call: Call  # which needs to know of those no more than where they begin
 
     def __call__(self, *operands: object, out: Array | None = None) -> Array:
         """Compute the result from arrays of the shapes and type compiled for, into ``out`` or a new array; return it.
@@ -61,11 +62,11 @@ class Compiled:
         strides.append(result.strides)
         if strides == self.strides and type(result) is np.ndarray:
             given = tuple(taken.values())
-            on_its_threads(first, self.kernel, [*map(address_of, given)], address_of(result), (given, result))
+            on_its_threads(first, self.call.at, [*map(address_of, given)], address_of(result), (given, result))
         else:
             views, view = canonical(problem, taken), result.view(np.ndarray).transpose(problem.output_order)
             lies_so = (*[array.strides for array in views], view.strides)
-            on_its_threads(first, self.choice.computes.call(problem, lies_so, self.threads).on, views, view)
+            on_its_threads(first, self.call.elsewhere(lies_so).on, views, view)
         return result if result is out or (plain and out is None) else handed_over(result, first, out)
 
     def _taken(self, name: str, shape: tuple[int, ...], value: object) -> Array:
@@ -125,5 +126,5 @@ def compile(
         choice=choice,
         threads=used,
         strides=[*(array.strides for array in taken), out.strides] if alike else [],
-        kernel=call.at,
+        call=call,
     )

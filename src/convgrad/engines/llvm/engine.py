@@ -29,7 +29,7 @@ class LlvmEngine:
     """Computes what has a kernel."""
 
     def __init__(self) -> None:
-        isas.supported()  # here, as it takes the compiler's lock, which a fork takes before the lock of what is loading
+        isas.supported()  # no more: to try an instruction takes the compiler's lock, which a fork takes before this one
 
     @property
     def detail(self) -> str:
@@ -105,6 +105,10 @@ class LlvmCall:
     def on(self, operands: Sequence[Array], out: Array) -> None:
         """Compute from arrays of these strides."""
         self.at([address_of(array) for array in operands], address_of(out), (operands, out))
+
+    def elsewhere(self, strides: Strides) -> LlvmCall:
+        """Return the call on memory of other strides, with kernels of the same instruction set."""
+        return LlvmCall(self.isa, self.problem, strides, self.threads)
 
     def prepare(self) -> None:
         """Compile the kernels and fill the tables, and keep them."""
