@@ -69,7 +69,8 @@ ROLES = {
 }
 
 roles = pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
-formats = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
+SIZES = {name: dtype for name, dtype in DTYPES.items() if name != "f8_e5m2"}  # as f8_e4m3, where bits do not matter
+formats = pytest.mark.parametrize("dtype", SIZES.values(), ids=SIZES)
 
 
 def same(got: Array, expected: Array) -> bool:
