@@ -121,6 +121,7 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, most: int, vectors: int
     size, written = operand.dtype.itemsize, output.dtype.itemsize
     _, _, term = view.weights
     taps = tap_lines(view)[-1][1]
+    # The product reads weights as its data, taps in place of positions, and data as its weights, positions as results.
     weights = CHANNELS if term == size or view.terms == 1 else SPATIAL if taps == size else STRIDED
     data = CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last.data == size else STRIDED
     if last.out == view.results * written and (view.out[1] == written or view.results == 1):
