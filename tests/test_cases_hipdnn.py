@@ -27,6 +27,7 @@ NODES = {
     "Wrw": (("x", "dy"), "dw", "ConvolutionBackwardWeights"),
 }
 TYPES = {"float": np.dtype(np.float32), "half": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+TYPES |= {"fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
 
 
 def dense(dims: tuple[int, ...], order: tuple[int, ...]) -> list[int]:

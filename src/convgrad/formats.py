@@ -6,12 +6,13 @@ from these rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike, NDArray
 
 from convgrad import words
@@ -27,7 +28,7 @@ class Format:
     min_exponent: int  # of the smallest normal number, 2**min_exponent
     max_exponent: int  # of the largest binade, 2**max_exponent
     spent: int = 0  # how many of the largest numbers of that binade stand for NaN
-    aliases: Mapping[str, str] = field(default_factory=dict)  # its name in other programs, by program
+    aliases: Mapping[str, str] = field(default_factory=dict, repr=False)  # its name in other programs, by program
 
     @property
     def unit(self) -> float:
@@ -88,7 +89,7 @@ F8_E4M3 = _row(  # without infinities: what is beyond the largest number is NaN
 F8_E5M2 = _row("f8_e5m2", ml_dtypes.float8_e5m2, (3, -14, 15), "FLOAT8E5M2 F8_E5M2 fp8_e5m2 f8e5m2")
 
 FORMATS = {f.name: f for f in (F32, BF16, F16, F64, F8_E4M3, F8_E5M2)}
-LISTED = "f32, bf16, f16, f64, f8_e4m3 or f8_e5m2"  # in messages
+LISTED = " or ".join(", ".join(FORMATS).rsplit(", ", 1))  # in messages
 
 # What others keep their sums in; tf32 has no dtype of its own and is stored as f32.
 TF32 = Format("tf32", np.dtype(np.float32), 11, -126, 127)
@@ -116,6 +117,16 @@ def of_dtype(dtype: np.dtype[Any]) -> Format | None:
     f32 None
     """
     return _BY_DTYPE.get(dtype) or _BY_DTYPE.get(dtype.newbyteorder("="))
+
+
+def strided(array: NDArray[Any], shape: Sequence[int], strides: Sequence[int], writeable: bool = False) -> NDArray[Any]:
+    """Return an array's memory with another shape and strides: NumPy's ``as_strided``, which does not know f8_e5m2.
+
+    >>> strided(np.arange(4).astype(F8_E5M2.dtype), (2, 2), (1, 2)).tolist()
+    [[0.0, 2.0], [1.0, 3.0]]
+    """
+    bits = array.view(f"u{array.itemsize}")
+    return as_strided(bits, shape, strides, writeable=writeable).view(array.dtype)
 
 
 def named(what: str | DTypeLike | Format) -> Format | None:

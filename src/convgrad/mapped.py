@@ -8,13 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.engines.addresses import address_of
+from convgrad.engines.addresses import address_of, array_at
 
 Array = NDArray[Any]
 
@@ -92,8 +91,7 @@ def seen_from(out: Array, operands: Mapping[str, Array]) -> Mapping[str, Array]:
 def _moved(operand: Array, out: Array, to: Place, place: Place | None) -> Array:
     if place is None or place[:2] != to[:2]:
         return operand
-    lies = operand.__array_interface__ | {"data": (address_of(out) + place.first - to.first, True)}
-    return np.asarray(SimpleNamespace(__array_interface__=lies))
+    return array_at(address_of(out) + place.first - to.first, operand.shape, operand.strides, operand.dtype)
 
 
 def _by_address(arrays: Sequence[Array]) -> list[Place | None]:

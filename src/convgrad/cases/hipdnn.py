@@ -19,7 +19,7 @@ from convgrad.cases.place import Place
 from convgrad.cases.posed import posed, unsupported
 from convgrad.disk import opened
 from convgrad.errors import FileError
-from convgrad.formats import Format, of_program
+from convgrad.formats import Format, of_program, strided
 from convgrad.graph.limits import Limits
 
 FORMATS = of_program("hipdnn")
@@ -79,7 +79,7 @@ class Tensor:
         if not span:
             return elements.reshape(self.dims)
         steps = [s * itemsize if d > 1 else 0 for d, s in zip(self.dims, self.strides, strict=True)]
-        return np.lib.stride_tricks.as_strided(elements, self.dims, steps, writeable=False)
+        return strided(elements, self.dims, steps)
 
 
 def matches(path: Path) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from convgrad.cases.case import Arrays
+from convgrad.formats import strided
 from convgrad.spec.problem import Problem
 from convgrad.verify.fill import fill
 
@@ -43,7 +43,7 @@ def _turned(array: Array) -> Array:
 
 
 def _expanded(array: Array) -> Array:
-    return as_strided(array, array.shape, (0, *array.strides[1:]))
+    return strided(array, array.shape, (0, *array.strides[1:]))
 
 
 VIEWS: Mapping[str, Callable[[Array], Array]] = {

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from convgrad.disk import opened
 from convgrad.errors import FileError
-from convgrad.formats import Format
+from convgrad.formats import Format, strided
 from convgrad.graph.limits import DEFAULT_LIMITS
 from convgrad.spec.layouts import dense
 
@@ -55,7 +54,7 @@ class Described:
         if 0 in self.shape:
             return np.empty(self.shape, flat.dtype)
         steps = [step * flat.itemsize for step in self._steps]
-        return as_strided(flat[self.offset :], self.shape, steps, writeable=False)
+        return strided(flat[self.offset :], self.shape, steps)
 
 
 def read(path: Path, described: Described, memory_bytes: int = DEFAULT_LIMITS.memory_bytes) -> Array:

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from convgrad import arrays
 from convgrad.errors import ConvgradError
-from convgrad.formats import Format
+from convgrad.formats import Format, strided
 from convgrad.functional.call import Prepared, bind
 from convgrad.graph.given import Tensors, by_id, given_to
 from convgrad.graph.limits import DEFAULT_LIMITS
@@ -100,6 +99,7 @@ class Partition:
         Every input must be fully known then, there or in the graph; outputs may be unknown. Raises GraphError
         otherwise, and for a partition that is not supported.
 
+        >>> import numpy as np
         >>> from convgrad.graph import Graph
         >>> graph = Graph([Op(0, "BiasAddBackward", (LogicalTensor(0, "f32"),), (LogicalTensor(1),))])
         >>> graph.finalize()
@@ -192,4 +192,4 @@ def allocate(
         raise op.refuse(f"{sentence}, {elements * size} bytes with its strides")
     in_bytes = [stride * size for stride in tensor.strides or dense_strides(shape)]
     in_bytes = [step if step <= S64_MAX else 0 for step in in_bytes]  # of axes of at most one position, by the check
-    return np.lib.stride_tricks.as_strided(arrays.aligned((elements,), fmt.dtype), shape, in_bytes)
+    return strided(arrays.aligned((elements,), fmt.dtype), shape, in_bytes, writeable=True)

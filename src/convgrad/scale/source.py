@@ -173,7 +173,7 @@ def _chunk(extents: Any) -> int:
 
 def _copy(given: Array, into: Array, stopped: Callable[[], bool]) -> None:
     """Copy some lines of the first axis that has several at a time: NumPy lets go of the interpreter meanwhile."""
-    if given.dtype == into.dtype and into.dtype.isbuiltin != 1:  # bf16, whose elements NumPy would copy one by one
+    if given.dtype == into.dtype and into.dtype.isbuiltin != 1:  # of bf16 and f8 NumPy would copy elements one by one
         given, into = given.view(f"u{into.itemsize}"), into.view(f"u{into.itemsize}")
     axis = next((axis for axis, extent in enumerate(into.shape) if extent > 1), 0)
     lead = (slice(None),) * axis

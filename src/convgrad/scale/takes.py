@@ -8,11 +8,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from convgrad import engines
-from convgrad.formats import F32
+from convgrad.formats import F32, strided
 from convgrad.functional.partials import SUMMED
 from convgrad.scale.cut import ONCE, Cut, Runs
 from convgrad.scale.source import Source
@@ -149,16 +148,16 @@ def _scratch_of(problem: Problem, sources: Sequence[Source], lies: tuple[int, ..
         for source, region, order in zip(sources, images.reads, problem.operand_orders, strict=False)
     ]
     out = _dense(problem.output_shape, problem.output_format.dtype)
-    out = out if lies is None else as_strided(out, strides=lies)
+    out = out if lies is None else strided(out, out.shape, lies)
     return engines.memory_bytes(problem, views, out.transpose(problem.output_order), threads)
 
 
 def _lying(source: Source, shape: tuple[int, ...]) -> Array:
     if source.how == "in place":
-        return as_strided(np.empty((), source.format.dtype), shape, source.given.strides)
+        return strided(np.empty((), source.format.dtype), shape, source.given.strides)
     return _dense(shape, source.format.dtype)
 
 
 def _dense(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of no memory that lies as a dense one: only its strides are looked at."""
-    return as_strided(np.empty((), dtype), shape, [dtype.itemsize * step for step in dense(shape)])
+    return strided(np.empty((), dtype), shape, [dtype.itemsize * step for step in dense(shape)])
