@@ -121,7 +121,7 @@ def by_the_text(arrays: list[Array], attributes: dict[str, Any]) -> Array:
     return full[(slice(None), slice(None), *cut)] + (bias[0][:, None, None] if bias else 0)
 
 
-@pytest.mark.parametrize("name", ["FLOAT16", "BFLOAT16", "DOUBLE"])
+@pytest.mark.parametrize("name", ["FLOAT16", "BFLOAT16", "DOUBLE", "FLOAT8E4M3FN", "FLOAT8E5M2"])
 def test_formats_and_several_sets(name: str, tmp_path: Path) -> None:
     onnx = package()
     elem_type = onnx.TensorProto.DataType.Value(name)

@@ -320,7 +320,7 @@ def test_a_text_says_the_whole_problem() -> None:
 
 def test_operands_and_results_are_read_and_written_where_xla_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watched(monkeypatch)
-    for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.float8_e5m2):
         src, weights = (jnp.asarray(made(*shape), dtype) for shape in (SRC, WEIGHTS))
         result = jax.jit(conv)(src, weights)
         result.block_until_ready()

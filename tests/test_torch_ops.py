@@ -104,7 +104,7 @@ def test_which_channels_lie_last(shape: tuple[int, ...], make: str) -> None:
 
 def test_no_operand_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watched(monkeypatch)
-    for dtype, last in product(TYPES.values(), (False, True)):
+    for dtype, last in product((*TYPES.values(), torch.float8_e4m3fn, torch.float8_e5m2), (False, True)):
         x, w, b = LAYERS["plain"].operands(dtype, 0)
         x = x.contiguous(memory_format=torch.channels_last) if last else x[:, :, ::1]
         y = ct.conv2d(x[1:], w, b)

@@ -114,7 +114,7 @@ def _case(statement: str, defined: Defined, at: Callable[[int], Place]) -> Case:
         return unsupported("convolution", place, "MLIR's generic form is not read; print the text in its pretty form")
     c = read_statement(statement, defined, at)
     name = safe(f"value_{c.name}" if c.name.isdecimal() else c.name)
-    names = [kind.name.lower() for kind in c.types]  # MLIR has f8E4M3FN
+    names = [kind.name for kind in c.types]
     foreign = [n for n in names if n not in FORMATS]
     if foreign:
         return unsupported(name, place, f"elements must be {', '.join(FORMATS)}; got {foreign[0][:80]}")
@@ -173,7 +173,7 @@ class Read:
         )
         shapes = (lhs, rhs) if self.operator == "Convolution" else (lhs, rhs, out)
         attributes = self.attributes | {"data_format": data.format, "weights_format": kernel.format}
-        operands, to = (FORMATS[c.types[at].name.lower()] for at in (0, 2))
+        operands, to = FORMATS[c.types[0].name], FORMATS[c.types[2].name]
         why = "; ".join((*data.notes, *kernel.notes, *self.notes))
         return Case(name, str(place), self.operator, shapes, attributes, operands, to, why=why)
 

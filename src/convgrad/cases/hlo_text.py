@@ -178,7 +178,7 @@ def _mlir_type(text: str, place: Place) -> Type:
     *extents, name = text.partition(",")[0].strip().split("x")
     if not all(re.fullmatch(_NUMBER, extent) for extent in extents):
         raise place.refuse(f"extents must be known integers, as in tensor<2x8x8x16xf32>; got {printable(text)}")
-    return Type(name, tuple(map(int, extents)))
+    return Type(name.lower(), tuple(map(int, extents)))  # f8E4M3FN, which HLO calls f8e4m3fn
 
 
 def _mlir_window(text: str, place: Place) -> dict[str, list[list[int]]]:

@@ -24,9 +24,7 @@ _RANGES: Mapping[str, Mapping[Tensor, int]] = {
     "f32": {"src": 32, "weights": 32, "dst": 8, "bias": 32},
     "f64": {"src": 32, "weights": 32, "dst": 8, "bias": 32},
     "bf16": {"src": 4, "weights": 4, "dst": 4, "bias": 4},
-    "f16": {"src": 4, "weights": 2, "dst": 4, "bias": 4},
-    "f8_e4m3": {"src": 4, "weights": 2, "dst": 4, "bias": 4},
-    "f8_e5m2": {"src": 4, "weights": 2, "dst": 4, "bias": 4},
+    **{name: {"src": 4, "weights": 2, "dst": 4, "bias": 4} for name in ("f16", "f8_e4m3", "f8_e5m2")},
 }
 _F32_BITS = 24
 

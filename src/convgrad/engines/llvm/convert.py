@@ -63,7 +63,7 @@ def _widen_e4m3(f: Function, bits: Value) -> Value:
     size, sign = _by(f, "and", bits, 0x7F), _by(f, "shl", _by(f, "and", bits, 0x80), 8)
     half = f.op(sign.type, f"or {sign}, {_by(f, 'shl', size, 7).name}")
     wide = _cast(f, "fpext", _cast(f, "bitcast", half, "half"), "float")
-    scaled = f.op(wide.type, f"fmul {wide}, {_constant(f, wide.type, f'{256.0:e}').name}")
+    scaled = f.op(wide.type, f"fmul {wide}, {_constant(f, wide.type, '256.0').name}")
     odd = f.compare("eq", size, _constant(f, size.type, 0x7F))
     return f.select(odd, _constant(f, wide.type, _NAN["float"]), scaled)
 

@@ -61,8 +61,8 @@ class LlvmEngine:
     def scale(self, data: Array, factors: Array, out: Array, threads: int) -> None:
         """Compute products, read once and written once."""
         fmt = of_dtype(data.dtype)
-        native = data if data.dtype.isnative or fmt is None else data.astype(fmt.dtype)
-        loaded(SAMPLES).scale(native, fmt, factors, out, _isa(), threads)
+        assert fmt is not None, "operands are of a format"
+        loaded(SAMPLES).scale(data.astype(fmt.dtype, copy=False), fmt, factors, out, _isa(), threads)
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
         """Write the sum of dense f32 arrays, from the first to the last, as every sum is finished."""
