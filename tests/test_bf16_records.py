@@ -45,6 +45,9 @@ def test_records_of_one_byte_are_f8_e4m3() -> None:
     assert np.array_equal(files.read("f8.npy", fmt=FORMATS["f8_e4m3"]), array)
     with pytest.raises(FileError, match="NumPy makes of f8_e4m3 arrays; its type must be f8_e5m2"):
         files.read("f8.npy", fmt=FORMATS["f8_e5m2"])
+    np.save("e5m2.npy", array.astype(ml_dtypes.float8_e5m2))
+    with pytest.raises(FileError, match=r"e5m2.npy: holds f8_e5m2 as numpy.save writes it, .*; write .safetensors, or"):
+        files.read("e5m2.npy", fmt=FORMATS["f8_e5m2"])
 
 
 def test_run_in_pieces() -> None:

@@ -43,7 +43,15 @@ def lies(file: IO[bytes], size: int, name: str) -> Lies:
     version = np.lib.format.read_magic(head)
     if version not in _HEADERS:
         raise FileError(f"{name}: version {version} of the .npy format is not supported")
-    shape, fortran, dtype = _HEADERS[version](head)
+    try:
+        shape, fortran, dtype = _HEADERS[version](head)
+    except ValueError as error:
+        if "'<f1'" in str(error):
+            also = "write .safetensors, or its bits: array.view('uint8')"
+            raise FileError(
+                f"{name}: holds f8_e5m2 as numpy.save writes it, which NumPy cannot read; {also}"
+            ) from error
+        raise
     if dtype.hasobject:
         raise FileError(f"{name}: holds Python objects, which are never unpickled")
     announced, present = prod(shape) * dtype.itemsize, size - head.tell()
