@@ -14,10 +14,10 @@ import pytest
 
 from classes import CLASSES, draw
 from convgrad.notation import problem
-from convgrad.plan.forward.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN
 from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.kn2row_schedule import TABLES as PRODUCTS_TABLES
 from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.forward.schedule import ALONG, BLOCK, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import ISAS, Machine
@@ -88,18 +88,18 @@ def assert_short(view: ForwardNest, chosen: AnyPlan, made: Schedule) -> None:
         assert len(made.tables["parts"]) <= sum(len(axis.parts) for axis in view.axes)
         return
     if isinstance(chosen, Kn2rowPlan):
-        assert set(made.tables) == {*TABLES, *PRODUCTS_TABLES}
+        assert set(made.tables) == {*TABLES.columns, *PRODUCTS_TABLES.columns}
         for name, most in most_rows_of_products(view, chosen).items():
             assert len(made.tables[name]) <= most, (name, most)
         return
-    widths = {"tasks": len(TASK), "slabs": len(SLAB), "parts": len(PART)}
+    widths = {"tasks": len(TASK.columns), "slabs": len(SLAB.columns), "parts": len(PART.columns)}
     assert set(made.tables) - {"paths"} == set(widths)
     for name, most in most_rows(view, chosen).items():
         rows, width = made.tables[name].shape
         assert rows <= most, (name, rows, most)
         assert width == widths[name], name
     assert made.table_bytes == sum(table.nbytes for table in made.tables.values())
-    assert len([name for name in made.numbers if name.startswith("axis")]) == len(ALONG) * len(view.axes)
+    assert len([name for name in made.numbers if name.startswith("axis")]) == len(ALONG.columns) * len(view.axes)
     assert all(np.ndim(number) == 0 for number in made.numbers.values())
 
 
@@ -198,7 +198,7 @@ def test_lists_of_runs_are_as_long_as_taps() -> None:
         listed = made.numbers["weights_at"] - made.numbers["blocks_at"]
         blocks = view.order.blocks_a_line
         run = WINDOW_RUN if chosen.spec.window else RUN
-        assert listed <= (view.taps * blocks + 2) * 8 * (len(BLOCK) + len(run)) + 128, line
+        assert listed <= (view.taps * blocks + 2) * (BLOCK.bytes + run.bytes) + 128, line
 
 
 @pytest.mark.parametrize("role", ["FWD_D", "BWD_D", "BWD_W"])

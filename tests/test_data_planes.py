@@ -45,10 +45,10 @@ def test_planes_are_taken(line: str) -> None:
         made = tables(one, view, chosen)
         phases = sum(len(axis.phases) for axis in view.axes[-2:])
         rows = {"tasks": chosen.tasks, "parts": sum(len(axis.parts) for axis in view.axes[:-2]) + phases}
-        assert {name: made.tables[name].shape for name in TABLES} == {
-            name: (rows[name], len(columns)) for name, columns in (("tasks", TASK), ("parts", PART))
+        assert {name: made.tables[name].shape for name in TABLES.columns} == {
+            name: (rows[name], len(record.columns)) for name, record in (("tasks", TASK), ("parts", PART))
         }
-        assert len([name for name in made.numbers if name.startswith("axis")]) == len(ALONG) * len(view.axes)
+        assert len([name for name in made.numbers if name.startswith("axis")]) == len(ALONG.columns) * len(view.axes)
 
 
 @pytest.mark.parametrize("line", OTHERS)

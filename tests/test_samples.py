@@ -22,8 +22,9 @@ from convgrad.engines.team import STOP, work
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import prepare
 from convgrad.functional.samples import OPERATORS
-from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import ISAS
+from convgrad.plan.records import FLAGS
+from convgrad.plan.schedule import CALL
 from convgrad.spec import oracle
 from convgrad.spec import samples as specified
 from convgrad.spec.bound import error_bound
@@ -289,5 +290,5 @@ def test_a_raised_flag_ends_the_driver() -> None:
         work(samples.compiled(machine.isa).driver, addressof(arguments), scratch_bytes)
         assert np.isnan(out).all() == bool(stop)
     at, memory = scratch.own.address(0)
-    own = memory[at - address_of(memory) :][: 8 * len(CALL)].view(np.int64)
-    assert own[CALL.index("stop")] == arguments[FLAGS.index("stop")]  # within a sample too
+    own = memory[at - address_of(memory) :][: CALL.bytes].view(np.int64)
+    assert own[CALL.columns.index("stop")] == arguments[FLAGS.columns.index("stop")]  # within a sample too

@@ -8,14 +8,17 @@ from math import prod
 from typing import Any
 
 from convgrad.plan import choose, schedule
-from convgrad.plan.fields import FIELDS
 from convgrad.plan.forward import choose as forward_choose
-from convgrad.plan.forward.tables import fields as forward_fields
-from convgrad.plan.forward.tables import schedule as forward_schedule
+from convgrad.plan.forward import kn2row_schedule, spatial_stencil_schedule
+from convgrad.plan.forward import schedule as forward_schedule
+from convgrad.plan.forward.kn2row import PRODUCTS
+from convgrad.plan.forward.recipe import POSITIONS
+from convgrad.plan.forward.spatial_stencil import PLANES
 from convgrad.plan.forward.view import ForwardNest, forward_nest
 from convgrad.plan.machine import Machine
 from convgrad.plan.reach import conv_of
-from convgrad.plan.recipe import Chosen
+from convgrad.plan.recipe import STRIP, TILE, Chosen
+from convgrad.plan.records import Record
 from convgrad.plan.tables import Schedule
 from convgrad.plan.view import Strides, View, view
 from convgrad.plan.winograd import positions, weights
@@ -30,18 +33,13 @@ ONES = "ones"  # in the place of an operand: a one everywhere
 
 @dataclass(frozen=True)
 class Pass:
-    """What is solved for, which of a problem's operands are the convolution's tensors, and who plans.
-
-    Of one problem, all of these go together: the view is the planner's, the plan that of its schedule.
-    """
+    """What is solved for, which of a problem's operands are the convolution's tensors, and who plans on which view."""
 
     solves_for: str
     operands: Mapping[str, str]
     view: Callable[[Problem, Mapping[str, Strides], Strides], Any]
     plan: Callable[..., Any]
     plans: Callable[..., list[Any]]
-    schedule: Callable[[Any, Any, bool], Schedule]
-    fields: Callable[[Any], tuple[str, ...]]  # of a kernel's arguments
 
 
 def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> View:
@@ -63,10 +61,8 @@ def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
     return strides + (size,) * (rank - len(strides))
 
 
-_SUMS = (_summed_view, choose.plan, choose.plans, schedule.schedule, lambda spec: FIELDS)
-_FORWARD = (
-    _forward_view, forward_choose.plan, forward_choose.plans, forward_schedule, forward_fields,
-)  # fmt: skip
+_SUMS = (_summed_view, choose.plan, choose.plans)
+_FORWARD = (_forward_view, forward_choose.plan, forward_choose.plans)
 
 PASSES = {
     one.solves_for: one
@@ -77,6 +73,19 @@ PASSES = {
         Pass("dst", {"src": "src", "weights": "weights"}, *_FORWARD),
         Pass("src", {"dst": "dst", "weights": "weights"}, *_FORWARD),
     )
+}
+
+SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of a plan's kernel
+    TILE: schedule.schedule,
+    STRIP: schedule.schedule,
+    POSITIONS: forward_schedule.schedule,
+    PLANES: spatial_stencil_schedule.schedule,
+    PRODUCTS: kn2row_schedule.schedule,
+}
+_ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # of bodies that know their axes
+    POSITIONS: forward_schedule.arguments,
+    PLANES: spatial_stencil_schedule.arguments,
+    PRODUCTS: kn2row_schedule.arguments,
 }
 
 TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of what has a variant
@@ -126,7 +135,13 @@ def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
 
 def tables(problem: Problem, view: Any, chosen: Chosen) -> Schedule:
     """Return the tables and numbers of a plan."""
-    return PASSES[problem.solves_for].schedule(view, chosen, problem.accumulate)
+    return SCHEDULES[chosen.spec.body](view, chosen, problem.accumulate)
+
+
+def arguments_of(spec: Any) -> Record:
+    """Return the arguments of a kernel's driver."""
+    known = _ARGUMENTS.get(spec.body)
+    return schedule.ARGUMENTS if known is None else known(spec.axes)
 
 
 def dense(shape: Sequence[int], layout: str, size: int) -> tuple[int, ...]:

@@ -11,11 +11,11 @@ import numpy as np
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
 from convgrad.plan.cuts import panels_of
-from convgrad.plan.fields import SIDES
 from convgrad.plan.lines import lines
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS
 from convgrad.plan.recipe import SPATIAL, STRIP, KernelSpec, Plan
+from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.sides import Side, sides_of
 from convgrad.plan.slices import Slices, slices
 from convgrad.plan.tables import Schedule, Table
@@ -23,6 +23,45 @@ from convgrad.plan.taps import margins, of_tiles, tap_tables, together
 from convgrad.plan.tasks import parts, tasks
 from convgrad.plan.tree import chains, chains_of_units, levels_of
 from convgrad.plan.view import Ints, Pieces, View, per_group, pieces, shortened
+
+SIDES = ("rows", "lanes")
+CALL = FLAGS + addresses("rows.data", "lanes.data", "out", "kept")  # what each call has of its own
+SIDE = Record(
+    "entries",  # address of the table of what is packed at a time
+    "image", "group", "item", "term",  # bytes from one to the next in the operand
+    "items",  # of a group
+    "at",  # where its panels are in scratch, in bytes,
+    "panel",  # and from a panel to the next
+    "read_image", "read_term",  # bytes from one to the next of the sum, as the tile reads it: packed, or in place
+    "ahead",  # bytes from a term to what a strip or a pack that transposes prefetches
+    "out",  # bytes from what an item becomes in the output to the next
+    addresses=("entries",),
+)  # fmt: skip
+TABLES = addresses(
+    "tasks", "chunks", "taps", "outs", "segments", "masks", "line_index", "lines", "places", "shifts", "chains",
+)  # fmt: skip
+NUMBERS = Record(
+    "task_count",
+    "groups", "out_group",  # all of them; bytes from one to the next in the output
+    "tap_step",  # bytes of src from what a tap meets to the next, as the tile reads it
+    "left", "right",  # bytes of zeros beside a packed row of src
+    "swapped",  # whether the lanes of a tile of one tap are of src
+    "rows_next",  # bytes from what rows in place are read by a chunk to what the next chunk reads
+    "block_images", "block_step", "index_step",  # of a block; from a block to the next: images, bytes of line_index
+    "mask_bytes",  # of the masks under one set of outer taps
+    "sums_at", "sums_step", "panel_sums",  # where sums are in scratch; bytes of a tile's, and of a panel's if kept
+    "levels", "unit_levels",  # of the tree of a task's sums; of the tree of the units that several tasks share
+    "image_parts", "units",  # tasks that share a part of the weights; units of the batch that they sum
+    "taps_together", "accumulate",
+    "least_sum", "paths",  # of least exponents, for pairs; where panels are counted by how their terms were taken
+    addresses=("paths",),
+)  # fmt: skip
+ARGUMENTS = CALL + TABLES + SIDE.within("rows") + SIDE.within("lanes") + NUMBERS
+CHUNK = Record(
+    "image", "images", "blocks", "chain", "index",  # images and blocks, the first chain and row of INDEX
+    "rows.entry", "rows.entries", "lanes.entry", "lanes.entries",  # what is packed
+    "last",  # whether it is the last
+)  # fmt: skip
 
 
 def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
@@ -79,10 +118,9 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     if spec.step == 2:
         tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
-    table_bytes = sum(table.nbytes for table in frozen.values())
     offsets = (view.src_offset, 0) if rows is src else (0, view.src_offset)
     kept_bytes = made.kept_bytes + (LINE_BYTES if strips and made.kept_bytes else 0)  # read shifted, as in scratch
-    return Schedule(frozen, numbers, offsets, scratch_bytes, kept_bytes, made.counters, table_bytes)
+    return Schedule(frozen, numbers, scratch_bytes, offsets, kept_bytes, made.counters)
 
 
 @dataclass(frozen=True)
@@ -174,12 +212,16 @@ def _chunks(stretch: tuple[int, int], cutting: Pieces, cut: Slices, plan: Plan, 
     of_lines = cutting.blocks > 1  # or else blocks are of images
     blocks = ends - begins if of_lines else -(-taken // cutting.images_a_block)
     chain = first * cutting.blocks + begins if of_lines else first // cutting.images_a_block
-    columns = (first, taken, blocks, chain, begins, *_spans(rows, begins.size), *_spans(lanes, begins.size), 0)
-    chunks = np.empty((first.size, begins.size, len(columns)), np.int64)
-    for n, column in enumerate(columns):
-        chunks[..., n] = column
-    chunks[-1, -1, -1] = finishes
-    return chunks.reshape(-1, len(columns))
+    (row, row_count), (lane, lane_count) = _spans(rows, begins.size), _spans(lanes, begins.size)
+    columns: dict[str, Ints] = {
+        "image": first, "images": taken, "blocks": blocks, "chain": chain, "index": begins,
+        "rows.entry": row, "rows.entries": row_count, "lanes.entry": lane, "lanes.entries": lane_count,
+    }  # fmt: skip
+    shape = (first.size, begins.size)
+    last = np.zeros(first.size * begins.size, np.int64)
+    last[-1] = finishes
+    each = {name: np.broadcast_to(column, shape).ravel() for name, column in columns.items()}
+    return CHUNK.table(last.size, last=last, **each)
 
 
 def _spans(entries: Sequence[Ints], number: int) -> tuple[Ints, Ints]:

@@ -8,11 +8,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from convgrad.plan.lines import NOWHERE, Lines
+from convgrad.plan.lines import LINE, NOWHERE, Lines
 from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.records import Record
 from convgrad.plan.sides import Side
 from convgrad.plan.taps import margins
 from convgrad.plan.view import Ints, Pieces, View, blocks_a_row, distinct, merged, wrapped
+
+ENTRY = Record("offset", "terms")  # what is packed at a time: bytes from the image, positions
+INDEX = Record("line", "lines")  # of a block: its first line, and their number
 
 
 @dataclass(frozen=True)
@@ -20,9 +24,9 @@ class Slices:
     """The tables of all slices of an image, one after the other."""
 
     ranges: tuple[tuple[int, int], ...]  # of blocks
-    entries: Mapping[str, tuple[Ints, ...]]  # of each tensor, by slice: (byte offset, terms) of what is packed
+    entries: Mapping[str, tuple[Ints, ...]]  # of each tensor, by slice: rows of ENTRY
     lines: Ints  # rows of LINE
-    line_index: Ints  # of each block: its first line, and their number
+    line_index: Ints  # rows of INDEX, of each block
     places: Ints  # bytes of source rows at position 0, in each slice by what lines and outer taps meet
     terms: Mapping[str, int]  # of each tensor: the most of any slice
 
@@ -50,7 +54,7 @@ def slices(
         tuple(ranges),
         {"src": tuple(src), "dst": tuple(dst)},
         np.concatenate(found),
-        np.stack([np.cumsum(count) - count, count], 1),
+        INDEX.table(cutting.blocks, line=np.cumsum(count) - count, lines=count),
         np.concatenate(places),
         {
             "src": max(int((entries[:, 1] + sum(margins(view, spec))).sum()) for entries in src),
@@ -86,8 +90,8 @@ class _Slicing:
         if view.pointwise:
             src_entries, dst_entries = (self._rows_of(tensor, i0, width) for tensor in ("src", "dst"))
         else:
-            src_entries = np.stack([src_rows + i0 * src.term, np.full(len(present), width)], 1)
-            dst_entries = np.stack([dst_rows + p0 * dst.term, p1 - p0], 1)
+            src_entries = ENTRY.table(len(present), offset=src_rows + i0 * src.term, terms=width)
+            dst_entries = ENTRY.table(len(row), offset=dst_rows + p0 * dst.term, terms=p1 - p0)
         if src.read.in_place:
             x = src_rows[slot] - wrapped(inner.pad_begin * src.term)
         else:
@@ -96,7 +100,7 @@ class _Slicing:
         places = np.full(len(reached), NOWHERE)
         if width:
             places[numbers[source >= 0]] = x
-        found = np.stack([p0, p1, y, (self.met.lines[row] - number + behind) * 8], 1)
+        found = LINE.table(len(row), first=p0, end=p1, fixed=y, number=(self.met.lines[row] - number + behind) * 8)
         if not left + right:
             src_entries = merged(src_entries, src.term)
         return src_entries, merged(dst_entries, dst.term), found, places
@@ -111,8 +115,9 @@ class _Slicing:
         return found
 
     def _rows_of(self, tensor: str, first: int, count: int) -> Ints:
-        """Return (byte offset, positions) of the rows in which ``count`` positions of a pointwise image lie."""
+        """Return rows of ENTRY: the rows of the image in which ``count`` positions of a pointwise image are."""
         row, step = self.view.conv.axes[-1].dst, self.view.strides(tensor)[-1]
         begin = np.arange(first // row, -(-(first + count) // row)) * row
         start, stop = np.maximum(begin, first), np.minimum(begin + row, first + count)
-        return np.stack([self._rows(tensor, begin // row) + (start - begin) * step, stop - start], 1)
+        offset = self._rows(tensor, begin // row) + (start - begin) * step
+        return ENTRY.table(begin.size, offset=offset, terms=stop - start)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.view import Ints, wrapped
+from convgrad.plan.view import Ints
 
 Table = Ints | NDArray[np.int32]
 
@@ -21,28 +22,15 @@ class Schedule:
 
     tables: Mapping[str, Table]
     numbers: Mapping[str, int]
-    offsets: tuple[int, int]  # bytes from the first element of rows and lanes to where the driver begins
     scratch_bytes: int
-    kept_bytes: int  # of sums of units, which all threads share,
-    counters: int  # words before them that begin as 0
-    table_bytes: int
+    offsets: tuple[int, int] = (0, 0)  # bytes from the first element of rows and lanes to where the driver begins
+    kept_bytes: int = 0  # of sums of units, which all threads share,
+    counters: int = 0  # words before them that begin as 0
 
-
-def table_of(rows: Sequence[Sequence[int]]) -> Ints:
-    """Return rows of integers as a table that kernels read: of 64 bits, wrapped around."""
-    return np.array([[wrapped(word) for word in row] for row in rows], np.int64)
-
-
-def columns_of(columns: Sequence[Ints | int], count: int) -> Ints:
-    """Return a table of so many rows from its columns; what is the same in all rows is one number.
-
-    >>> columns_of([np.arange(2), 1 << 63], 2).tolist()
-    [[0, -9223372036854775808], [1, -9223372036854775808]]
-    """
-    table = np.empty((count, len(columns)), np.int64)
-    for at, column in enumerate(columns):
-        table[:, at] = column if isinstance(column, np.ndarray) else wrapped(column)
-    return table
+    @cached_property
+    def table_bytes(self) -> int:
+        """The bytes of all tables."""
+        return sum(table.nbytes for table in self.tables.values())
 
 
 def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:

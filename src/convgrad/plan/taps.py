@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 
 from convgrad.plan.constants import SHORTEST_LINE
 from convgrad.plan.recipe import STRIP, KernelSpec
+from convgrad.plan.records import Record
 from convgrad.plan.sides import Side
 from convgrad.plan.tables import Table
 from convgrad.plan.view import Ints, View, offsets, wrapped
 
-TAP = ("outer", "rows.shift", "lanes.shift", "whole", "segment", "segments")
-SEGMENT = ("low", "high", "absent")  # positions, masks; read in place: where all exist, then, for each, where it does
+TAP = Record("outer", "rows.shift", "lanes.shift", "whole", "segment", "segments")
+SEGMENT = Record(
+    "low", "high", "absent"
+)  # positions, masks; read in place: where all exist, then, for each, where it does
 ELSEWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
 
 
@@ -51,8 +54,8 @@ def tap_tables(view: View, spec: KernelSpec, sides: tuple[Side, Side]) -> dict[s
     (*outer, inner), (*outer_steps, inner_step) = view.conv.axes, view.weights_strides[2:]
     tile = spec.tile
     existing: dict[tuple[bool, ...], int] = {(True,) * tile.inner_taps: 0}
-    segments: list[tuple[int, int, int]] = []
-    along = []  # the inner axis: the columns of TAP but the first
+    segments: list[dict[str, int]] = []
+    along: list[dict[str, int]] = []  # the inner axis: the columns of TAP but the first
     for k in starts(inner.kernel, tile.inner_taps):
         met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(tile.inner_taps)]
         if view.pointwise:
@@ -60,23 +63,30 @@ def tap_tables(view: View, spec: KernelSpec, sides: tuple[Side, Side]) -> dict[s
         whole = len(segments)
         if spec.body == STRIP:  # where all taps exist, and where each of them does
             all_exist = (max(one.start for one in met), min(one.stop for one in met))
-            segments += [(low, max(low, high), 0) for low, high in (all_exist, *((one.start, one.stop) for one in met))]
+            ranges = [all_exist, *((one.start, one.stop) for one in met)]
+            segments += [{"low": low, "high": max(low, high), "absent": 0} for low, high in ranges]
         else:
             some = [one for one in met if one] or met[:1]
-            segments.append((min(one.start for one in some), max(one.stop for one in some), 0))
+            low, high = min(one.start for one in some), max(one.stop for one in some)
+            segments.append({"low": low, "high": high, "absent": 0})
             for low, high, there in _segments(met):
-                segments.append((low, high, existing.setdefault(there, len(existing)) * tile.taps * 4))
-        moved = (wrapped(k * inner.dilation * side.step) if side.tensor == "src" else 0 for side in sides)
-        along.append((*moved, whole, whole + 1, len(segments) - whole - 1))
+                absent = existing.setdefault(there, len(existing)) * tile.taps * 4
+                segments.append({"low": low, "high": high, "absent": absent})
+        rows, lanes = (wrapped(k * inner.dilation * side.step) if side.tensor == "src" else 0 for side in sides)
+        along.append({
+            "rows.shift": rows, "lanes.shift": lanes,
+            "whole": whole, "segment": whole + 1, "segments": len(segments) - whole - 1,
+        })  # fmt: skip
     outer_out = offsets(tuple(a.kernel for a in outer), tuple(outer_steps))
     outer_tiles, inner_tiles = of_tiles(len(outer_out), tile.outer_taps), of_tiles(inner.kernel, tile.inner_taps)
     places = outer_out[outer_tiles][:, None, :, None] + inner_tiles[:, None, :] * inner_step
     here = _first_here(outer_tiles)[:, None, :, None] & _first_here(inner_tiles)[:, None, :]
     numbers = np.repeat(np.arange(len(outer_tiles)), len(along))
+    of_inner = {column: np.tile([row[column] for row in along], len(outer_tiles)) for column in along[0]}
     return {
-        "taps": np.column_stack([numbers, np.tile(np.array(along, np.int64), (len(outer_tiles), 1))]),
+        "taps": TAP.table(len(numbers), outer=numbers, **of_inner),
         "outs": np.where(here, places, ELSEWHERE).reshape(len(numbers), tile.taps),
-        "segments": np.array(segments, np.int64).reshape(-1, len(SEGMENT)),
+        "segments": SEGMENT.rows(segments),
         "masks": _masks(tile.outer_taps, list(existing)),
     }
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import Parts
+from convgrad.plan.records import Record
 from convgrad.plan.view import Ints
 
-# The columns that the driver reads: each range as its begin and its length; which part of the weights it is, and where
-# that part's sums of units are kept.
-TASK = (
+# Each range as its begin and its length; which part of the weights it is, and where that part's sums of units are kept.
+TASK = Record(
     "group", "groups", "rows.first", "rows.count", "lanes.first", "lanes.count", "tap", "taps", "chunk", "chunks",
     "part", "kept",
 )  # fmt: skip
@@ -47,19 +47,23 @@ def tasks(whole: Sequence[int], into: Parts, chunks: Sequence[int], unit_bytes: 
 
     ``unit_bytes`` is what a tile's sums of all units take.
     """
-    weights = [
-        tuple(word for begin, end in each for word in (begin, end - begin))
-        for each in product(*map(parts, whole, into[: len(whole)]))
-    ]
+    weights = list(product(*map(parts, whole, into[: len(whole)])))  # ranges of groups, rows, lanes, taps
+    sizes = [[end - begin for begin, end in each] for each in weights]
     shared = len(chunks) > 1
     kept_step = unit_bytes * shared
     counters = len(weights) * shared
     first = -(-8 * counters // LINE_BYTES) * LINE_BYTES
-    kept_at = np.cumsum([first, *(prod(one[1::2]) * kept_step for one in weights)])
-    table = [
-        (*one, begin, end - begin, part, kept_at[part])
-        for begin, end in pairwise(np.cumsum([0, *chunks]))
-        for part, one in enumerate(weights)
-    ]
-    groups, rows, lanes, taps = (max(one[at] for one in weights) for at in (1, 3, 5, 7))
-    return Tasks(np.array(table, np.int64), (groups, rows, lanes, taps), int(kept_at[-1]), counters)
+    kept_at = np.cumsum([first, *(prod(each) * kept_step for each in sizes)]).tolist()
+    table = TASK.rows(
+        {
+            "group": group, "groups": groups, "rows.first": row, "rows.count": rows, "lanes.first": lane,
+            "lanes.count": lanes, "tap": tap, "taps": taps, "chunk": begin, "chunks": end - begin,
+            "part": part, "kept": kept_at[part],
+        }
+        for begin, end in pairwise(np.cumsum([0, *chunks]).tolist())
+        for part, (((group, _), (row, _), (lane, _), (tap, _)), (groups, rows, lanes, taps)) in enumerate(
+            zip(weights, sizes, strict=True)
+        )
+    )  # fmt: skip
+    groups, rows, lanes, taps = map(max, zip(*sizes, strict=True))
+    return Tasks(table, (groups, rows, lanes, taps), kept_at[-1], counters)

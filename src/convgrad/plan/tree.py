@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from convgrad.plan.records import Record
 from convgrad.plan.view import Ints
 from convgrad.spec.order import FAN_IN
 
 DIGIT_BITS = FAN_IN.bit_length() - 1
 END = -1  # follows the last number: no node is above both
-CHAIN = ("number", "following", "unit")  # of a block: two numbers; the unit whose sum is complete and stored, or -1
+CHAIN = Record("number", "following", "unit")  # two numbers; the unit whose sum is complete and stored, or -1
 
 
 def levels_of(leaves: int) -> int:
@@ -34,7 +35,7 @@ def chains(blocks: int, units: int) -> tuple[Ints, int]:
     levels = levels_of(blocks)
     unit, block = (each.ravel() for each in np.indices((units, blocks), np.int64))
     number = (unit << (DIGIT_BITS * levels)) | block
-    table = np.stack([number, np.append(number[1:], END), np.full(number.size, -1)], 1)
+    table = CHAIN.table(number.size, number=number, following=np.append(number[1:], END), unit=-1)
     return table, max(1, levels + levels_of(units))
 
 
@@ -46,5 +47,5 @@ def chains_of_units(blocks: int, units: int) -> tuple[Ints, int]:
     """
     one, levels = chains(blocks, 1)
     table = np.tile(one, (units, 1))
-    table[blocks - 1 :: blocks, CHAIN.index("unit")] = np.arange(units)
+    table[blocks - 1 :: blocks, CHAIN.columns.index("unit")] = np.arange(units)
     return table, levels

@@ -1,21 +1,12 @@
-"""The driver's arguments in IR, read by name: ``a.rows.item`` is the field "rows.item"; those of weight gradients."""
+"""Records in IR: a driver's arguments and rows of tables, loaded by name: ``a.rows.item`` is the column "rows.item"."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.plan.fields import ADDRESSES, CHUNK, FIELDS, SIDE
-from convgrad.plan.lines import LINE
-from convgrad.plan.taps import SEGMENT, TAP
-from convgrad.plan.tasks import TASK
-from convgrad.plan.tree import CHAIN
-
-ENTRY_BYTES, INDEX_BYTES = 16, 16  # rows of two integers
-CHAIN_BYTES, CHUNK_BYTES, LINE_ROW_BYTES, SEGMENT_BYTES, TAP_BYTES, TASK_BYTES = (
-    8 * len(columns) for columns in (CHAIN, CHUNK, LINE, SEGMENT, TAP, TASK)
-)
-_FIELD = {name: 8 * at for at, name in enumerate(FIELDS)}
+from convgrad.plan.records import Record
+from convgrad.plan.schedule import ARGUMENTS, SIDE
 
 
 class Named:
@@ -50,26 +41,31 @@ class Named:
         return self.of("lanes")
 
 
-def arguments(f: Function) -> Named:
-    """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    return Named(lambda name: f.load("ptr" if name in ADDRESSES else "i64", f.arguments, _FIELD[name]))
+def arguments(f: Function, record: Record = ARGUMENTS) -> Named:
+    """Return a driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
+    return _used(f, f.arguments, record)
 
 
 def side_fields(f: Function, side: str) -> Value:
     """Return where the arguments of a side are, for what is the same for both."""
-    return f.at(f.arguments, _FIELD[f"{side}.{SIDE[0]}"])
+    return f.at(f.arguments, ARGUMENTS.at(f"{side}.{SIDE.columns[0]}"))
 
 
 def of_side(f: Function, fields: Value) -> Named:
-    """Return the arguments of a side that lie there."""
-    return Named(lambda name: f.load("i64", fields, 8 * SIDE.index(name)))
+    """Return the arguments of a side that are there."""
+    return _used(f, fields, SIDE)
 
 
-def columns(f: Function, pointer: Value, names: Sequence[str]) -> Named:
-    """Load a row of a table, to be read by its columns' names."""
-    return Named({name: f.load("i64", pointer, 8 * at) for at, name in enumerate(names)}.__getitem__)
+def columns(f: Function, pointer: Value, record: Record) -> Named:
+    """Load a row of a table."""
+    row = _used(f, pointer, record)
+    return Named({name: row.named(name) for name in record.columns}.__getitem__)
+
+
+def _used(f: Function, pointer: Value, record: Record) -> Named:
+    return Named(lambda name: f.load("ptr" if name in record.addresses else "i64", pointer, record.at(name)))
 
 
 def going(f: Function, a: Named) -> Value:
-    """Tell whether nobody has raised the stop flag: a call that is interrupted ends within milliseconds."""
+    """Return whether nobody has raised the stop flag: a call that is interrupted ends within milliseconds."""
     return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")

@@ -1,47 +1,55 @@
-"""Drivers that are no layer's: threads claim numbers, of samples say, until none is left; their arguments by name."""
+"""The loop of every driver: threads claim numbers, of tasks or samples, from an atomic counter until none is left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from convgrad.engines.llvm.arguments import Named, going
+from convgrad.engines.llvm.arguments import Named, arguments, going
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.intrinsics import INTRINSICS
-from convgrad.plan.fields import FLAGS
 from convgrad.plan.machine import Isa
-
-WORD = 8
+from convgrad.plan.records import FLAGS, Record
+from convgrad.plan.records import addresses as addresses_of
 
 
 def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
     """Return the driver's arguments, all of them loaded here: what is stored later might be taken for them."""
-    a = arguments(f, addresses, numbers)
-    return Named({name: a.named(name) for name in (*FLAGS, *addresses, *numbers)}.__getitem__)
-
-
-def arguments(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
-    """Return the driver's arguments: addresses of flags, other addresses, numbers; each is loaded where it is used."""
-    at = {name: WORD * number for number, name in enumerate((*FLAGS, *addresses, *numbers))}
-    pointers = frozenset((*FLAGS, *addresses))
-    return Named(lambda name: f.load("ptr" if name in pointers else "i64", f.arguments, at[name]))
+    record = FLAGS + addresses_of(*addresses) + Record(*numbers)
+    a = arguments(f, record)
+    return Named({name: a.named(name) for name in record.columns}.__getitem__)
 
 
 @contextmanager
-def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], None] = lambda: None) -> Iterator[Value]:
-    """Do a block for each number below ``count`` that this thread claims; ``active`` counts the threads at it.
-
-    ``begin`` comes before, unless all are claimed: of a call that is over nothing but the arguments may be read.
-    """
+def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
+    """Emit a driver around a block: ``active`` counts its threads, and their control register is as kernels need it."""
     f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
     saved = f.op("ptr", "alloca i64, align 8")
     INTRINSICS[isa.architecture].enter(f, saved)
-    with f.when(f.op("i64", f"load atomic i64, {a.counter} monotonic, align 8") < count):
-        begin()
-    with f.loop(count):
-        number = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
-        with f.when(f.op("i1", f"and {number < count}, {going(f, a).name}")):
-            yield number
+    yield
     INTRINSICS[isa.architecture].leave(f, saved)
     f.op("i64", f"atomicrmw sub {a.active}, i64 1 seq_cst")
     f.done()
+
+
+@contextmanager
+def claims(f: Function, a: Named, count: Callable[[], Value]) -> Iterator[Value]:
+    """Do a block for each number below ``count`` that this thread claims."""
+    with f.loop(count()):
+        number = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
+        with f.when(number < count()):
+            yield number
+
+
+@contextmanager
+def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], None] | None = None) -> Iterator[Value]:
+    """Emit a driver that does a block for each number below ``count`` that a thread claims, unless it is stopped.
+
+    ``begin`` comes before, unless all are claimed: of a call that is over nothing but the arguments may be read.
+    """
+    with driver(f, isa, a):
+        if begin is not None:
+            with f.when(f.op("i64", f"load atomic i64, {a.counter} monotonic, align 8") < count):
+                begin()
+        with claims(f, a, lambda: count) as number, f.when(going(f, a)):
+            yield number

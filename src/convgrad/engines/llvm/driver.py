@@ -7,35 +7,35 @@ from dataclasses import dataclass
 from typing import Any
 
 from convgrad.engines.llvm import gemm_nest, stencil_nest
-from convgrad.engines.llvm.arguments import TASK_BYTES, Named, arguments
+from convgrad.engines.llvm.claims import claims, driver
 from convgrad.engines.llvm.emit import Function, Module
 from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.forward import boxes, kn2row, spatial_stencil
-from convgrad.engines.llvm.forward.arguments import TASK_BYTES as DATA_TASK_BYTES
-from convgrad.engines.llvm.forward.arguments import arguments as data_arguments
-from convgrad.engines.llvm.intrinsics import INTRINSICS
+from convgrad.engines.llvm.forward.arguments import arguments
+from convgrad.plan import tasks
+from convgrad.plan.forward import kn2row_schedule, schedule, spatial_stencil_schedule
 from convgrad.plan.forward.kn2row import PRODUCTS
 from convgrad.plan.forward.recipe import POSITIONS
 from convgrad.plan.forward.spatial_stencil import PLANES
 from convgrad.plan.recipe import STRIP, TILE
+from convgrad.plan.records import Record
 
 
 @dataclass(frozen=True)
 class Nest:
-    """What is emitted for a body, ``task`` behind all that it calls, and how its arguments and tasks are read."""
+    """The functions that emit a body, ``task`` after all that it calls, and the record of its tasks."""
 
     emitted: tuple[Callable[[Module, Any], None], ...]
-    arguments: Callable[[Function, Any], Named]
-    task_bytes: int
+    task: Record
     begin: Callable[[Function, Any], None] = lambda f, spec: None  # before a thread's first task
 
 
 NESTS = {
-    TILE: Nest((gemm_nest.bodies, finish, gemm_nest.task), lambda f, spec: arguments(f), TASK_BYTES),
-    STRIP: Nest((stencil_nest.bodies, finish, stencil_nest.task), lambda f, spec: arguments(f), TASK_BYTES),
-    POSITIONS: Nest((boxes.bodies, boxes.task), data_arguments, DATA_TASK_BYTES, boxes.begin),
-    PLANES: Nest((spatial_stencil.bodies, spatial_stencil.task), spatial_stencil.arguments, spatial_stencil.TASK_BYTES),
-    PRODUCTS: Nest((kn2row.bodies, kn2row.task), kn2row.arguments, kn2row.TASK_BYTES, kn2row.begin),
+    TILE: Nest((gemm_nest.bodies, finish, gemm_nest.task), tasks.TASK),
+    STRIP: Nest((stencil_nest.bodies, finish, stencil_nest.task), tasks.TASK),
+    POSITIONS: Nest((boxes.bodies, boxes.task), schedule.TASK, boxes.begin),
+    PLANES: Nest((spatial_stencil.bodies, spatial_stencil.task), spatial_stencil_schedule.TASK),
+    PRODUCTS: Nest((kn2row.bodies, kn2row.task), kn2row_schedule.TASK, kn2row.begin),
 }
 
 
@@ -49,17 +49,10 @@ def module_of(spec: Any) -> str:
 
 
 def _driver(module: Module, spec: Any, nest: Nest) -> None:
-    """Claim tasks until none is left; ``active`` counts the threads that are at it."""
+    """Emit ``driver``: do each task that is claimed."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a, words = nest.arguments(f, spec), INTRINSICS[spec.isa.architecture]
-    f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
-    saved = f.op("ptr", "alloca i64, align 8")
-    words.enter(f, saved)
-    nest.begin(f, spec)
-    with f.loop(a.task_count):
-        task = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
-        with f.when(task < a.task_count):
-            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * nest.task_bytes))
-    words.leave(f, saved)
-    f.op("i64", f"atomicrmw sub {a.active}, i64 1 seq_cst")
-    f.done()
+    a = arguments(f, spec)
+    with driver(f, spec.isa, a):
+        nest.begin(f, spec)
+        with claims(f, a, lambda: a.task_count) as task:
+            f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * nest.task.bytes))

@@ -18,10 +18,10 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.starting import forked_with
 from convgrad.engines.team import work
-from convgrad.plan.fields import CALL, FLAGS
 from convgrad.plan.machine import Machine
-from convgrad.plan.passes import ONES, PASSES, plan, tables, view_of
+from convgrad.plan.passes import ONES, PASSES, arguments_of, plan, tables, view_of
 from convgrad.plan.recipe import Chosen
+from convgrad.plan.records import COLUMN_BYTES, FLAGS
 from convgrad.plan.tables import Schedule, Table
 from convgrad.plan.view import wrapped
 from convgrad.spec.problem import Problem
@@ -29,8 +29,8 @@ from convgrad.spec.problem import Problem
 CAPACITY = 256  # prepared calls kept,
 CAPACITY_BYTES = 64 << 20  # and what their tables may take
 Array = NDArray[Any]
-_FLAGS, _OPERANDS = Struct(f"{len(FLAGS)}q"), Struct(f"{len(CALL) - len(FLAGS)}q")
-_FLAG_BYTES, _LOWERED = _FLAGS.size, (0,) * len(FLAGS)
+_FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # operands, output, what not all calls have
+_LOWERED = (0,) * len(FLAGS.columns)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Executable:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the driver's arguments, in order."""
-        return PASSES[self.solves_for].fields(self.plan.spec)
+        return arguments_of(self.plan.spec).columns
 
     @property
     def paths(self) -> Table | None:
@@ -81,7 +81,7 @@ class Executable:
         arguments, address = bound = self.bound(operands, out, kept)
         if self.alone:
             work(self.kernel, address, schedule.scratch_bytes)
-            _FLAGS.pack_into(arguments, sizeof(arguments) - _FLAG_BYTES, *_LOWERED)
+            _FLAGS.pack_into(arguments, sizeof(arguments) - FLAGS.bytes, *_LOWERED)
             self.free.append(bound)  # whoever is interrupted before takes them along
         else:
             kernel, held = self.kernel, (self, keep, kept)
@@ -105,13 +105,13 @@ class Executable:
         except IndexError:  # the first call, or others are at work
             bound = self._own()
         given = (*operands, self.one)
-        _OPERANDS.pack_into(bound[0], _FLAG_BYTES, given[rows] + rows_at, given[lanes] + lanes_at, out, last)
+        _OPERANDS.pack_into(bound[0], FLAGS.bytes, given[rows] + rows_at, given[lanes] + lanes_at, out, last)
         return bound
 
     def _own(self) -> tuple[Words, int]:
         arguments = type(self.arguments).from_buffer_copy(self.arguments)
-        flags = addressof(arguments) + sizeof(arguments) - _FLAG_BYTES
-        _FLAGS.pack_into(arguments, 0, *range(flags, flags + _FLAG_BYTES, 8))
+        flags = addressof(arguments) + sizeof(arguments) - FLAGS.bytes
+        _FLAGS.pack_into(arguments, 0, *range(flags, flags + FLAGS.bytes, 8))
         return arguments, addressof(arguments)
 
 
@@ -150,16 +150,15 @@ def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], o
 
 def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     """Return the prepared call of a plan for a view of a problem."""
-    made, solved = tables(problem, seen, chosen), PASSES[problem.solves_for]
-    at = {name: number for number, name in enumerate(solved.fields(chosen.spec))}
-    arguments = words(len(at) + len(FLAGS))
+    made, record = tables(problem, seen, chosen), arguments_of(chosen.spec)
+    arguments = words((record.bytes + FLAGS.bytes) // COLUMN_BYTES)
     for name, number in made.numbers.items():
-        arguments[at[name]] = wrapped(number)
+        arguments[record.at(name) // COLUMN_BYTES] = wrapped(number)
     for name, table in made.tables.items():
-        arguments[at[name]] = address_of(table)
+        arguments[record.at(name) // COLUMN_BYTES] = address_of(table)
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
-    rows, lanes = (tensors.index(solved.operands[tensor]) for tensor in chosen.operands)
+    rows, lanes = (tensors.index(PASSES[problem.solves_for].operands[tensor]) for tensor in chosen.operands)
     bias = tensors.index("bias") if "bias" in problem.operands else None
     ones = np.ones(1, problem.operand_format.dtype)
     alone = chosen.threads == 1 and chosen.time_ms < pool.LONG_MS

@@ -6,20 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from convgrad.engines.llvm import ready, tree
-from convgrad.engines.llvm.arguments import (
-    CHAIN_BYTES,
-    INDEX_BYTES,
-    LINE_ROW_BYTES,
-    TAP_BYTES,
-    Named,
-    columns,
-    going,
-)
+from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.nest import Nest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.pairs import quick
 from convgrad.engines.llvm.tile import tile
+from convgrad.plan.lines import LINE
 from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.slices import INDEX
 from convgrad.plan.taps import TAP
 from convgrad.plan.tree import CHAIN
 
@@ -82,7 +76,7 @@ class _Here:
         n, f, a, t = self.n, self.n.f, self.n.a, self.n.t
         there = ready.panel(n, n.lanes, y, self.lane)
         group, lane = t.group + self.group, t.lanes.first + self.lane
-        left, first_tap = n.lanes_left(group, lane), f.at(a.taps, t.tap * TAP_BYTES)
+        left, first_tap = n.lanes_left(group, lane), f.at(a.taps, t.tap * TAP.bytes)
         with f.loop(t.rows.count, sums=sums) as row:
             here = ready.panel(n, n.rows, x, row.index)
             taken: tuple[Value, ...] = ()
@@ -93,7 +87,7 @@ class _Here:
                 number = ((self.group * t.lanes.count + self.lane) * t.rows.count + row.index) * t.taps + tap.index
                 kept = f.at(f.at(a.kept, t.kept), number * (a.units * n.spec.tile_bytes))
                 self.blocks(tap.tap, tap.sums, (here, there), left, kept, taken)
-                tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
+                tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP.bytes))
             with f.when(f.compare("ne", self.c.last, 0)):
                 top = f.at(row.sums, a.sums_step - n.spec.tile_bytes)
                 n.finish(group, lane, t.rows.first + row.index, top, a.sums_step)
@@ -105,9 +99,9 @@ class _Here:
         """All blocks of the chunk under one tile of taps: the tile, then the nodes of the tree that are complete."""
         f, a, c, k = self.n.f, self.n.a, self.c, columns(self.n.f, tap, TAP)
         x, y = f.at(panels[0], k.rows.shift), f.at(panels[1], k.lanes.shift)
-        index, chain = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.chains, c.chain * CHAIN_BYTES)
+        index, chain = f.at(a.line_index, c.index * INDEX.bytes), f.at(a.chains, c.chain * CHAIN.bytes)
         with f.loop(c.blocks, entry=index, chain=chain, x=x, y=y, images=c.images) as block:
-            lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE_ROW_BYTES), f.load("i64", block.entry, 8)
+            lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE.bytes), f.load("i64", block.entry, 8)
             here = columns(f, block.chain, CHAIN)
             images = f.min(block.images, a.block_images)
             begins = tree.begins(f, here.number)
@@ -115,7 +109,7 @@ class _Here:
             by_width(f, self.n.spec.isa.lanes, widths(self.n.spec), left, "tile", given)
             combine_after(self.n, sums, here, kept)
             block.next(
-                entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN_BYTES),
+                entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN.bytes),
                 x=f.at(block.x, a.block_step * a.rows.read_image), y=f.at(block.y, a.block_step * a.lanes.read_image),
                 images=block.images - a.block_step,
             )  # fmt: skip

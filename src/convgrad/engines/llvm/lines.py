@@ -23,7 +23,7 @@ class Met:
     """
 
     def __init__(self, f: Function, line: Value, taps: list[Value]) -> None:
-        self.first, end, self.fixed, number = (f.load("i64", line, 8 * at) for at in range(len(LINE)))
+        self.first, end, self.fixed, number = (f.load("i64", line, LINE.at(name)) for name in LINE.columns)
         found = [f.load("i64", f.at(tap, number)) for tap in taps]
         some = reduce(f.max, found)
         self.end = f.select(f.compare("eq", some, NOWHERE), self.first, end)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import CHUNK_BYTES, Named, arguments, columns, going
+from convgrad.engines.llvm.arguments import Named, arguments, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.plan.fields import CHUNK
 from convgrad.plan.recipe import KernelSpec, Read
+from convgrad.plan.schedule import CHUNK
 from convgrad.plan.tasks import TASK
 
 
@@ -67,9 +67,9 @@ class Nest:
     def chunks(self) -> Iterator[Named]:
         """Do a block for each chunk of the task."""
         f, t = self.f, self.t
-        with f.loop(t.chunks, chunk=f.at(self.a.chunks, t.chunk * CHUNK_BYTES)) as chunk:
+        with f.loop(t.chunks, chunk=f.at(self.a.chunks, t.chunk * CHUNK.bytes)) as chunk:
             yield columns(f, chunk.chunk, CHUNK)
-            chunk.next(chunk=f.at(chunk.chunk, CHUNK_BYTES))
+            chunk.next(chunk=f.at(chunk.chunk, CHUNK.bytes))
 
     def finish(self, group: Value, lane: Value, row: Value, sums: Value, sums_step: Value) -> None:
         """Write what a panel of lanes and one of rows have under the task's taps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convgrad.engines.llvm.arguments import ENTRY_BYTES, Named, side_fields
+from convgrad.engines.llvm.arguments import Named, side_fields
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.nest import Nest, TaskSide
 from convgrad.engines.llvm.pack import pack, pack_groups
@@ -10,6 +10,7 @@ from convgrad.engines.llvm.pack_pairs import pack_words
 from convgrad.engines.llvm.pairs import nothing_yet, pair
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
+from convgrad.plan.slices import ENTRY
 
 
 def packs(module: Module, spec: KernelSpec) -> None:
@@ -70,7 +71,7 @@ def _chunk(
 ) -> None:  # fmt: skip
     """Pack the images of a chunk, row by row: one panel of ``items``, or, of groups, ``panels`` of so many in all."""
     f, rows = n.f, c.of(side.name)
-    entries = f.at(side.a.entries, rows.entry * ENTRY_BYTES)
+    entries = f.at(side.a.entries, rows.entry * ENTRY.bytes)
     if n.spec.step == 2:
         with f.loop(panels, behind=f.at(to, side.a.panel - LINE_BYTES)) as each:
             nothing_yet(f, n.spec.isa, each.behind)
@@ -80,7 +81,7 @@ def _chunk(
             here, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
             leasts = (f.at(to, side.a.panel - LINE_BYTES),) if n.spec.compact else ()
             behind = _row(n, side, entry.to, here, count, items, *leasts)
-            entry.next(to=behind, entry=f.at(entry.entry, ENTRY_BYTES))
+            entry.next(to=behind, entry=f.at(entry.entry, ENTRY.bytes))
         if n.spec.step == 2 and not n.spec.compact:
             size = f.distance(entry.to, image.to)
             with f.loop(panels, panel=image.to, behind=f.at(to, side.a.panel - LINE_BYTES)) as each:

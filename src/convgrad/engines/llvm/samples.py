@@ -17,13 +17,13 @@ from convgrad.engines.llvm import jit, scaled, squares
 from convgrad.engines.llvm.execute import Executable, executable
 from convgrad.formats import Format
 from convgrad.plan.constants import BYTES_PER_NS
-from convgrad.plan.fields import FLAGS, SIDES
 from convgrad.plan.machine import Isa, Machine
+from convgrad.plan.records import COLUMN_BYTES, FLAGS
+from convgrad.plan.schedule import SIDES
 from convgrad.plan.tables import placed
 from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
-_FLAG_BYTES = 8 * len(FLAGS)
 
 
 class Compiled(NamedTuple):
@@ -91,7 +91,7 @@ def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Arr
         "norms": address_of(out),
         "samples": len(out),
         "words": len(one.arguments),
-        "flags": given - _FLAG_BYTES,
+        "flags": given - FLAGS.bytes,
         "elements": gradient.size,
         "gradient_at": at["gradient"],
         "scratch_at": at["scratch"],
@@ -100,16 +100,16 @@ def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Arr
         is_operand = number < len(operands)
         array = operands[number] if is_operand else one.ones
         values |= {f"{side}.data": address_of(array) + offset, f"{side}.image": array.strides[0] * is_operand}
-    arguments = driver_arguments((*squares.ADDRESSES, *squares.NUMBERS), values)
+    arguments = driver_arguments(squares.ARGUMENTS.columns, values)
     return arguments, at["scratch"] + one.schedule.scratch_bytes
 
 
 def driver_arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
     """Return a driver's arguments: the addresses of flags, values by name, the flags."""
-    made = words(len(FLAGS) + len(names) + len(FLAGS))
-    flags = addressof(made) + sizeof(made) - _FLAG_BYTES
-    for at, value in enumerate((*range(flags, flags + _FLAG_BYTES, 8), *(values[name] for name in names))):
-        made[at] = value
+    count = len(FLAGS.columns)
+    made = words(count + len(names) + count)
+    flags = addressof(made) + sizeof(made) - FLAGS.bytes
+    made[: count + len(names)] = [*range(flags, flags + FLAGS.bytes, COLUMN_BYTES), *(values[name] for name in names)]
     return made
 
 
@@ -133,5 +133,5 @@ def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, thread
     }
     time_ms = (data.nbytes + out.nbytes) / BYTES_PER_NS / 1e6 / threads
     used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
-    arguments = driver_arguments((*scaled.ADDRESSES, *scaled.NUMBERS), values)
+    arguments = driver_arguments(scaled.ARGUMENTS.columns, values)
     pools.run(_scaling(isa, fmt), arguments, 64, used, time_ms * threads / used, (data, factors, out))

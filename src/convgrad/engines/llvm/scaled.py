@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.claims import arguments, claimed
+from convgrad.engines.llvm.arguments import Named, arguments
+from convgrad.engines.llvm.claims import claimed
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.records import FLAGS, Record, addresses
 
-ADDRESSES = ("data", "factors", "out")
-NUMBERS = ("images", "elements")  # of an image, which lie together
+ARGUMENTS = addresses("data", "factors", "out") + Record("images", "elements")  # of an image, contiguous
 VECTORS = 4  # at a time
 
 
@@ -18,7 +18,7 @@ def module_of(isa: Isa, fmt: str) -> str:
     """Return the IR of ``driver(arguments, scratch)`` for data in a format."""
     module = Module()
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, ADDRESSES, NUMBERS)
+    a = arguments(f, FLAGS + ARGUMENTS)
     with claimed(f, isa, a, a.images) as image:
         _image(f, isa, fmt, a, image)
     return str(module)

@@ -7,19 +7,19 @@ scratch, and its squares are added, in the order of ``spec/samples.py``, while i
 from __future__ import annotations
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.claims import WORD, arguments, claimed
+from convgrad.engines.llvm.arguments import Named, arguments
+from convgrad.engines.llvm.claims import claimed
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.intrinsics import INTRINSICS
-from convgrad.plan.fields import CALL, FLAGS, SIDES
 from convgrad.plan.machine import Isa
+from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record, addresses
+from convgrad.plan.schedule import CALL, SIDES
 from convgrad.spec.samples import CHAINS
 
-ADDRESSES = (
+ARGUMENTS = addresses(
     "driver", "given",  # of one image: its code, its arguments but for addresses
     "rows.data", "lanes.data", "norms",  # of the first sample: its operands; where its norm is written to
-)  # fmt: skip
-NUMBERS = (
+) + Record(
     "samples", "rows.image", "lanes.image",  # bytes from a sample to the next
     "words", "flags",  # of the arguments of one image; bytes to its flags
     "elements", "gradient_at", "scratch_at",  # of a gradient; bytes of scratch to it, and to what is behind it
@@ -73,13 +73,13 @@ def _norm2(f: Function, isa: Isa, data: Value, sums: Value) -> Value:
 def _driver(module: Module, isa: Isa) -> None:
     """Compute the gradient of each sample that is claimed, and its norm."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, ADDRESSES, NUMBERS)
+    a = arguments(f, FLAGS + ARGUMENTS)
     gradient, rest = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
     with claimed(f, isa, a, a.samples, lambda: _own_arguments(f, a, gradient)) as sample:
         f.store(f.value(0), f.at(f.scratch, a.flags))  # the counter of tasks
         for name in SIDES:
             side = a.of(name)
-            f.store(f.at(side.data, sample * side.image), f.scratch, WORD * CALL.index(f"{name}.data"))
+            f.store(f.at(side.data, sample * side.image), f.scratch, CALL.at(f"{name}.data"))
         f.say(f"call void {a.driver.name}({f.scratch}, {rest})")
         f.call("squares", gradient, f.value(1), a.elements, f.at(a.norms, sample * _F64))
 
@@ -87,8 +87,8 @@ def _driver(module: Module, isa: Isa) -> None:
 def _own_arguments(f: Function, a: Named, gradient: Value) -> None:
     """Copy the arguments of one image to scratch: this thread's, with flags of its own, but stopped as all are."""
     with f.loop(a.words) as word:
-        f.store(f.load("i64", a.given, word.index * WORD), f.at(f.scratch, word.index * WORD))
+        f.store(f.load("i64", a.given, word.index * COLUMN_BYTES), f.at(f.scratch, word.index * COLUMN_BYTES))
     flags = f.at(f.scratch, a.flags)
-    for at, flag in enumerate(FLAGS):
-        f.store(a.stop if flag == "stop" else f.at(flags, at * WORD), f.scratch, WORD * CALL.index(flag))
-    f.store(gradient, f.scratch, WORD * CALL.index("out"))
+    for flag in FLAGS.columns:
+        f.store(a.stop if flag == "stop" else f.at(flags, FLAGS.at(flag)), f.scratch, CALL.at(flag))
+    f.store(gradient, f.scratch, CALL.at("out"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from convgrad.engines.llvm.arguments import SEGMENT_BYTES, Named, arguments, columns
+from convgrad.engines.llvm.arguments import Named, arguments, columns
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.lines import Met, outer_taps
@@ -39,7 +39,7 @@ def strip(module: Module, spec: KernelSpec) -> None:
     a, k, kind = arguments(f), columns(f, f.tap, TAP), f"<{spec.isa.lanes} x float>"
     steps = {"x": a.rows.read_term, "y": a.lanes.read_term}
     tap_step, ahead = a.tap_step, {"x": a.rows.ahead, "y": a.lanes.ahead}
-    s = _Strip(f, spec, f.at(a.segments, k.whole * SEGMENT_BYTES), steps, tap_step, ahead)
+    s = _Strip(f, spec, f.at(a.segments, k.whole * SEGMENT.bytes), steps, tap_step, ahead)
     met = Met(f, f.line, outer_taps(f, spec, a.places, a.shifts, k.outer))
     first, end = met.first, met.end
     low, high = f.load("i64", s.segments), f.load("i64", s.segments, 8)
@@ -109,7 +109,9 @@ class _Strip:
             position, y = first + at.index, self.read(at.y, 0)
             self.ask(at.carried)
             for k in range(tile.inner_taps):
-                begin, end = (f.load("i64", self.segments, 8 * (len(SEGMENT) * (1 + k) + word)) for word in (0, 1))
+                begin, end = (
+                    f.load("i64", self.segments, SEGMENT.bytes * (1 + k) + SEGMENT.at(word)) for word in ("low", "high")
+                )
                 there = f.compare("ult", position - begin, end - begin)
                 met = {f"sum{u * tile.inner_taps + k}": f"x{u}" for u in range(tile.outer_taps)}
                 with f.loop(f.select(there, f.value(1), f.value(0)), **{name: at.carried[name] for name in met}) as one:

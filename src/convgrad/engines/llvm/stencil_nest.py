@@ -6,12 +6,15 @@ The chains of a block wait in scratch while the other groups have their turn, so
 from __future__ import annotations
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import CHAIN_BYTES, INDEX_BYTES, LINE_ROW_BYTES, TAP_BYTES, Named, columns, going
+from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.nest import Nest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.stencil import first_group, strip
 from convgrad.plan.constants import STRIP_PANELS
+from convgrad.plan.lines import LINE
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
+from convgrad.plan.slices import INDEX
+from convgrad.plan.taps import TAP
 from convgrad.plan.tree import CHAIN
 
 
@@ -27,13 +30,13 @@ def task(module: Module, spec: KernelSpec) -> None:
     f, a, t = n.f, n.a, n.t
     sums = f.at(f.scratch, a.sums_at)
     with n.chunks() as c:
-        index, chain = f.at(a.line_index, c.index * INDEX_BYTES), f.at(a.chains, c.chain * CHAIN_BYTES)
+        index, chain = f.at(a.line_index, c.index * INDEX.bytes), f.at(a.chains, c.chain * CHAIN.bytes)
         with f.loop(c.blocks, entry=index, chain=chain, image=c.image, images=c.images) as block:
             with f.when(going(f, a)):
                 _lines(n, sums, block.entry, block.image, f.min(block.images, a.block_images))
                 _combined(n, sums, columns(f, block.chain, CHAIN))
             block.next(
-                entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN_BYTES),
+                entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN.bytes),
                 image=block.image + a.block_step, images=block.images - a.block_step,
             )  # fmt: skip
     with f.when(f.compare("eq", a.image_parts, 1) & going(f, a)):
@@ -60,16 +63,16 @@ def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> N
     pieces = f.select(one_tile, f.value(1), (t.groups + (STRIP_PANELS - 1)) >> (STRIP_PANELS.bit_length() - 1))
     with f.loop(images) as image:
         number = first + image.index
-        with f.loop(lines, line=f.at(a.lines, first_line * LINE_ROW_BYTES)) as line:
+        with f.loop(lines, line=f.at(a.lines, first_line * LINE.bytes)) as line:
             begins = f.compare("eq", image.index + line.index, 0)
             with f.loop(pieces) as piece:
                 begin = piece.index * together
                 panels, there = f.min(t.groups - begin, together), f.at(sums, begin * panel_sums)
-                with f.loop(t.taps, sums=there, tap=f.at(a.taps, t.tap * TAP_BYTES)) as tap:
+                with f.loop(t.taps, sums=there, tap=f.at(a.taps, t.tap * TAP.bytes)) as tap:
                     where = (number, line.line, tap.tap, t.group + begin)
                     f.call("strip", f.arguments, tap.sums, panel_sums, panels, begins, *where)
-                    tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP_BYTES))
-            line.next(line=f.at(line.line, LINE_ROW_BYTES))
+                    tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP.bytes))
+            line.next(line=f.at(line.line, LINE.bytes))
 
 
 def _combined(n: Nest, sums: Value, chain: Named) -> None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import product
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import LINE_ROW_BYTES, SEGMENT_BYTES, Named, arguments, columns
+from convgrad.engines.llvm.arguments import Named, arguments, columns
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.lines import Met, outer_taps
 from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_product, sum_names
 from convgrad.plan.constants import TILE_AHEAD
+from convgrad.plan.lines import LINE
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.taps import SEGMENT, TAP
 
@@ -38,7 +39,7 @@ def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
     )
     taps, masks = outer_taps(f, spec, a.places, a.shifts, k.outer), (a.masks, a.mask_bytes)
     one = _Tile(f, spec, vectors, moved, taps, masks, a.swapped)
-    whole, segments = (f.at(a.segments, number * SEGMENT_BYTES) for number in (k.whole, k.segment))
+    whole, segments = (f.at(a.segments, number * SEGMENT.bytes) for number in (k.whole, k.segment))
     zeros, always = {name: f.zeros(one.kind) for name in one.names}, f.value(1)
     if spec.tile.taps == 1:
         sums = one.summed(f.images, (whole, always), zeros)
@@ -102,9 +103,9 @@ class _Tile:
                     with f.loop(segments[1], segment=segments[0], **_of(line, names)) as segment:
                         words = columns(f, segment.segment, SEGMENT)
                         done = self.shared(image, met, words, _of(segment, names), absent)
-                        segment.next(segment=f.at(segment.segment, SEGMENT_BYTES), **done)
+                        segment.next(segment=f.at(segment.segment, SEGMENT.bytes), **done)
                     after = _of(segment, names)
-                line.next(line=f.at(line.line, LINE_ROW_BYTES), **after)
+                line.next(line=f.at(line.line, LINE.bytes), **after)
             x, y = (f.at(image.carried[name], step) for name, step in zip("xy", self.moved.image, strict=True))
             image.next(x=x, y=y, **_of(line, names))
         return _of(image, names)

@@ -1,29 +1,29 @@
-"""A plan of products as tables and numbers, and the names that the compiled driver reads them by."""
+"""A plan of kn2row as tables and numbers, and the records that the compiled driver reads them by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from math import prod
 
 import numpy as np
 
-from convgrad.plan.forward.fields import RUN, fields
 from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
+from convgrad.plan.forward.schedule import BLOCK, RUN, of_axes
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
+from convgrad.plan.records import Record, addresses
 from convgrad.plan.stretches import Parts
-from convgrad.plan.tables import Schedule, columns_of, placed, table_of
+from convgrad.plan.tables import Schedule, placed
 from convgrad.plan.tasks import parts as evenly
 from convgrad.plan.tree import levels_of
 from convgrad.plan.view import Ints, wrapped
-from convgrad.spec.order import BLOCK
+from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
-TABLES = ("ends", "phases", "runs", "blocks")  # beside those of any forward or data gradient
-NUMBERS = (
+TABLES = addresses("ends", "phases", "runs", "blocks")  # besides those of any forward or data gradient
+NUMBERS = Record(
     "block_count",  # of the terms of a tap
     "row_count", "row_bytes", "height", "tiles", "block",  # taps times results; their tiles, and those at a time
     "chunk",  # positions of the data at a time
@@ -36,28 +36,21 @@ NUMBERS = (
     "out_step", "adds",
     "done_at", "products_at", "outer_at", "entries_at", "nodes_at", "streams_at", "line_at", "nothing_at",
 )  # fmt: skip
-OUTER = (
-    "extent",
-    "given",
-    "out",
-    "taps",
-    "tap",
-    "met",
-    "place",
-)  # of each axis: taps as lines, met and bytes of products
-TASK = ("slab", "slabs")
-SLAB = ("part", "parts", "first", "end")  # rows of PART; lines of the data
-PART = ("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
-END = ("phase", "first", "count", "out", "outputs", "across")  # rows of PHASE, positions of the data, outputs
-PHASE = ("met", "taps", "tap", "tap_step", "tap_met")  # behind the slab's first position
-ENTRY = ("at", "met")  # a tap of an output: bytes of products, and which position the first output meets
-NODE = ("number", "taps")
+ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # taps as lines, met and bytes of products
+TASK = Record("slab", "slabs")
+SLAB = Record("part", "parts", "first", "end")  # rows of PART; lines of the data
+PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
+END = Record("phase", "first", "count", "out", "outputs", "across")  # rows of PHASE, positions of the data, outputs
+PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # behind the slab's first position
+OUTER = Record("place", "number")  # a tap of all axes but the last: bytes of products, its number
+ENTRY = Record("at", "met")  # a tap of an output: bytes of products, and which position the first output meets
+NODE = Record("number", "taps")
 
 
 @cache
-def products_fields(axes: int) -> tuple[str, ...]:
-    """Return the names of the arguments of a kernel of so many axes: first those of a tile of one axis."""
-    return (*fields(1), *TABLES, *NUMBERS, *(f"line{axis}.{word}" for axis in range(axes) for word in OUTER))
+def arguments(axes: int) -> Record:
+    """Return the arguments of a kernel of so many axes: first those of a tile of one axis."""
+    return sum((ALONG.within(f"line{axis}") for axis in range(axes)), of_axes(1) + TABLES + NUMBERS)
 
 
 def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
@@ -67,38 +60,40 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     along, across = plan.slab
     rows, cut = reached(lines, along), lines.parts.in_slabs(along)
     parts = [_parts(view, spec.line, cut.parts)]
-    firsts = (cut.begins * 8 * len(PART)).tolist()
-    slab_rows = [
-        (first, count, met.start, met.stop)
-        for first, count, met in zip(firsts, cut.lengths.tolist(), rows, strict=True)
+    slabs = [
+        {"part": first * PART.bytes, "parts": count, "first": met.start, "end": met.stop}
+        for first, count, met in zip(cut.begins.tolist(), cut.lengths.tolist(), rows, strict=True)
     ]
     for at in range(spec.line + 1, len(view.axes) - 1):
         inner = _parts(view, at, view.axes[at].parts)
-        slab_rows.append((sum(map(len, parts)) * 8 * len(PART), len(inner), 0, 0))
+        slabs.append({"part": sum(map(len, parts)) * PART.bytes, "parts": len(inner), "first": 0, "end": 0})
         parts.append(inner)
     ends, phases = _ends(last, across, _unit(view, len(view.axes) - 1))
     order = view.order
     block_count = order.blocks_a_line
     runs = [
-        (at * BLOCK * F32_BYTES, at * BLOCK * one.width * F32_BYTES, min(BLOCK, view.terms - at * BLOCK))
-        for at in range(block_count)
+        {
+            "data": first * F32_BYTES,
+            "weights": first * one.width * F32_BYTES,
+            "count": min(BLOCK_TERMS, view.terms - first),
+        }
+        for first in range(0, block_count * BLOCK_TERMS, BLOCK_TERMS)
     ]
-    assert len(RUN) == 3
-    blocks = [*((at, 1, at * 8 * len(RUN)) for at in range(block_count)), (-1, 0, 0)]
+    blocks = [{"number": at, "runs": 1, "run": at * RUN.bytes} for at in range(block_count)]
     count = prod(axis.extent for axis in view.axes[: spec.line]) * len(rows) * len(ends)
-    tasks = [(first, end - first) for first, end in evenly(count, plan.parts)]
-    given: dict[str, Sequence[Sequence[int]]] = {
-        "tasks": tasks, "slabs": slab_rows, "ends": ends, "phases": phases, "runs": runs, "blocks": blocks,
+    tasks = [{"slab": first, "slabs": end - first} for first, end in evenly(count, plan.parts)]
+    tables = {
+        "tasks": TASK.rows(tasks), "slabs": SLAB.rows(slabs), "parts": np.concatenate(parts), "ends": END.rows(ends),
+        "phases": PHASE.rows(phases), "runs": RUN.rows(runs),
+        "blocks": BLOCK.rows([*blocks, {"number": -1, "runs": 0, "run": 0}]),
     }  # fmt: skip
-    tables = {name: table_of(rows) for name, rows in given.items()} | {"parts": np.concatenate(parts)}
-    numbers = _numbers(view, plan, [len(met) for met in rows], [row[2] for row in ends], [row[5] for row in ends])
+    reach, counts = [len(met) for met in rows], [end["count"] for end in ends]
+    numbers = _numbers(view, plan, reach, counts, [end["across"] for end in ends])
     numbers |= {
         "task_count": len(tasks), "slab_count": len(rows), "end_count": len(ends), "phase_count": len(last.phases),
         "block_count": block_count, "adds": int(accumulates),
     }  # fmt: skip
-    return Schedule(
-        tables, numbers, (0, 0), numbers.pop("scratch"), 0, 0, sum(table.nbytes for table in tables.values())
-    )
+    return Schedule(tables, numbers, numbers.pop("scratch"))
 
 
 def _unit(view: ForwardNest, at: int) -> int:
@@ -109,28 +104,35 @@ def _unit(view: ForwardNest, at: int) -> int:
 def _parts(view: ForwardNest, at: int, parts: Parts) -> Ints:
     """Return rows of PART."""
     out, unit = view.axes[at].out, _unit(view, at)
-    columns = (
-        parts.count, parts.first * wrapped(out), parts.step * out, parts.met, parts.by_position, parts.taps,
-        parts.tap * unit, parts.tap_step * unit, parts.by_tap,
+    return PART.table(
+        len(parts),
+        count=parts.count, out=parts.first * wrapped(out), out_step=parts.step * out, met=parts.met,
+        met_step=parts.by_position, taps=parts.taps, tap=parts.tap * unit, tap_step=parts.tap_step * unit,
+        tap_met=parts.by_tap,
     )  # fmt: skip
-    return columns_of(columns, len(parts))
 
 
-def _ends(last: Along, across: int, unit: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+def _ends(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     """Return rows of END and of PHASE."""
-    ends, rows = list[tuple[int, ...]](), list[tuple[int, ...]]()
+    ends, phases = list[dict[str, int]](), list[dict[str, int]]()
     stride = last.phases[0].positions.step
     for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
         count = min(across, last.extent - begin)
         each = -(-count // stride)
-        ends.append((len(rows) * 8 * len(PHASE), met.start, len(met), begin * last.out, count, each))
+        ends.append({
+            "phase": len(phases) * PHASE.bytes, "first": met.start, "count": len(met), "out": begin * last.out,
+            "outputs": count, "across": each,
+        })  # fmt: skip
         for phase in last.phases:
             first = phase.met + begin // stride * phase.by_position - met.start
             there = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
             taps = phase.taps[there.start : there.stop] if there else range(0)
             low = first + there.start * phase.by_tap if there else 0
-            rows.append((low, len(taps), taps.start * unit, taps.step * unit, phase.by_tap))
-    return ends, rows
+            phases.append({
+                "met": low, "taps": len(taps), "tap": taps.start * unit, "tap_step": taps.step * unit,
+                "tap_met": phase.by_tap,
+            })  # fmt: skip
+    return ends, phases
 
 
 def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -> range:
@@ -167,8 +169,8 @@ def _numbers(
         "sums_at": levels * one.tile_bytes,
         "data_at": rows * view.terms * F32_BYTES,
         "weights_at": -(-plan.chunk // one.width) * one.width * view.terms * F32_BYTES,
-        "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * 16,
-        "entries_at": view.taps * 8 * len(ENTRY), "nodes_at": (view.taps + 1) * 8 * len(NODE),
+        "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * OUTER.bytes,
+        "entries_at": view.taps * ENTRY.bytes, "nodes_at": (view.taps + 1) * NODE.bytes,
         "streams_at": streams * across * F32_BYTES,
         "line_at": (streams * across + one.isa.lanes) * F32_BYTES,
         "products_at": rows * pitch + 2 * beside,
@@ -194,12 +196,14 @@ def _numbers(
     else:
         term = -(-one.width * last.data // (many * view.terms) // LINE_BYTES) * LINE_BYTES
         ahead = (term * view.terms, term)
-    numbers |= dict(zip(("tile_ahead", "term_ahead"), ahead, strict=True))
+    numbers["tile_ahead"], numbers["term_ahead"] = ahead
     place: dict[int, int] = {
         spec.line: inner * F32_BYTES,
         **{spec.line + 1 + at: bytes_ for at, bytes_ in enumerate(places)},
     }
     for number, (axis, (taps, tap)) in enumerate(zip(view.axes, tap_lines(view), strict=True)):
-        values = (axis.extent, axis.data, axis.out, taps, tap, axis.met, place.get(number, 0))
-        numbers |= {f"line{number}.{word}": value for word, value in zip(OUTER, values, strict=True)}
+        numbers |= ALONG.values(
+            f"line{number}", extent=axis.extent, given=axis.data, out=axis.out, taps=taps, tap=tap, met=axis.met,
+            place=place.get(number, 0),
+        )  # fmt: skip
     return numbers

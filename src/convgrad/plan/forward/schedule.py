@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from math import prod
 
@@ -11,24 +12,78 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.forward.cuts import levels, most_tiles, panel_bytes, panels_of, tile_sums
-from convgrad.plan.forward.fields import ALONG, BLOCK, PART, RUN, SLAB, TABLES, WINDOW_RUN
 from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
+from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.stretches import Parts, Slabs
-from convgrad.plan.tables import Schedule, columns_of, placed
+from convgrad.plan.tables import Schedule, placed
 from convgrad.plan.tasks import parts as evenly
 from convgrad.plan.tree import levels_of
 from convgrad.plan.view import Ints, distinct, wrapped
 from convgrad.spec.order import FAN_IN
 
+CALL = FLAGS + addresses("data", "weights", "out", "bias")  # what each call has of its own; no bias: that of -0.0
+TABLES = addresses("tasks", "slabs", "parts")
+NUMBERS = Record(
+    "task_count",
+    "results", "terms", "channels", "taps",  # of a group; of the data's position, as packed; of the kernel
+    "data_group", "data_item", "out_group", "out_item",  # bytes from one to the next
+    "weights_group", "weights_item", "weights_term", "bias_item",
+    "line_blocks",  # that the terms of a tap are cut into
+    "number_step", "number_share",  # a block's number is (tap * step + its number in the tap) / share
+    "levels",  # of the tree of blocks
+    "pass_blocks", "tile_sums",  # blocks under which all tiles go at a time; bytes of a tile's sums that wait for more
+    "term_step",  # bytes of data from a term to the next, as tiles read them
+    "tap_bytes", "term_bytes",  # of weights from a tap, a term to the next, as tiles read them
+    "panels", "panel_bytes", "weights_panel",  # at a time; of one, as they are read; of weights from one to the next
+    "data_at", "weights_at", "bias_at", "runs_at", "blocks_at", "sums_at", "packed_at",  # in scratch
+    "accumulate",
+)  # fmt: skip
+ALONG = Record(  # of each axis
+    "extent", "met",  # positions of the output, of the operand
+    "slabs", "slab",  # how many, and bytes of the table to the first
+    "kernel", "tap",  # taps, and bytes of weights from one to the next
+    "given", "step",  # bytes of the operand from a position to the next: in memory, and as tiles read it
+)  # fmt: skip
+PAIRS = Record(  # of kernels that take pairs
+    "least_sum", "paths",  # of least exponents; where panels are counted by how their terms were taken
+    "line_at", "least_at",  # in scratch: a line of positions that is packed, before it is pairs; the least of a slab
+    addresses=("paths",),
+)  # fmt: skip
+TASK = Record("group", "groups", "panel", "panels", "slab", "slabs")
+SLAB = Record("part", "parts", "first", "count")  # rows of PART, in bytes; positions of the operand
+PART = Record(
+    "count", "out", "out_step",  # positions; bytes of the output at the first, and to the next
+    "met", "met_step",  # the operand's position that the first meets by its first tap; to what the next meets
+    "data", "data_step",  # bytes of what that is, and to what the next meets
+    "taps", "tap", "tap_step", "tap_data",  # count, numbers in the kernel, bytes of data from one to the next
+    "first_bias", "bias",  # bytes to the first position's bias, and to the next, where positions have any
+    "height", "tiles", "waste",  # of tiles along this axis: rows, how many, and cycles a position in 1024ths
+)  # fmt: skip
+RUN = Record("data", "weights", "count")  # terms that are contiguous in both: bytes, bytes
+WINDOW_RUN = RUN + Record("first")  # taps of a row of the kernel, and which of the row is the first of them
+BLOCK = Record("number", "runs", "run")  # its number, how many runs, and bytes to the first
+
 MOST_WEIGHED = 1 << 20  # slabs; of more, one is like the other
 NOT_ALONG = (
     512  # 1024ths of a cycle a position: where outputs lie along an axis, tiles run along it unless others save more
 )
+
+
+@cache
+def of_axes(axes: int) -> Record:
+    """Return the arguments of a kernel of so many axes: those that a tile reads."""
+    return sum((ALONG.within(f"axis{axis}") for axis in range(axes)), CALL + TABLES + NUMBERS)
+
+
+@cache
+def arguments(axes: int) -> Record:
+    """Return the arguments of a kernel whose rows are positions, of so many axes."""
+    return of_axes(axes) + PAIRS
 
 
 def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedule:
@@ -44,7 +99,6 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
         "slabs": np.concatenate(axes.slabs),
         "parts": np.concatenate(axes.parts),
     }
-    assert tuple(tables) == TABLES
     packed = 0 if spec.in_place else prod(most) * spec.position_bytes(view.channels)
     scratch, size = _scratch(view, plan, packed, most[-1])
     numbers = {
@@ -59,7 +113,7 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
     }  # fmt: skip
     if spec.step == 2:
         tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
-    return Schedule(tables, numbers, (0, 0), size, 0, 0, sum(table.nbytes for table in tables.values()))
+    return Schedule(tables, numbers, size)
 
 
 @dataclass(frozen=True)
@@ -80,14 +134,16 @@ def _axes(
 ) -> _Axes:
     made, slabs, parts = _Axes([], [], {}), 0, 0  # before those of an axis
     for at, axis in enumerate(view.axes):
-        begins = cut[at].begins
-        values = (axis.extent, axis.met, len(begins), slabs * 8 * len(SLAB), axis.kernel, axis.weights, axis.data)
-        made.numbers.update(
-            (f"axis{at}.{word}", value) for word, value in zip(ALONG, (*values, steps[at]), strict=True)
-        )
+        begins, (first, count) = cut[at].begins, reached[at]
+        made.numbers.update(ALONG.values(
+            f"axis{at}", extent=axis.extent, met=axis.met, slabs=len(begins), slab=slabs * SLAB.bytes,
+            kernel=axis.kernel, tap=axis.weights, given=axis.data, step=steps[at],
+        ))  # fmt: skip
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])
         contiguous = spec.out != SPATIAL or at == len(view.axes) - 1
-        made.slabs.append(np.stack([(parts + begins) * 8 * len(PART), cut[at].lengths, *reached[at]], 1))
+        made.slabs.append(
+            SLAB.table(len(begins), part=(parts + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count)
+        )
         made.parts.append(_rows(cut[at].parts, axis, steps[at], unit, spec, contiguous))
         slabs, parts = slabs + len(begins), parts + len(cut[at].parts)
     return made
@@ -112,18 +168,19 @@ def _rows(parts: Parts, axis: Along, step: int, unit: int, spec: ForwardSpec, co
     """Return rows of PART."""
     counts, which = distinct(parts.count)
     along = 0 if contiguous else NOT_ALONG
-    heights = [
-        (height, many, int(1024 * waste) + along)
-        for height, many, waste in (tiles(count, spec.rows, spec.vectors) for count in counts.tolist())
-    ]
+    heights = [tiles(count, spec.rows, spec.vectors) for count in counts.tolist()]
+    height, many, waste = np.array(
+        [(height, many, int(1024 * waste) + along) for height, many, waste in heights], np.int64
+    )[which].T
     first_bias, bias = (F32_BYTES * parts.first, F32_BYTES) if spec.transposed_gemm and axis.extent > 1 else (0, 0)
-    columns = (
-        parts.count, parts.first * wrapped(axis.out), parts.step * axis.out,
-        parts.met, parts.by_position, np.where(parts.taps > 0, parts.met * wrapped(step), 0), parts.by_position * step,
-        parts.taps, np.where(parts.taps > 0, parts.tap * unit, 0), parts.tap_step * unit, parts.by_tap * step,
-        first_bias, bias, *np.array(heights, np.int64)[which].T,
+    return PART.table(
+        len(parts),
+        count=parts.count, out=parts.first * wrapped(axis.out), out_step=parts.step * axis.out,
+        met=parts.met, met_step=parts.by_position,
+        data=np.where(parts.taps > 0, parts.met * wrapped(step), 0), data_step=parts.by_position * step,
+        taps=parts.taps, tap=np.where(parts.taps > 0, parts.tap * unit, 0), tap_step=parts.tap_step * unit,
+        tap_data=parts.by_tap * step, first_bias=first_bias, bias=bias, height=height, tiles=many, waste=waste,
     )  # fmt: skip
-    return columns_of(columns, len(parts))
 
 
 def _work(cut: Slabs) -> Ints:
@@ -142,13 +199,12 @@ def _tasks(view: ForwardNest, plan: ForwardPlan, work: Sequence[Ints]) -> Ints:
     if parts > plan.threads:
         done = 1 - (1 - done) ** 2
     bounds = _apart(_ends(work, done) if count <= MOST_WEIGHED else (count * done).astype(np.int64), parts, count)
-    rows = [
-        (g0, g1 - g0, p0, p1 - p0, s0, s1 - s0)
+    return TASK.rows(
+        {"group": g0, "groups": g1 - g0, "panel": p0, "panels": p1 - p0, "slab": s0, "slabs": s1 - s0}
         for g0, g1 in evenly(view.groups, groups)
         for p0, p1 in evenly(panels_of(view, plan.spec), panels)
         for s0, s1 in pairwise(bounds)
-    ]
-    return np.array(rows, np.int64)
+    )
 
 
 def _ends(work: Sequence[Ints], done: NDArray[np.float64]) -> Ints:
@@ -226,8 +282,8 @@ def _scratch(view: ForwardNest, plan: ForwardPlan, data_bytes: int, line: int) -
     sizes = {
         "sums_at": sums * (most_tiles(view, plan.slab, spec) if plan.pass_blocks else 1),
         "bias_at": (view.axes[-1].extent if spec.transposed_gemm else plan.panels * spec.width) * F32_BYTES,
-        "blocks_at": (runs + 1) * 8 * len(BLOCK),
-        "runs_at": runs * 8 * len(WINDOW_RUN if spec.window else RUN),
+        "blocks_at": (runs + 1) * BLOCK.bytes,
+        "runs_at": runs * (WINDOW_RUN if spec.window else RUN).bytes,
         "weights_at": 0 if spec.lanes_in_place else plan.panels * panel_bytes(view, spec),
         "data_at": data_bytes,
         "packed_at": 8,

@@ -1,21 +1,22 @@
-"""A plan of planes as tables and numbers, and the names that the compiled driver reads them by."""
+"""A plan of a spatial stencil as tables and numbers, and the records that the compiled driver reads them by."""
 
 from __future__ import annotations
 
 from functools import cache
 from math import prod
 
-from convgrad.plan.forward.fields import CALL
+from convgrad.plan.forward.schedule import CALL
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.records import Record, addresses
 from convgrad.plan.stretches import Part
-from convgrad.plan.tables import Schedule, placed, table_of
+from convgrad.plan.tables import Schedule, placed
 from convgrad.plan.tasks import parts as evenly
 
-TABLES = ("tasks", "parts")
-NUMBERS = (
+TABLES = addresses("tasks", "parts")
+NUMBERS = Record(
     "task_count", "results", "terms", "taps", "result_bytes",  # bytes of packed weights from a result to the next
     "data_group", "data_item", "out_group", "out_item", "weights_group", "weights_item", "weights_term", "bias_item",
     "number_share",  # taps of a block
@@ -23,46 +24,40 @@ NUMBERS = (
     "line_met",  # of the axis of lines
     "weights_at", "bias_at", "outer_at", "entries_at", "nodes_at",
 )  # fmt: skip
-ALONG = (
-    "kernel",
-    "tap",
-    "first",
-    "count",
-)  # of each axis: taps, bytes of weights; rows of PART, phases of the last two
-TASK = ("group", "groups")
-PART = (
+ALONG = Record("kernel", "tap", "first", "count")  # of an axis: taps, bytes of weights; rows of PART, or phases
+TASK = Record("group", "groups")
+PART = Record(
     "count", "out", "out_step", "data", "data_step",  # bytes of what the first position meets by the first tap
     "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # numbers of taps; the same in positions
 )  # fmt: skip
-ENTRY = ("data", "weight", "line", "met")  # bytes, bytes; which line, and which position the tile's first output meets
-NODE = ("number", "terms")  # a block
-OUTER = ("data", "tap")
+ENTRY = Record("data", "weight", "line", "met")  # bytes, bytes; which line and position the tile's first output meets
+NODE = Record("number", "terms")  # a block
+OUTER = Record("data", "tap")
 
 
 @cache
-def planes_fields(axes: int) -> tuple[str, ...]:
-    """Return the names of the arguments of a kernel of so many axes, in order."""
-    return (*CALL, *TABLES, *NUMBERS, *(f"axis{axis}.{word}" for axis in range(axes) for word in ALONG))
+def arguments(axes: int) -> Record:
+    """Return the arguments of a kernel of so many axes."""
+    return sum((ALONG.within(f"axis{axis}") for axis in range(axes)), CALL + TABLES + NUMBERS)
 
 
 def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
     order, last, lines = view.order, view.axes[-1], view.axes[-2]
-    rows, numbers = list[tuple[int, ...]](), dict[str, int]()
+    rows, numbers = list[dict[str, int]](), dict[str, int]()
     for at, axis in enumerate(view.axes):
         parts = axis.phases if at >= len(view.axes) - 2 else axis.parts
-        values = (axis.kernel, axis.weights, len(rows) * 8 * len(PART), len(parts))
-        numbers |= {f"axis{at}.{word}": value for word, value in zip(ALONG, values, strict=True)}
+        first = len(rows) * PART.bytes
+        numbers |= ALONG.values(f"axis{at}", kernel=axis.kernel, tap=axis.weights, first=first, count=len(parts))
         rows.extend(_part(view, at, part) for part in parts)
-    tasks = [(first, end - first) for first, end in evenly(view.groups, plan.parts)]
-    tables = {"tasks": table_of(tasks), "parts": table_of(rows)}
-    most = max(count for _, count in tasks)
+    tasks = [{"group": first, "groups": end - first} for first, end in evenly(view.groups, plan.parts)]
+    most = max(task["groups"] for task in tasks)
     outer = prod(axis.kernel for axis in view.axes[:-2])
     result_bytes = view.taps * view.terms * F32_BYTES
     sizes = {
         "weights_at": most * view.results * result_bytes, "bias_at": most * view.results * F32_BYTES,
-        "outer_at": outer * 8 * len(OUTER), "entries_at": view.taps * view.terms * 8 * len(ENTRY),
-        "nodes_at": (order.blocks + 1) * 8 * len(NODE),
+        "outer_at": outer * OUTER.bytes, "entries_at": view.taps * view.terms * ENTRY.bytes,
+        "nodes_at": (order.blocks + 1) * NODE.bytes,
     }  # fmt: skip
     places, size = placed(sizes)
     group, item, term = view.weights
@@ -75,17 +70,16 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         "number_share": order.lines_a_block, "accumulate": int(accumulates), "extent": last.extent, "met": last.met,
         "line_met": lines.met,
     }  # fmt: skip
-    return Schedule(
-        tables, numbers, (0, 0), size + 4 * LINE_BYTES, 0, 0, sum(table.nbytes for table in tables.values())
-    )
+    return Schedule({"tasks": TASK.rows(tasks), "parts": PART.rows(rows)}, numbers, size + 4 * LINE_BYTES)
 
 
-def _part(view: ForwardNest, at: int, part: Part) -> tuple[int, ...]:
+def _part(view: ForwardNest, at: int, part: Part) -> dict[str, int]:
     """Return a row of PART."""
     axis, unit = view.axes[at], prod(inner.kernel for inner in view.axes[at + 1 :])
     met = part.met if part.taps else 0
-    return (
-        len(part.positions), part.positions.start * axis.out, part.positions.step * axis.out, met * axis.data,
-        part.by_position * axis.data, len(part.taps), part.taps.start * unit, part.taps.step * unit,
-        part.by_tap * axis.data, met, part.by_position, part.by_tap,
-    )  # fmt: skip
+    return {
+        "count": len(part.positions), "out": part.positions.start * axis.out,
+        "out_step": part.positions.step * axis.out, "data": met * axis.data, "data_step": part.by_position * axis.data,
+        "taps": len(part.taps), "tap": part.taps.start * unit, "tap_step": part.taps.step * unit,
+        "tap_data": part.by_tap * axis.data, "met": met, "met_step": part.by_position, "tap_met": part.by_tap,
+    }  # fmt: skip

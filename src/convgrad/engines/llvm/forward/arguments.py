@@ -1,31 +1,20 @@
-"""The driver's arguments and tables of a forward or a data gradient in IR, read by name."""
+"""The driver's arguments of a forward or a data gradient in IR."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from typing import Any
 
+from convgrad.engines.llvm import arguments as records
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function
-from convgrad.plan.forward.fields import BLOCK, CALL, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN, positions_fields
-from convgrad.plan.forward.recipe import ForwardSpec
-
-BLOCK_BYTES, PART_BYTES, RUN_BYTES, SLAB_BYTES, TASK_BYTES, WINDOW_RUN_BYTES = (
-    8 * len(columns) for columns in (BLOCK, PART, RUN, SLAB, TASK, WINDOW_RUN)
-)
-_ADDRESSES = frozenset((*CALL, *TABLES, "paths"))
+from convgrad.plan.passes import arguments_of
 
 
-def arguments(f: Function, spec: ForwardSpec) -> Named:
+def arguments(f: Function, spec: Any) -> Named:
     """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    return named(f, positions_fields(spec.axes), _ADDRESSES)
+    return records.arguments(f, arguments_of(spec))
 
 
-def named(f: Function, names: Sequence[str], addresses: Container[str]) -> Named:
-    """Return a driver's arguments of these names, of which some are addresses."""
-    at = {name: 8 * number for number, name in enumerate(names)}
-    return Named(lambda name: f.load("ptr" if name in addresses else "i64", f.arguments, at[name]))
-
-
-def along(a: Named, spec: ForwardSpec) -> list[Named]:
+def along(a: Named, spec: Any) -> list[Named]:
     """Return the arguments of each axis."""
     return [a.of(f"axis{axis}") for axis in range(spec.axes)]

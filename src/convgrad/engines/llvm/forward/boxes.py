@@ -14,7 +14,7 @@ from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import pack
-from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, PART_BYTES, SLAB_BYTES, along, arguments
+from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.finish import finish
 from convgrad.engines.llvm.forward.grouped_stencil import rows_of_taps, window
 from convgrad.engines.llvm.forward.pack_pairs import words
@@ -24,8 +24,8 @@ from convgrad.engines.llvm.gemm_nest import by_width
 from convgrad.engines.llvm.pairs import nothing_yet, quick
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.constants import MOST_AHEAD_BYTES
-from convgrad.plan.forward.fields import BLOCK, PART, SLAB, TASK
 from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.schedule import BLOCK, PART, SLAB, TASK
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
@@ -148,7 +148,7 @@ def _slab(
         count = axis.slabs
         digit = f.op("i64", f"urem {number}, {count.name}")
         number = f.op("i64", f"udiv {number}, {count.name}")
-        rows.append(columns(f, f.at(a.slabs, axis.slab + digit * SLAB_BYTES), SLAB))
+        rows.append(columns(f, f.at(a.slabs, axis.slab + digit * SLAB.bytes), SLAB))
     slab = rows[::-1]
     if spec.step == 2:
         nothing_yet(f, spec.isa, f.at(f.scratch, a.least_at))
@@ -163,7 +163,7 @@ def _slab(
             return
         with f.loop(slab[at].parts, part=f.at(a.parts, slab[at].part)) as each:
             parts(at + 1, [*chosen, each.part])
-            each.next(part=f.at(each.part, PART_BYTES))
+            each.next(part=f.at(each.part, PART.bytes))
 
     parts(0, [])
 
@@ -288,9 +288,9 @@ def _box(module: Module, spec: ForwardSpec) -> None:
         passes = f.max(f.op("i64", f"udiv {blocks + a.pass_blocks - 1}, {a.pass_blocks.name}"), 1)
         with f.loop(passes) as some, f.when(going(f, a)):
             done = some.index * a.pass_blocks
-            there = f.at(lists[1], done * BLOCK_BYTES)
+            there = f.at(lists[1], done * BLOCK.bytes)
             panel |= {
-                "runs": f.at(lists[0], f.load("i64", there, 8 * BLOCK.index("run"))), "blocks": there,
+                "runs": f.at(lists[0], f.load("i64", there, BLOCK.at("run"))), "blocks": there,
                 "count": f.min(blocks - done, a.pass_blocks), "begins": f.compare("eq", some.index, 0),
                 "ends": f.compare("eq", some.index, passes - 1),
             }  # fmt: skip
@@ -315,16 +315,16 @@ def _to_next_slab(f: Function, axes: Sequence[Named], parts: Sequence[Named]) ->
 
 def _last_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
     """Return the last axis as the one that tiles run along, and its part."""
-    return f.value(len(parts) - 1), {name: getattr(parts[-1], name) for name in PART}
+    return f.value(len(parts) - 1), {name: getattr(parts[-1], name) for name in PART.columns}
 
 
 def _tiled_axis(f: Function, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
     """Return which axis tiles run along, the last of those that waste least, and its part."""
-    best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART}
+    best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART.columns}
     which = f.value(len(parts) - 1)
     for at in reversed(range(len(parts) - 1)):
         less = f.compare("slt", parts[at].waste, best["waste"])
-        best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART}
+        best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART.columns}
         which = f.select(less, f.value(at), which)
     return which, best
 

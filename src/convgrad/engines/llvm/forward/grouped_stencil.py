@@ -15,14 +15,14 @@ from itertools import product
 from convgrad.engines.llvm.arguments import columns
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, WINDOW_RUN_BYTES, along, arguments
+from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.runs import end_blocks
 from convgrad.engines.llvm.forward.tile import PARAMETERS, Tile
 from convgrad.engines.llvm.microkernel import opaque_pointer
 from convgrad.formats import F32
-from convgrad.plan.forward.fields import BLOCK, PART, WINDOW_RUN
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.recipe import GroupedStencil as Numbers
+from convgrad.plan.forward.schedule import BLOCK, PART, WINDOW_RUN
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import END
@@ -39,7 +39,7 @@ def window(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
     further.
     """
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64")
-    made = GroupedStencil(f, spec, rows, vectors, WINDOW_RUN_BYTES)
+    made = GroupedStencil(f, spec, rows, vectors, WINDOW_RUN.bytes)
     made.ask()
     made.blocks()
     f.done()
@@ -75,7 +75,7 @@ class GroupedStencil(Tile):
     def run(self, run: Value, ahead: Value, sums: Values) -> Values:
         """Some taps of a row of the kernel, as many at a time as are unrolled."""
         f, n = self.f, self.n
-        x, w, left, first = (f.load("i64", run, 8 * WINDOW_RUN.index(name)) for name in WINDOW_RUN)
+        x, w, left, first = (f.load("i64", run, WINDOW_RUN.at(name)) for name in WINDOW_RUN.columns)
         unit = f.op("i64", f"sdiv {f.met_step}, {n.by_position}")
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
         x, met = f.at(f.data, x), f.met + first * (unit * n.by_tap)
@@ -214,7 +214,7 @@ def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
     )
     *outer, last = (columns(f, f.parameters[name], PART) for name in names)
     begin = {
-        "run": f.runs, "block": f.at(f.blocks, -BLOCK_BYTES), "number": f.value(END), "block_runs": f.value(0),
+        "run": f.runs, "block": f.at(f.blocks, -BLOCK.bytes), "number": f.value(END), "block_runs": f.value(0),
         "block_count": f.value(0), "furthest": f.value(0),
     }  # fmt: skip
 
@@ -231,7 +231,7 @@ def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
 
     state = rows(0, f.value(0), f.value(0), begin)
     end_blocks(f, state["block"], state["block_count"])
-    f.store(f.value(0), f.blocks, 8 * BLOCK.index("run"))
+    f.store(f.value(0), f.blocks, BLOCK.at("run"))
     f.store(state["block_count"], f.counted)
     f.store(f.value(0), f.counted, 8)  # nothing is asked for ahead by terms
     f.store(state["furthest"], f.counted, 16)
@@ -257,14 +257,14 @@ def _row(
         for at, value in enumerate(values):
             f.store(value, s["run"], 8 * at)
         new = f.compare("ne", number, s["number"])
-        block = f.select(new, f.at(s["block"], BLOCK_BYTES), s["block"])
+        block = f.select(new, f.at(s["block"], BLOCK.bytes), s["block"])
         inside = f.select(new, f.value(1), s["block_runs"] + 1)
-        f.store(number, block, 8 * BLOCK.index("number"))
-        f.store(inside, block, 8 * BLOCK.index("runs"))
+        f.store(number, block, BLOCK.at("number"))
+        f.store(inside, block, BLOCK.at("runs"))
         with f.when(new):
-            f.store(f.distance(s["run"], f.runs), block, 8 * BLOCK.index("run"))
+            f.store(f.distance(s["run"], f.runs), block, BLOCK.at("run"))
         piece.next(
-            done=end, run=f.at(s["run"], WINDOW_RUN_BYTES), block=block, number=number, block_runs=inside,
+            done=end, run=f.at(s["run"], WINDOW_RUN.bytes), block=block, number=number, block_runs=inside,
             block_count=f.select(new, s["block_count"] + 1, s["block_count"]), furthest=f.max(s["furthest"], met),
         )  # fmt: skip
     return {name: piece.carried[name] for name in COUNTS}

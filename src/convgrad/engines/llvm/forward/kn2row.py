@@ -9,25 +9,16 @@ from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import kn2row_adds, pack
-from convgrad.engines.llvm.forward.arguments import named
+from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.finish import finish
 from convgrad.engines.llvm.forward.tile import tile
 from convgrad.engines.llvm.gemm_nest import by_width
 from convgrad.engines.llvm.store import NO_BIAS
-from convgrad.plan.forward.fields import CALL
-from convgrad.plan.forward.fields import TABLES as FIRST_TABLES
 from convgrad.plan.forward.kn2row import Kn2rowSpec
-from convgrad.plan.forward.kn2row_schedule import END, PART, SLAB, TABLES, TASK, products_fields
+from convgrad.plan.forward.kn2row_schedule import END, OUTER, PART, SLAB, TASK
 from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
 
-TASK_BYTES, SLAB_BYTES, PART_BYTES, END_BYTES = (8 * len(names) for names in (TASK, SLAB, PART, END))
 NOTHING = -1
-_ADDRESSES = frozenset((*CALL, *FIRST_TABLES, *TABLES))
-
-
-def arguments(f: Function, spec: Kn2rowSpec) -> Named:
-    """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    return named(f, products_fields(spec.axes), _ADDRESSES)
 
 
 def bodies(module: Module, spec: Kn2rowSpec) -> None:
@@ -209,8 +200,8 @@ def _slab(module: Module, spec: Kn2rowSpec) -> None:
     axes = _axes(a, spec)
     number, slab = _digit(f, f.number, a.slab_count)
     number, end = _digit(f, number, a.end_count)
-    row = columns(f, f.at(a.slabs, slab * SLAB_BYTES), SLAB)
-    at_end = f.at(a.ends, end * END_BYTES)
+    row = columns(f, f.at(a.slabs, slab * SLAB.bytes), SLAB)
+    at_end = f.at(a.ends, end * END.bytes)
     e = columns(f, at_end, END)
     data, out = f.at(a.data, e.first * axes[-1].given), f.at(a.out, e.out)
     for axis in reversed(axes[: spec.line]):
@@ -233,13 +224,13 @@ def _slab(module: Module, spec: Kn2rowSpec) -> None:
             return
         table = row
         if at > spec.line:
-            table = columns(f, f.at(a.slabs, (a.slab_count + (at - spec.line - 1)) * SLAB_BYTES), SLAB)
+            table = columns(f, f.at(a.slabs, (a.slab_count + (at - spec.line - 1)) * SLAB.bytes), SLAB)
         with f.loop(table.parts, part=f.at(a.parts, table.part)) as each:
             part = columns(f, each.part, PART)
             with f.loop(part.count, met=part.met, out=f.at(out, part.out)) as one:
                 positions(at + 1, [*chosen, (part, one.met)], one.out)
                 one.next(met=one.met + part.met_step, out=f.at(one.out, part.out_step))
-            each.next(part=f.at(each.part, PART_BYTES))
+            each.next(part=f.at(each.part, PART.bytes))
 
     positions(spec.line, [], out)
     f.done()
@@ -258,8 +249,8 @@ def _outer_taps(
     def taps(at: int, number: Value, place: Value, to: Value) -> Value:
         if at == len(chosen):
             f.store(place, to)
-            f.store(number, to, 8)
-            return f.at(to, 16)
+            f.store(number, to, OUTER.at("number"))
+            return f.at(to, OUTER.bytes)
         part, met = chosen[at]
         with f.loop(part.taps, tap=number + part.tap, met=met, to=to) as each:
             here = f.op("i64", f"urem {each.met}, {a.lines.name}") if at == 0 else each.met

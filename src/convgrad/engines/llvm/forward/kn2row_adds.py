@@ -12,11 +12,10 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.store import put, total
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.forward.kn2row import VECTORS, Kn2rowSpec
-from convgrad.plan.forward.kn2row_schedule import END, ENTRY, NODE, PHASE
+from convgrad.plan.forward.kn2row_schedule import END, ENTRY, NODE, OUTER, PHASE
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.tree import DIGIT_BITS
 
-NODE_BYTES, ENTRY_BYTES, PHASE_BYTES, OUTER_BYTES = (8 * len(names) for names in (NODE, ENTRY, PHASE, ("at", "tap")))
 SHUFFLED = (2, 3, 4, 6)  # numbers of streams
 Arguments = Callable[[Function, Kn2rowSpec], Named]
 
@@ -37,24 +36,24 @@ def _listed(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
         counted="ptr",
     )  # fmt: skip
     a, p = arguments(f, spec), columns(f, f.phase, PHASE)
-    begin = {"entry": f.entries, "node": f.at(f.nodes, -NODE_BYTES), "last": f.value(-1)}
+    begin = {"entry": f.entries, "node": f.at(f.nodes, -NODE.bytes), "last": f.value(-1)}
     with f.loop(f.count, outer=f.outer, **begin) as outer:
         place, number = f.load("i64", outer.outer), f.load("i64", outer.outer, 8)
         carried = {name: outer.carried[name] for name in begin}
         with f.loop(p.taps, number=number + p.tap, met=p.met, **carried) as tap:
             here = tap.number >> DIGIT_BITS
             new = f.compare("ne", here, tap.last)
-            node = f.select(new, f.at(tap.node, NODE_BYTES), tap.node)
+            node = f.select(new, f.at(tap.node, NODE.bytes), tap.node)
             f.store(f.select(new, f.value(1), f.load("i64", node, 8) + 1), node, 8)
             f.store(here, node)
             f.store(place + tap.number * a.tap_bytes_out + tap.met * F32_BYTES, tap.entry)
             f.store(tap.met, tap.entry, 8)
             tap.next(
-                number=tap.number + p.tap_step, met=tap.met + p.tap_met, entry=f.at(tap.entry, ENTRY_BYTES), node=node,
+                number=tap.number + p.tap_step, met=tap.met + p.tap_met, entry=f.at(tap.entry, ENTRY.bytes), node=node,
                 last=here,
             )  # fmt: skip
-        outer.next(outer=f.at(outer.outer, OUTER_BYTES), **{name: tap.carried[name] for name in begin})
-    f.store(f.distance(outer.node, f.nodes) + NODE_BYTES, f.counted)
+        outer.next(outer=f.at(outer.outer, OUTER.bytes), **{name: tap.carried[name] for name in begin})
+    f.store(f.distance(outer.node, f.nodes) + NODE.bytes, f.counted)
     f.done()
 
 
@@ -92,7 +91,7 @@ def _phase(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
                         exists = f.op(f"<{lanes} x i1>", f"icmp ult {each}, {there.name}")
                         product = f.load(kind, place, v * lanes * F32_BYTES)
                         added[f"sum{v}"] = f.add(tap.carried[f"sum{v}"], f.select(exists, product, zeros))
-                    tap.next(entry=f.at(tap.entry, ENTRY_BYTES), **added)
+                    tap.next(entry=f.at(tap.entry, ENTRY.bytes), **added)
                 above = f.load("i64", node.node) >> DIGIT_BITS
                 other = f.compare("ne", above, node.above)
                 after: dict[str, Value] = {}
@@ -101,7 +100,7 @@ def _phase(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
                     first, second = (node.carried[name] for name in names)
                     levels_after = tree.pushed(f, tap.carried[f"sum{v}"], other, first, second)
                     after |= dict(zip(names, levels_after, strict=True))
-                node.next(node=f.at(node.node, NODE_BYTES), entry=tap.entry, above=above, **after)
+                node.next(node=f.at(node.node, NODE.bytes), entry=tap.entry, above=above, **after)
             for v in sums:
                 both = f.add(node.carried[f"level2_{v}"], node.carried[f"level1_{v}"])
                 f.store(total(f, both, bias), block.to, v * lanes * F32_BYTES)
@@ -213,9 +212,9 @@ def _line(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     of_phase = a.stream_bytes * a.results
     with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as each:
         f.call("listed", f.arguments, f.outer, f.count, each.phase, entries, nodes, counted)
-        many = f.load("i64", counted) >> (NODE_BYTES.bit_length() - 1)
+        many = f.load("i64", counted) >> (NODE.bytes.bit_length() - 1)
         f.call("phase", f.arguments, products, entries, nodes, many, e.count, across, bias, each.to)
-        each.next(phase=f.at(each.phase, PHASE_BYTES), to=f.at(each.to, of_phase))
+        each.next(phase=f.at(each.phase, PHASE.bytes), to=f.at(each.to, of_phase))
     if spec.out == SPATIAL:
         with f.loop(a.results, source=streams, out=f.out) as result:
             _put_in_order(f, (result.source, of_phase, a.phase_count), across, line, result.out, e.outputs)

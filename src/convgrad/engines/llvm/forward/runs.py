@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
-from convgrad.plan.forward.fields import BLOCK, PART, RUN
+from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.schedule import BLOCK, PART, RUN
 from convgrad.plan.tree import END
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
@@ -50,13 +50,13 @@ def runs(module: Module, spec: ForwardSpec) -> None:
     a = arguments(f, spec)
     parts = [columns(f, f.parameters[f"part{axis}"], PART) for axis in axes]
     begin = {
-        "run": f.at(f.runs, -RUN_BYTES), "start": f.runs, "block": f.at(f.blocks, -BLOCK_BYTES),
+        "run": f.at(f.runs, -RUN.bytes), "start": f.runs, "block": f.at(f.blocks, -BLOCK.bytes),
         "number": f.value(END),
         **dict.fromkeys(("data", "weights", "terms", "block_runs", "block_count", "all_terms", "last"), f.value(0)),
     }  # fmt: skip
     state = _taps(f, spec, a, parts, begin, (f.value(0), f.value(0)), a.tap_bytes)
     end_blocks(f, state["block"], state["block_count"])
-    f.store(f.value(0), f.blocks, 8 * BLOCK.index("run"))
+    f.store(f.value(0), f.blocks, BLOCK.at("run"))
     for at, name in enumerate(("block_count", "all_terms", "last")):
         f.store(state[name], f.counted, 8 * at)
     f.done()
@@ -64,9 +64,9 @@ def runs(module: Module, spec: ForwardSpec) -> None:
 
 def end_blocks(f: Function, last: Value, count: Value) -> None:
     """End a list of blocks, and number them as the leaves of a tree."""
-    number = 8 * BLOCK.index("number")
-    f.store(f.value(END), last, BLOCK_BYTES + number)
-    tree.renumber(f, f.at(f.blocks, number), BLOCK_BYTES, count)
+    number = BLOCK.at("number")
+    f.store(f.value(END), last, BLOCK.bytes + number)
+    tree.renumber(f, f.at(f.blocks, number), BLOCK.bytes, count)
 
 
 def _taps(
@@ -99,7 +99,7 @@ def _tap(
         joins = follows & f.compare("eq", number, s["number"])
         if spec.in_pairs:  # an odd last term is no half of a pair with the next tap's first
             joins = joins & f.compare("eq", s["terms"] & 1, 0)
-        run = f.select(joins, s["run"], f.at(s["run"], RUN_BYTES))
+        run = f.select(joins, s["run"], f.at(s["run"], RUN.bytes))
         terms = f.select(joins, s["terms"] + count, count)
         data_bytes, weight_bytes = count * a.term_step, count * a.term_bytes
         first = {
@@ -108,14 +108,14 @@ def _tap(
             "count": terms,
         }
         for name, value in first.items():
-            f.store(value, run, 8 * RUN.index(name))
-        block = f.select(new_block, f.at(s["block"], BLOCK_BYTES), s["block"])
+            f.store(value, run, RUN.at(name))
+        block = f.select(new_block, f.at(s["block"], BLOCK.bytes), s["block"])
         more = f.select(joins, f.value(0), f.value(1))
         inside = f.select(new_block, f.value(1), s["block_runs"] + more)
-        f.store(number, block, 8 * BLOCK.index("number"))
-        f.store(inside, block, 8 * BLOCK.index("runs"))
+        f.store(number, block, BLOCK.at("number"))
+        f.store(inside, block, BLOCK.at("runs"))
         start = f.select(new_block, run, s["start"])
-        f.store(f.distance(start, f.runs), block, 8 * BLOCK.index("run"))
+        f.store(f.distance(start, f.runs), block, BLOCK.at("run"))
         part.next(
             left=part.left - count, met=part.met + data_bytes, packed=part.packed + weight_bytes, run=run, block=block,
             start=start, number=number, data=part.met + data_bytes, weights=part.packed + weight_bytes, terms=terms,

@@ -8,26 +8,16 @@ from itertools import product
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward.arguments import named
+from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.pack import taken
 from convgrad.engines.llvm.store import NO_BIAS, put_first, total
-from convgrad.plan.forward.fields import CALL
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
-from convgrad.plan.forward.spatial_stencil_schedule import ENTRY, NODE, OUTER, PART, TABLES, TASK, planes_fields
+from convgrad.plan.forward.spatial_stencil_schedule import ENTRY, NODE, OUTER, PART, TASK
 from convgrad.plan.recipe import F32_BYTES
 
-ENTRY_BYTES, NODE_BYTES, OUTER_BYTES, PART_BYTES, TASK_BYTES = (
-    8 * len(names) for names in (ENTRY, NODE, OUTER, PART, TASK)
-)
 WHOLE, LANES, LINES = "whole", "lanes", "lines"  # of a tile's outputs all taps exist; of its lines; of none surely
 FAR = 1 << 62
 COUNTED = 5  # that a list is told by
-_ADDRESSES = frozenset((*CALL, *TABLES))
-
-
-def arguments(f: Function, spec: SpatialStencilSpec) -> Named:
-    """Return the driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    return named(f, planes_fields(spec.axes), _ADDRESSES)
 
 
 def bodies(module: Module, spec: SpatialStencilSpec) -> None:
@@ -44,7 +34,7 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``task``: some groups: all their weights made ready, then box after box of positions of all of them."""
     f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
     a, t = arguments(f, spec), columns(f, f.task, TASK)
-    axes = _axes(a, spec)
+    axes = along(a, spec)
     begin = {
         "weights": f.at(a.weights, t.group * a.weights_group), "bias": f.at(a.bias, t.group * a.results * a.bias_item),
         "to": f.at(f.scratch, a.weights_at), "bias_to": f.at(f.scratch, a.bias_at),
@@ -62,14 +52,10 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
             return
         with f.loop(axes[at].count, part=f.at(a.parts, axes[at].first)) as each:
             parts(at + 1, [*chosen, each.part])
-            each.next(part=f.at(each.part, PART_BYTES))
+            each.next(part=f.at(each.part, PART.bytes))
 
     parts(0, [])
     f.done()
-
-
-def _axes(a: Named, spec: SpatialStencilSpec) -> list[Named]:
-    return [a.of(f"axis{axis}") for axis in range(spec.axes)]
 
 
 def _outer_taps(f: Function, parts: Sequence[Named], to: Value) -> Value:
@@ -79,7 +65,7 @@ def _outer_taps(f: Function, parts: Sequence[Named], to: Value) -> Value:
         if at == len(parts):
             f.store(data, to)
             f.store(number, to, 8)
-            return f.at(to, OUTER_BYTES)
+            return f.at(to, OUTER.bytes)
         with f.loop(parts[at].taps, data=data, number=number + parts[at].tap, to=to) as each:
             ended = taps(at + 1, each.data, each.number, each.to)
             each.next(data=each.data + parts[at].tap_data, number=each.number + parts[at].tap_step, to=ended)
@@ -92,7 +78,7 @@ def _ready(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit ``ready``: a group's weights as [result][tap][term], its biases; without any, what changes no sum."""
     f = module.function("ready", False, arguments="ptr", weights="ptr", bias="ptr", to="ptr", bias_to="ptr")
     a = arguments(f, spec)
-    axes = _axes(a, spec)
+    axes = along(a, spec)
 
     def taps(at: int, source: Value, to: Value) -> Value:
         if at == spec.axes:
@@ -131,7 +117,7 @@ def _listed(module: Module, spec: SpatialStencilSpec) -> None:
     a, p, q = arguments(f, spec), columns(f, f.phase, PART), columns(f, f.last, PART)
     far, near = f.value(FAR), f.value(-FAR)
     begin = {
-        "entry": f.entries, "node": f.at(f.nodes, -NODE_BYTES), "block": f.value(-1),
+        "entry": f.entries, "node": f.at(f.nodes, -NODE.bytes), "block": f.value(-1),
         "low_line": far, "high_line": near, "low": far, "high": near,
     }  # fmt: skip
     with f.loop(f.count, outer=f.outer, **begin) as outer:
@@ -150,7 +136,7 @@ def _listed(module: Module, spec: SpatialStencilSpec) -> None:
             with f.loop(count, number=row.number + q.tap, at=q.met, data=met_data, **state) as tap:
                 block = f.op("i64", f"udiv {tap.number}, {a.number_share.name}")
                 new = f.compare("ne", block, tap.block)
-                node = f.select(new, f.at(tap.node, NODE_BYTES), tap.node)
+                node = f.select(new, f.at(tap.node, NODE.bytes), tap.node)
                 f.store(f.select(new, f.value(0), f.load("i64", node, 8)) + a.terms, node, 8)
                 f.store(block, node)
                 with f.loop(a.terms, entry=tap.entry) as term:
@@ -158,9 +144,9 @@ def _listed(module: Module, spec: SpatialStencilSpec) -> None:
                     values = (
                         tap.data + which * a.data_item, (tap.number * a.terms + which) * F32_BYTES, row.met, tap.at
                     )  # fmt: skip
-                    for name, value in zip(ENTRY, values, strict=True):
-                        f.store(value, term.entry, 8 * ENTRY.index(name))
-                    term.next(entry=f.at(term.entry, ENTRY_BYTES))
+                    for name, value in zip(ENTRY.columns, values, strict=True):
+                        f.store(value, term.entry, ENTRY.at(name))
+                    term.next(entry=f.at(term.entry, ENTRY.bytes))
                 kept = {name: tap.carried[name] for name in ("low_line", "high_line")}
                 tap.next(
                     number=tap.number + q.tap_step, at=tap.at + q.tap_met, data=tap.data + q.tap_data,
@@ -171,8 +157,8 @@ def _listed(module: Module, spec: SpatialStencilSpec) -> None:
                 number=row.number + p.tap_step, met=row.met + p.tap_met, data=row.data + p.tap_data,
                 **{name: tap.carried[name] for name in begin},
             )  # fmt: skip
-        outer.next(outer=f.at(outer.outer, OUTER_BYTES), **{name: row.carried[name] for name in begin})
-    blocks = f.distance(outer.node, f.nodes) + NODE_BYTES
+        outer.next(outer=f.at(outer.outer, OUTER.bytes), **{name: row.carried[name] for name in begin})
+    blocks = f.distance(outer.node, f.nodes) + NODE.bytes
     for at, value in enumerate((blocks, outer.low_line, outer.high_line, outer.low, outer.high)):
         f.store(value, f.counted, 8 * at)
     f.done()
@@ -187,9 +173,9 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
     a = arguments(f, spec)
     outer, entries, nodes = (f.at(f.scratch, place) for place in (a.outer_at, a.entries_at, a.nodes_at))
     parts = [columns(f, f.parameters[name], PART) for name in names]
-    taps = f.distance(_outer_taps(f, parts, outer), outer) >> (OUTER_BYTES.bit_length() - 1)
-    lines = _axes(a, spec)[-2]
-    last = f.at(a.parts, _axes(a, spec)[-1].first)
+    taps = f.distance(_outer_taps(f, parts, outer), outer) >> (OUTER.bytes.bit_length() - 1)
+    lines = along(a, spec)[-2]
+    last = f.at(a.parts, along(a, spec)[-1].first)
     data, out = f.at(a.data, f.group * a.data_group), f.at(a.out, f.group * a.out_group)
     for part in parts:
         data, out = f.at(data, part.data), f.at(out, part.out)
@@ -222,7 +208,7 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                     bias=f.at(group.bias, a.results * F32_BYTES),
                 )  # fmt: skip
             some.next(line=some.line + spec.lines)
-        each.next(phase=f.at(each.phase, PART_BYTES))
+        each.next(phase=f.at(each.phase, PART.bytes))
     f.done()
 
 
@@ -235,7 +221,7 @@ def _tiles(module: Module, spec: SpatialStencilSpec) -> None:
     a, p = arguments(f, spec), columns(f, f.phase, PART)
     size, written = BYTES[spec.operand], BYTES[spec.output]
     count, low_line, high_line, low, high = (f.load("i64", f.counted, 8 * at) for at in range(COUNTED))
-    count = count >> (NODE_BYTES.bit_length() - 1)
+    count = count >> (NODE.bytes.bit_length() - 1)
     final = high_line + (f.left - 1) * p.met_step
     inside = f.compare("sge", low_line, 0) & f.compare("slt", final, a.line_met)
     pieces = f.op("i64", f"udiv {a.extent + (spec.across - 1)}, {spec.across}")
@@ -282,7 +268,7 @@ def _tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
     with f.loop(f.count, node=f.nodes, entry=f.entries, **{f"all{name}": zeros for name in names}) as node:
         terms = f.load("i64", node.node, 8)
         with f.loop(terms, entry=node.entry, **{f"sum{name}": zeros for name in names}) as term:
-            data, weight, line_at, at = (f.load("i64", term.entry, 8 * column) for column in range(len(ENTRY)))
+            data, weight, line_at, at = (f.load("i64", term.entry, ENTRY.at(name)) for name in ENTRY.columns)
             sums = {f"sum{name}": term.carried[f"sum{name}"] for name in names}
             w = [f.splat(f.load("float", f.at(f.at(f.weights, weight), a.result_bytes * r)), lanes) for r in results]
             masks: list[Value | None] = [None] * spec.vectors
@@ -303,9 +289,9 @@ def _tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
                         name = f"sum{r}_{line}_{v}"
                         after = f.fma(x, w[r], sums[name])
                         sums[name] = after if mask is None else f.select(mask, after, sums[name])
-            term.next(entry=f.at(term.entry, ENTRY_BYTES), **sums)
+            term.next(entry=f.at(term.entry, ENTRY.bytes), **sums)
         joined = {f"all{name}": f.add(node.carried[f"all{name}"], term.carried[f"sum{name}"]) for name in names}
-        node.next(node=f.at(node.node, NODE_BYTES), entry=term.entry, **joined)
+        node.next(node=f.at(node.node, NODE.bytes), entry=term.entry, **joined)
     _finished(f, spec, a, {name: node.carried[f"all{name}"] for name in names})
     f.done()
 

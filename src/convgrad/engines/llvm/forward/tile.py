@@ -9,14 +9,14 @@ from itertools import product
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, read, write
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward.arguments import BLOCK_BYTES, RUN_BYTES, arguments
+from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.terms import Terms, terms_of
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import StridedRows, Values, outer_product, sum_names
 from convgrad.engines.llvm.store import total
 from convgrad.plan.constants import LANES_AHEAD
-from convgrad.plan.forward.fields import BLOCK, RUN
 from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.schedule import BLOCK, RUN
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES
@@ -49,7 +49,7 @@ class Tile:
     spec: ForwardSpec
     rows: int
     vectors: int
-    run_bytes: int = RUN_BYTES
+    run_bytes: int = RUN.bytes
 
     @property
     def kind(self) -> str:
@@ -73,7 +73,7 @@ class Tile:
         zeros = {name: f.zeros(self.kind) for name in self.names}
         joined = f.select(f.ends, f.count - 1, f.count)
         with f.loop(f.count, block=f.blocks, run=f.runs, ahead=f.next, **zeros) as block:
-            runs = f.load("i64", block.block, 8 * BLOCK.index("runs"))
+            runs = f.load("i64", block.block, BLOCK.at("runs"))
             with f.loop(runs, run=block.run, ahead=block.ahead, **zeros) as run:
                 after = self.run(run.run, run.ahead, {name: run.carried[name] for name in self.names})
                 kept = {name: after[name] for name in ("ahead", *self.names)}
@@ -81,14 +81,14 @@ class Tile:
             sums = {name: run.carried[name] for name in self.names}
             with f.when(block.index < joined):
                 self.push(list(sums.values()), block.block)
-            block.next(block=f.at(block.block, BLOCK_BYTES), run=run.run, ahead=run.ahead, **sums)
+            block.next(block=f.at(block.block, BLOCK.bytes), run=run.run, ahead=run.ahead, **sums)
         with f.when(f.ends):
-            self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK_BYTES))
+            self.finished([block.carried[name] for name in self.names], f.at(block.block, -BLOCK.bytes))
 
     def run(self, run: Value, ahead: Value, sums: Values) -> Values:
         """Terms that lie together in data and in weights."""
         f = self.f
-        x, w, count = (f.load("i64", run, 8 * RUN.index(name)) for name in RUN)
+        x, w, count = (f.load("i64", run, RUN.at(name)) for name in RUN.columns)
         a, rows = arguments(f, self.spec), StridedRows(f, f.row_step, self.rows)
         begin = {
             **rows.begin(f.at(f.data, x)), "w": f.at(f.weights, w), "ahead": ahead, **sums,
@@ -165,7 +165,7 @@ class Tile:
     def push(self, sums: list[Value], block: Value) -> None:
         """Push a block's sums to the tree, and combine what is complete."""
         f, a = self.f, arguments(self.f, self.spec)
-        number, following = (f.load("i64", block, at + 8 * BLOCK.index("number")) for at in (0, BLOCK_BYTES))
+        number, following = (f.load("i64", block, at + BLOCK.at("number")) for at in (0, BLOCK.bytes))
         tree.push(f, sums, [f.at(f.sums, place) for place in self.places], tree.begins(f, number))
         size = self.rows * self.spec.pitch * F32_BYTES
         tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)

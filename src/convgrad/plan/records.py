@@ -1,0 +1,87 @@
+"""Records: the columns of tables and the arguments of drivers, by name, each declared once for both of its ends.
+
+A schedule fills a record by name, and a kernel loads it by name. A column has 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+import numpy as np
+
+from convgrad.plan.view import Ints, wrapped
+
+COLUMN_BYTES = 8
+
+
+class Record:
+    """The columns of a row, in order; ``addresses`` are those that a kernel loads as pointers.
+
+    >>> line = Record("first", "count")
+    >>> line.bytes, line.at("count")
+    (16, 8)
+    >>> (addresses("data") + line.within("axis0")).columns
+    ('data', 'axis0.first', 'axis0.count')
+    """
+
+    def __init__(self, *columns: str, addresses: Iterable[str] = ()) -> None:
+        self.columns, self.addresses = columns, frozenset(addresses)
+        self.bytes = COLUMN_BYTES * len(columns)
+
+    def __add__(self, other: Record) -> Record:
+        return Record(*self.columns, *other.columns, addresses=self.addresses | other.addresses)
+
+    def within(self, name: str) -> Record:
+        """Return the columns as those of one of several, such as an axis."""
+        return Record(*(f"{name}.{one}" for one in self.columns), addresses=(f"{name}.{one}" for one in self.addresses))
+
+    def at(self, column: str) -> int:
+        """Return the bytes from the begin of a row to a column."""
+        return self._places[column]
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {column: COLUMN_BYTES * number for number, column in enumerate(self.columns)}
+
+    def values(self, name: str, /, **columns: int) -> dict[str, int]:
+        """Return the values of all columns, by the names that ``within(name)`` has."""
+        self._check(columns)
+        return {f"{name}.{column}": value for column, value in columns.items()}
+
+    def table(self, count: int, /, **columns: Ints | int) -> Ints:
+        """Return a table of so many rows from all of its columns; one number is the same in all rows.
+
+        >>> Record("first", "end").table(2, end=1 << 63, first=np.arange(2)).tolist()
+        [[0, -9223372036854775808], [1, -9223372036854775808]]
+        """
+        self._check(columns)
+        table = np.empty((count, len(self.columns)), np.int64)
+        for number, column in enumerate(self.columns):
+            values = columns[column]
+            table[:, number] = values if isinstance(values, np.ndarray) else wrapped(values)
+        return table
+
+    def rows(self, rows: Iterable[Mapping[str, int]]) -> Ints:
+        """Return a table of rows, each of which has all columns.
+
+        >>> Record("first", "end").rows([{"end": 3, "first": 1}]).tolist()
+        [[1, 3]]
+        """
+        found = []
+        for row in rows:
+            self._check(row)
+            found.append([wrapped(row[column]) for column in self.columns])
+        return np.array(found, np.int64).reshape(-1, len(self.columns))
+
+    def _check(self, given: Iterable[str]) -> None:
+        wrong = set(self.columns) ^ set(given)
+        assert not wrong, f"columns that only the record or only the row has: {', '.join(sorted(wrong))}"
+
+
+def addresses(*columns: str) -> Record:
+    """Return a record of addresses."""
+    return Record(*columns, addresses=columns)
+
+
+FLAGS = addresses("counter", "pending", "active", "stop")  # of each driver: words behind its arguments
