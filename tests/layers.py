@@ -229,7 +229,6 @@ ORDERS = {
         "engine",
         "openmp",
         "settings",
-        "mailbox",
         "numpy",
         "products",
         "starting",

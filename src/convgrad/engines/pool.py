@@ -15,8 +15,7 @@ import numpy as np
 
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
-from convgrad.engines.mailbox import LEAVE, MAIL, READY
-from convgrad.engines.starting import start
+from convgrad.engines.starting import LEAVE, MAIL, READY, start
 from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
 from convgrad.plan.constants import CALLS_WEIGHED, LOOKS, MOST_ALONE, SUCCESSION_S, WAKE_MS

@@ -75,11 +75,11 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
     found, each = _found(), region.compiled()  # held by this frame: where two threads compile it, one is forgotten
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
     address, memory = scratch.own.address(there * step, there)
-    given = words(len(region.REGION))
+    given = words(len(region.REGION.columns))
     system = (found.number, found.system_call, found.gettid, 0)
     given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
     found.parallel(each.address, addressof(given), max(there, found.threads()), 0)
-    openmp.met(given[region.REGION.index("member")])
+    openmp.met(given[region.REGION.columns.index("member")])
     del memory
 
 

@@ -1,4 +1,4 @@
-"""Threads of our own, with a stack of a size we know, and locks that forks wait for."""
+"""Threads of our own, with a stack of a size we know and a mailbox, and locks that forks wait for."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 LARGE_STACK_BYTES = 8 << 20  # what LLVM is used to
 SPARE_BYTES = 2 << 20  # what the interpreter may ask the system for until a thread gives its first sign
 _OURS: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+MAIL = ("state", "kernel", "arguments", "scratch", "scratch_bytes", "pending")  # of a thread's mailbox: 64 bits each
+AWAY, READY, POSTED, CLAIMED, LEAVE = range(5)  # its states
 Made = TypeVar("Made")
 
 ending: list[bool] = []  # true once the interpreter is about to end: callers then work on their own threads

@@ -43,7 +43,7 @@ class Named:
 
 def arguments(f: Function, record: Record = ARGUMENTS) -> Named:
     """Return a driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
-    return _used(f, f.arguments, record)
+    return loaded_where_used(f, f.arguments, record)
 
 
 def side_fields(f: Function, side: str) -> Value:
@@ -53,16 +53,17 @@ def side_fields(f: Function, side: str) -> Value:
 
 def of_side(f: Function, fields: Value) -> Named:
     """Return the arguments of a side that are there."""
-    return _used(f, fields, SIDE)
+    return loaded_where_used(f, fields, SIDE)
 
 
 def columns(f: Function, pointer: Value, record: Record) -> Named:
     """Load a row of a table."""
-    row = _used(f, pointer, record)
+    row = loaded_where_used(f, pointer, record)
     return Named({name: row.named(name) for name in record.columns}.__getitem__)
 
 
-def _used(f: Function, pointer: Value, record: Record) -> Named:
+def loaded_where_used(f: Function, pointer: Value, record: Record) -> Named:
+    """Return the columns of a record, of which each is loaded where it is used."""
     return Named(lambda name: f.load("ptr" if name in record.addresses else "i64", pointer, record.at(name)))
 
 

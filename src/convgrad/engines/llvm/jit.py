@@ -225,12 +225,6 @@ def functions(isa: Isa, module: Callable[..., str], *described: object, **protot
     return made
 
 
-def address_of(kernel: Kernel) -> int:
-    """Return where a compiled driver begins, for another to call it."""
-    address: int = kernel.address  # type: ignore[attr-defined]
-    return address
-
-
 def compile(spec: Spec, generate: Generator) -> Kernel:
     """Return the compiled driver of a specification: a function of the addresses of its arguments and scratch."""
     return _linker.kernel(spec, generate)

@@ -1,4 +1,4 @@
-"""What each thread of an OpenMP region runs: a driver, if it is one of those wanted, in scratch of its own."""
+"""The function that each thread of an OpenMP region runs: a driver, if the thread is wanted, in scratch of its own."""
 
 from __future__ import annotations
 
@@ -7,53 +7,29 @@ from functools import cache
 from typing import Any
 
 from convgrad.engines.llvm import isas, jit
+from convgrad.engines.llvm.arguments import loaded_where_used
+from convgrad.engines.llvm.emit import Module
+from convgrad.plan.records import Record, addresses
 
-REGION = (  # words, most of them addresses; "member" is written: the system's number of a thread that is not the caller
-    "kernel", "arguments", "scratch", "scratch_step", "wanted", "number", "system_call", "gettid", "member",
+REGION = (
+    addresses("kernel", "arguments", "scratch") + Record("scratch_step", "wanted")
+    + addresses("number", "system_call") + Record("gettid")
+    + Record("member")  # is written: the system's number of a thread that is not the caller
 )  # fmt: skip
 
 
 def module() -> str:
-    """Return the IR of ``each``, a function of the address of a region's words."""
-
-    def word(name: str) -> str:
-        return f"%{name}.at = getelementptr i8, ptr %region, i64 {8 * REGION.index(name)}"
-
-    def read(kind: str, name: str) -> str:
-        return f"{word(name)}\n  %{name} = load {kind}, ptr %{name}.at"
-
-    return f"""
-define void @each(ptr %region) nounwind {{
-entry:
-  {read("ptr", "number")}
-  %mine = call i32 %number()
-  %n = zext i32 %mine to i64
-  %second = icmp eq i64 %n, 1
-  br i1 %second, label %tell, label %begin
-tell:
-  {read("ptr", "system_call")}
-  {read("i64", "gettid")}
-  %tid = call i64 (i64, ...) %system_call(i64 %gettid)
-  {word("member")}
-  store i64 %tid, ptr %member.at
-  br label %begin
-begin:
-  {read("i64", "wanted")}
-  %joins = icmp ult i64 %n, %wanted
-  br i1 %joins, label %work, label %end
-work:
-  {read("ptr", "kernel")}
-  {read("ptr", "arguments")}
-  {read("ptr", "scratch")}
-  {read("i64", "scratch_step")}
-  %offset = mul i64 %n, %scratch_step
-  %own = getelementptr i8, ptr %scratch, i64 %offset
-  call void %kernel(ptr %arguments, ptr %own)
-  br label %end
-end:
-  ret void
-}}
-"""
+    """Return the IR of ``each``, a function of the address of a row of REGION."""
+    module = Module()
+    f = module.function("each", public=True, region="ptr")
+    r = loaded_where_used(f, f.region, REGION)
+    number = f.op("i64", f"zext {f.op('i32', f'call i32 {r.number.name}()')} to i64")
+    with f.when(f.compare("eq", number, 1)):
+        f.store(f.op("i64", f"call i64 (i64, ...) {r.system_call.name}({r.gettid})"), f.region, REGION.at("member"))
+    with f.when(f.compare("ult", number, r.wanted)):
+        f.say(f"call void {r.kernel.name}({r.arguments}, {f.at(r.scratch, number * r.scratch_step)})")
+    f.done()
+    return str(module)
 
 
 @cache

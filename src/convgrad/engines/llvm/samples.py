@@ -63,9 +63,13 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Mac
         _one_by_one(one, together, operands, view, out, compiled(machine.isa).squares)
         return
     arguments, scratch_bytes = _bound(one, operands, gradient, out)
+    _run(compiled(machine.isa).driver, arguments, scratch_bytes, threads, time_ms, (one, operands, out))
+
+
+def _run(driver: jit.Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
+    """Run a driver on so many threads, which take ``time_ms``, or on one where others are not there."""
     used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
-    time_ms *= threads / used
-    pools.run(compiled(machine.isa).driver, arguments, scratch_bytes, used, time_ms, (one, operands, out))
+    pools.run(driver, arguments, scratch_bytes, used, time_ms * threads / used, keep)
 
 
 def _one_by_one(
@@ -132,6 +136,5 @@ def scale(data: Array, fmt: Format, factors: Array, out: Array, isa: Isa, thread
         "elements": out.size // max(1, len(out)),
     }
     time_ms = (data.nbytes + out.nbytes) / BYTES_PER_NS / 1e6 / threads
-    used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
     arguments = driver_arguments(scaled.ARGUMENTS.columns, values)
-    pools.run(_scaling(isa, fmt), arguments, 64, used, time_ms * threads / used, (data, factors, out))
+    _run(_scaling(isa, fmt), arguments, 64, threads, time_ms, (data, factors, out))

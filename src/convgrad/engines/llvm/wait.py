@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.intrinsics import INTRINSICS
-from convgrad.engines.mailbox import AWAY, CLAIMED, LEAVE, MAIL, POSTED, READY
-
-_AT = {name: 8 * at for at, name in enumerate(MAIL)}
+from convgrad.engines.starting import AWAY, CLAIMED, LEAVE, MAIL, POSTED, READY
 
 
 class Waiting(NamedTuple):
@@ -27,7 +25,7 @@ def module(architecture: str) -> str:
     pause = INTRINSICS[architecture].pause
 
     def word(name: str) -> str:
-        return f"%{name}.at = getelementptr i8, ptr %mail, i64 {_AT[name]}"
+        return f"%{name}.at = getelementptr i8, ptr %mail, i64 {8 * MAIL.index(name)}"
 
     def read(kind: str, name: str) -> str:
         return f"{word(name)}\n  %{name} = load {kind}, ptr %{name}.at"
