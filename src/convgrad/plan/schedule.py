@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -74,28 +73,32 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     taps = tap_tables(view, spec, sides)
     met = lines(() if view.pointwise else conv.axes[:-1])
     cut = slices(view, cutting, plan.slice_blocks, spec, sides, met)
-    batch = _batch(conv.batch, cutting, cut, plan)
+    units = -(-conv.batch // cutting.images_a_block)
+    ends = [min(unit * cutting.images_a_block, conv.batch) for _, unit in parts(units, plan.parts[-1])]
+    apart = len(ends) > 1
+    chunks = [_chunks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
+    numbered, levels = (chains_of_units if apart else chains)(cutting.blocks, units)
     panels = panels_of(view, spec, plan.operands)[:4]
-    made = tasks(panels, plan.parts, list(map(len, batch.chunks)), batch.units * spec.tile_bytes)
+    made = tasks(panels, plan.parts, list(map(len, chunks)), units * spec.tile_bytes)
     lying = [_lying(view, plan, side, cut) for side in sides]
     scratch, scratch_bytes = _scratch(
         spec, made.most, [each["panel"] for each in lying],
-        batch.levels + strips,  # below the tree: the chain
-        max(map(len, batch.chunks)) > 1 or strips,
+        levels + strips,  # below the tree: the chain
+        max(map(len, chunks)) > 1 or strips,
     )  # fmt: skip
     left, right = margins(view, spec)
     tables: dict[str, Table] = {
         "tasks": made.table,
-        "chunks": np.concatenate(batch.chunks),
+        "chunks": np.concatenate(chunks),
         **{
-            f"{name}.entries": np.concatenate(cut.entries[side.tensor]) for name, side in zip(SIDES, sides, strict=True)
+            f"{name}.entries": np.concatenate(cut.entries[each.tensor]) for name, each in zip(SIDES, sides, strict=True)
         },
         **taps,
         "line_index": cut.line_index,
         "lines": cut.lines,
         "places": cut.places,
         "shifts": met.taps[of_tiles(len(met.taps), spec.tile.outer_taps)] * 8,
-        "chains": batch.numbers,
+        "chains": numbered,
     }
     numbers = {
         **{f"{name}.{word}": each[word] for name, each in zip(SIDES, lying, strict=True) for word in each},
@@ -110,8 +113,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "swapped": int((rows.tensor == "src") != spec.rows.moves),
         "rows_next": _advance(cut.entries[rows.tensor], rows.image * plan.chunk_images),
         "mask_bytes": taps["masks"][0].nbytes,
-        "image_parts": len(batch.chunks), "units": batch.units,
-        "levels": batch.levels, "unit_levels": levels_of(batch.units),
+        "image_parts": len(chunks), "units": units, "levels": levels, "unit_levels": levels_of(units),
         "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }  # fmt: skip
@@ -121,24 +123,6 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     offsets = (view.src_offset, 0) if rows is src else (0, view.src_offset)
     kept_bytes = made.kept_bytes + (LINE_BYTES if strips and made.kept_bytes else 0)  # read shifted, as in scratch
     return Schedule(frozen, numbers, scratch_bytes, offsets, kept_bytes, made.counters)
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """The batch cut into parts that tasks take: the chunks of each, and the tree of their sums."""
-
-    units: int
-    chunks: list[Ints]
-    numbers: Ints  # rows of CHAIN
-    levels: int
-
-
-def _batch(images: int, cutting: Pieces, cut: Slices, plan: Plan) -> _Batch:
-    units = -(-images // cutting.images_a_block)
-    ends = [min(unit * cutting.images_a_block, images) for _, unit in parts(units, plan.parts[-1])]
-    apart = len(ends) > 1
-    cut_chunks = [_chunks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
-    return _Batch(units, cut_chunks, *(chains_of_units if apart else chains)(cutting.blocks, units))
 
 
 def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from math import prod
@@ -69,9 +68,7 @@ WINDOW_RUN = RUN + Record("first")  # taps of a row of the kernel, and which of 
 BLOCK = Record("number", "runs", "run")  # its number, how many runs, and bytes to the first
 
 MOST_WEIGHED = 1 << 20  # slabs; of more, one is like the other
-NOT_ALONG = (
-    512  # 1024ths of a cycle a position: where outputs lie along an axis, tiles run along it unless others save more
-)
+NOT_ALONG = 512  # 1024ths of a cycle a position: tiles run along a contiguous axis unless others save more
 
 
 @cache
@@ -93,12 +90,8 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
     cut = [axis.parts.in_slabs(size) for axis, size in zip(view.axes, plan.slab, strict=True)]
     reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
     most = [int(counts.max()) for _, counts in reached]
-    axes = _axes(view, spec, cut, reached, _steps(view, spec, most))
-    tables = {
-        "tasks": _tasks(view, plan, list(map(_work, cut))),
-        "slabs": np.concatenate(axes.slabs),
-        "parts": np.concatenate(axes.parts),
-    }
+    slabs, parts, axes = _axes(view, spec, cut, reached, _steps(view, spec, most))
+    tables = {"tasks": _tasks(view, plan, list(map(_work, cut))), "slabs": slabs, "parts": parts}
     packed = 0 if spec.in_place else prod(most) * spec.position_bytes(view.channels)
     scratch, size = _scratch(view, plan, packed, most[-1])
     numbers = {
@@ -109,44 +102,32 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
         "weights_group": view.weights[0], "weights_item": view.weights[1], "weights_term": view.weights[2],
         "term_step": _term_step(view, spec),
         "bias_item": view.bias, "panels": plan.panels, "accumulate": int(accumulates),
-        **_numbering(view), **_lanes(view, spec), **scratch, **axes.numbers,
+        **_numbering(view), **_lanes(view, spec), **scratch, **axes,
     }  # fmt: skip
     if spec.step == 2:
         tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
     return Schedule(tables, numbers, size)
 
 
-@dataclass(frozen=True)
-class _Axes:
-    """What the driver knows of all axes: rows of SLAB and of PART, and numbers."""
-
-    slabs: list[Ints]  # of each axis
-    parts: list[Ints]
-    numbers: dict[str, int]
-
-
 def _axes(
-    view: ForwardNest,
-    spec: ForwardSpec,
-    cut: Sequence[Slabs],
-    reached: Sequence[tuple[Ints, Ints]],
+    view: ForwardNest, spec: ForwardSpec, cut: Sequence[Slabs], reached: Sequence[tuple[Ints, Ints]],
     steps: Sequence[int],
-) -> _Axes:
-    made, slabs, parts = _Axes([], [], {}), 0, 0  # before those of an axis
+) -> tuple[Ints, Ints, dict[str, int]]:  # fmt: skip
+    """Return rows of SLAB and of PART, and the numbers, of all axes."""
+    slabs, parts, numbers = list[Ints](), list[Ints](), dict[str, int]()
     for at, axis in enumerate(view.axes):
-        begins, (first, count) = cut[at].begins, reached[at]
-        made.numbers.update(ALONG.values(
-            f"axis{at}", extent=axis.extent, met=axis.met, slabs=len(begins), slab=slabs * SLAB.bytes,
+        begins, (first, count), part = cut[at].begins, reached[at], sum(map(len, parts))
+        numbers |= ALONG.values(
+            f"axis{at}", extent=axis.extent, met=axis.met, slabs=len(begins), slab=sum(map(len, slabs)) * SLAB.bytes,
             kernel=axis.kernel, tap=axis.weights, given=axis.data, step=steps[at],
-        ))  # fmt: skip
+        )  # fmt: skip
         unit = prod(inner.kernel for inner in view.axes[at + 1 :])
         contiguous = spec.out != SPATIAL or at == len(view.axes) - 1
-        made.slabs.append(
-            SLAB.table(len(begins), part=(parts + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count)
+        slabs.append(
+            SLAB.table(len(begins), part=(part + begins) * PART.bytes, parts=cut[at].lengths, first=first, count=count)
         )
-        made.parts.append(_rows(cut[at].parts, axis, steps[at], unit, spec, contiguous))
-        slabs, parts = slabs + len(begins), parts + len(cut[at].parts)
-    return made
+        parts.append(_rows(cut[at].parts, axis, steps[at], unit, spec, contiguous))
+    return np.concatenate(slabs), np.concatenate(parts), numbers
 
 
 def _steps(view: ForwardNest, spec: ForwardSpec, most: Sequence[int]) -> list[int]:
