@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of, words
 from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.claims import float_environment
 from convgrad.engines.llvm.convert import BYTES, read, write
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 
 Array = NDArray[Any]
 
-VECTORS = 4  # that are added at a time
+VECTORS = 4  # at a time
 PROTOTYPE = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 MOST = 1 << 20  # elements a call: it cannot be interrupted
 
@@ -43,40 +43,41 @@ def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
     """Return the IR of ``add``."""
     module = Module()
     f = module.function("add", public=True, out="ptr", terms="ptr", number="i64", size="i64")
-    saved = f.op("ptr", "alloca i64, align 8")
-    INTRINSICS[isa.architecture].enter(f, saved)
-    lanes, kind = isa.lanes, f"<{isa.lanes} x float>"
-    step = lanes * VECTORS
-    full = f.size >> step.bit_length() - 1
-    with f.loop(full) as many:
-        at = many.index * step
-        sums = _summed(f, at, [f"v{n}" for n in range(VECTORS)], lambda p, n: f.load(kind, p, n * lanes * F32_BYTES))
-        for n, total in enumerate(sums):
-            there = f.at(f.out, (at + n * lanes) * BYTES[fmt])
-            old = read(f, fmt, there, lanes) if accumulate else None
-            write(f, fmt, _finished(f, total, old), there)
-    rest = f.size - full * step
-    with f.loop(rest + (lanes - 1) >> lanes.bit_length() - 1) as one:
-        behind = one.index * lanes
-        at, mask = full * step + behind, f.mask(rest - behind, lanes)
-        (total,) = _summed(f, at, ["v"], lambda p, n: f.masked_load(kind, p, mask))
-        there = f.at(f.out, at * BYTES[fmt])
-        old = read(f, fmt, there, lanes, mask) if accumulate else None
-        write(f, fmt, _finished(f, total, old), there, mask)
-    INTRINSICS[isa.architecture].leave(f, saved)
+
+    def add(first: Value, vectors: int, mask: Value | None) -> None:
+        for n, total in enumerate(_summed(f, isa.lanes, first, vectors, mask)):
+            there = f.at(f.out, (first + n * isa.lanes) * BYTES[fmt])
+            finished = f.add(total, f.zeros(total.type))
+            if accumulate:
+                finished = f.add(finished, read(f, fmt, there, isa.lanes, mask))
+            write(f, fmt, finished, there, mask)
+
+    with float_environment(f, isa):
+        in_vectors(f, f.size, isa.lanes, add)
     f.done()
     return str(module)
 
 
-def _summed(f: Function, at: Value, names: Sequence[str], load: Any) -> list[Value]:
+def in_vectors(f: Function, size: Value, lanes: int, emit: Callable[[Value, int, Value | None], None]) -> None:
+    """Do ``emit(first, vectors, mask)`` for so many elements: some vectors at a time, then the remainder by masks."""
+    step = lanes * VECTORS
+    full = size >> step.bit_length() - 1
+    with f.loop(full) as many:
+        emit(many.index * step, VECTORS, None)
+    left = size - full * step
+    with f.loop(left + (lanes - 1) >> lanes.bit_length() - 1) as one:
+        first = one.index * lanes
+        emit(full * step + first, 1, f.mask(left - first, lanes))
+
+
+def _summed(f: Function, lanes: int, at: Value, vectors: int, mask: Value | None) -> list[Value]:
     """Return the sums of some vectors that begin with an element."""
+
+    def vector(term: Value, number: int) -> Value:
+        return read(f, "f32", f.at(term, number * lanes * F32_BYTES), lanes, mask)
+
     first = f.at(f.load("ptr", f.terms), at * F32_BYTES)
-    with f.loop(f.number - 1, **{name: load(first, n) for n, name in enumerate(names)}) as term:
+    with f.loop(f.number - 1, **{f"v{n}": vector(first, n) for n in range(vectors)}) as term:
         here = f.at(f.load("ptr", f.terms, (term.index + 1) * 8), at * F32_BYTES)
-        term.next(**{name: f.add(term.carried[name], load(here, n)) for n, name in enumerate(names)})
-    return [term.carried[name] for name in names]
-
-
-def _finished(f: Function, total: Value, old: Value | None) -> Value:
-    total = f.add(total, f.zeros(total.type))
-    return total if old is None else f.add(total, old)
+        term.next(**{name: f.add(total, vector(here, n)) for n, (name, total) in enumerate(term.carried.items())})
+    return list(term.carried.values())

@@ -21,13 +21,20 @@ def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Nam
 
 
 @contextmanager
-def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
-    """Emit a driver around a block: ``active`` counts its threads, and their control register is as kernels need it."""
-    f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
+def float_environment(f: Function, isa: Isa) -> Iterator[None]:
+    """Do a block with the control register of floating point as kernels need it."""
     saved = f.op("ptr", "alloca i64, align 8")
     INTRINSICS[isa.architecture].enter(f, saved)
     yield
     INTRINSICS[isa.architecture].leave(f, saved)
+
+
+@contextmanager
+def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
+    """Emit a driver around a block; ``active`` counts its threads."""
+    f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
+    with float_environment(f, isa):
+        yield
     f.op("i64", f"atomicrmw sub {a.active}, i64 1 seq_cst")
     f.done()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from convgrad.engines.llvm.added import in_vectors
 from convgrad.engines.llvm.arguments import Named, arguments
 from convgrad.engines.llvm.claims import claimed
 from convgrad.engines.llvm.convert import BYTES, read
@@ -11,7 +12,6 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import FLAGS, Record, addresses
 
 ARGUMENTS = addresses("data", "factors", "out") + Record("images", "elements")  # of an image, contiguous
-VECTORS = 4  # at a time
 
 
 def module_of(isa: Isa, fmt: str) -> str:
@@ -25,23 +25,18 @@ def module_of(isa: Isa, fmt: str) -> str:
 
 
 def _image(f: Function, isa: Isa, fmt: str, a: Named, image: Value) -> None:
-    """Multiply the elements of an image, some vectors at a time, the rest by masks."""
-    lanes, size, first = isa.lanes, BYTES[fmt], image * a.elements
+    """Multiply the elements of an image, in f32."""
+    lanes, begin = isa.lanes, image * a.elements
     factor = f.splat(f.load("float", a.factors, image * F32_BYTES), lanes)
+    data, out = f.at(a.data, begin * BYTES[fmt]), f.at(a.out, begin * F32_BYTES)
 
-    def product(place: Value, mask: Value | None = None) -> Value:
-        wide = read(f, fmt, place, lanes, mask)
-        return f.op(wide.type, f"fmul {wide}, {factor.name}")
+    def scale(first: Value, vectors: int, mask: Value | None) -> None:
+        for at in (first + v * lanes for v in range(vectors)):
+            wide = read(f, fmt, f.at(data, at * BYTES[fmt]), lanes, mask)
+            product, to = f.op(wide.type, f"fmul {wide}, {factor.name}"), f.at(out, at * F32_BYTES)
+            if mask is None:
+                f.store(product, to)
+            else:
+                f.masked_store(product, to, mask)
 
-    step = VECTORS * lanes
-    rounds = f.op("i64", f"udiv {a.elements}, {step}")
-    data, out = f.at(a.data, first * size), f.at(a.out, first * F32_BYTES)
-    with f.loop(rounds, data=data, out=out) as each:
-        for v in range(VECTORS):
-            f.store(product(f.at(each.data, v * lanes * size)), each.out, v * lanes * F32_BYTES)
-        each.next(data=f.at(each.data, step * size), out=f.at(each.out, step * F32_BYTES))
-    left = a.elements - rounds * step
-    for v in range(VECTORS):
-        mask = f.mask(left - v * lanes, lanes)
-        place = f.at(each.data, v * lanes * size)
-        f.masked_store(product(place, mask), f.at(each.out, v * lanes * F32_BYTES), mask)
+    in_vectors(f, a.elements, lanes, scale)

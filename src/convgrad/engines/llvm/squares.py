@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments
-from convgrad.engines.llvm.claims import claimed
+from convgrad.engines.llvm.claims import claimed, float_environment
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record, addresses
 from convgrad.plan.schedule import CALL, SIDES
@@ -38,13 +37,10 @@ def module_of(isa: Isa) -> str:
 def _squares(module: Module, isa: Isa) -> None:
     """Write the squared norms of rows, each of which lies in the order of its elements, one behind the other."""
     f = module.function("squares", public=True, data="ptr", rows="i64", elements="i64", norms="ptr")
-    saved = f.op("ptr", "alloca i64, align 8")
     sums = f.alloca("double", CHAINS)
-    INTRINSICS[isa.architecture].enter(f, saved)
-    with f.loop(f.rows, data=f.data) as row:
+    with float_environment(f, isa), f.loop(f.rows, data=f.data) as row:
         f.store(_norm2(f, isa, row.data, sums), f.at(f.norms, row.index * _F64))
         row.next(data=f.at(row.data, f.elements * _F32))
-    INTRINSICS[isa.architecture].leave(f, saved)
     f.done()
 
 
