@@ -291,4 +291,4 @@ def test_a_raised_flag_ends_the_driver() -> None:
         assert np.isnan(out).all() == bool(stop)
     at, memory = scratch.own.address(0)
     own = memory[at - address_of(memory) :][: CALL.bytes].view(np.int64)
-    assert own[CALL.columns.index("stop")] == arguments[FLAGS.columns.index("stop")]  # within a sample too
+    assert own[CALL.index("stop")] == arguments[FLAGS.index("stop")]  # within a sample too

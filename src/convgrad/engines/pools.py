@@ -79,7 +79,7 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
     system = (found.number, found.system_call, found.gettid, 0)
     given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
     found.parallel(each.address, addressof(given), max(there, found.threads()), 0)
-    openmp.met(given[region.REGION.columns.index("member")])
+    openmp.met(given[region.REGION.index("member")])
     del memory
 
 

@@ -36,13 +36,17 @@ class Record:
         """Return the columns as those of one of several, such as an axis."""
         return Record(*(f"{name}.{one}" for one in self.columns), addresses=(f"{name}.{one}" for one in self.addresses))
 
+    def index(self, column: str) -> int:
+        """Return the number of a column."""
+        return self._numbers[column]
+
     def at(self, column: str) -> int:
         """Return the bytes from the begin of a row to a column."""
-        return self._places[column]
+        return COLUMN_BYTES * self._numbers[column]
 
     @cached_property
-    def _places(self) -> Mapping[str, int]:
-        return {column: COLUMN_BYTES * number for number, column in enumerate(self.columns)}
+    def _numbers(self) -> Mapping[str, int]:
+        return {column: number for number, column in enumerate(self.columns)}
 
     def values(self, name: str, /, **columns: int) -> dict[str, int]:
         """Return the values of all columns, by the names that ``within(name)`` has."""

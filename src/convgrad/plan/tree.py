@@ -47,5 +47,5 @@ def chains_of_units(blocks: int, units: int) -> tuple[Ints, int]:
     """
     one, levels = chains(blocks, 1)
     table = np.tile(one, (units, 1))
-    table[blocks - 1 :: blocks, CHAIN.columns.index("unit")] = np.arange(units)
+    table[blocks - 1 :: blocks, CHAIN.index("unit")] = np.arange(units)
     return table, levels

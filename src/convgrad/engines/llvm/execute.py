@@ -153,9 +153,9 @@ def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
     made, record = tables(problem, seen, chosen), arguments_of(chosen.spec)
     arguments = words((record.bytes + FLAGS.bytes) // COLUMN_BYTES)
     for name, number in made.numbers.items():
-        arguments[record.at(name) // COLUMN_BYTES] = wrapped(number)
+        arguments[record.index(name)] = wrapped(number)
     for name, table in made.tables.items():
-        arguments[record.at(name) // COLUMN_BYTES] = address_of(table)
+        arguments[record.index(name)] = address_of(table)
     kernel = jit.compile(chosen.spec, module_of)
     tensors = (*problem.operands, ONES)
     rows, lanes = (tensors.index(PASSES[problem.solves_for].operands[tensor]) for tensor in chosen.operands)
