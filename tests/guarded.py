@@ -138,7 +138,7 @@ def run_guarded(plan: Chosen, problem: Problem, operands: list[Array], out: Arra
     """Execute a plan on this thread; what it takes beside its arrays is NaN in every format, among guard pages."""
     call = executable_of(plan, problem, operands, out)
     scratch = Guarded(call.schedule.scratch_bytes, at_end, CACHE_LINE)
-    shared = Guarded(call.schedule.kept_bytes, at_end, CACHE_LINE)
+    shared = Guarded(call.schedule.partial_bytes, at_end, CACHE_LINE)
     scratch.bytes[...] = shared.bytes[...] = 0xFF
     words = shared.bytes.view(np.int64) if shared.size else None
     if words is not None:

@@ -92,7 +92,7 @@ def hashes_of(conv: Conv, fmt: str, output: str, accumulate: bool, seed: int, tr
                     digests[data_format, isa, threads, machine.l2_bytes] = digest(out)
                     tasks.append(call.plan.tasks)
                     planned.add(call.plan.threads)
-                    chunks.append(int(call.schedule.tables["tasks"][:, TASK.index("chunks")].max()))
+                    chunks.append(int(call.schedule.tables["tasks"][:, TASK.index("cache_blocks")].max()))
         out = fresh()
         assert engines.execute(one, operands, out, 3).engine == "generated"
         digests[data_format, "as chosen"] = digest(out)

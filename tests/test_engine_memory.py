@@ -56,7 +56,7 @@ def test_guard_pages(seed: int, isa: str) -> None:
                 cut = replace(plan, parts=(*plan.parts[:-1], images))
                 call = executable_of(cut, one, operands, out)
                 scratch = Guarded(call.schedule.scratch_bytes, at_end)
-                kept = Guarded(call.schedule.kept_bytes, at_end)
+                kept = Guarded(call.schedule.partial_bytes, at_end)
                 out[...] = np.nan
                 run_in(call, scratch, kept, operands, out)
                 assert_same_bits(np.ascontiguousarray(out), expected, (case, cut, at_end))

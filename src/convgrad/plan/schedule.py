@@ -1,4 +1,4 @@
-"""A plan of a weight or bias gradient as tables of integers that the compiled driver walks: tasks, chunks, chains."""
+"""A plan of a weight or bias gradient as tables of integers, which the compiled driver walks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from convgrad.plan.tree import chains, chains_of_units, levels_of
 from convgrad.plan.view import Ints, Pieces, View, per_group, pieces, shortened
 
 SIDES = ("rows", "lanes")
-CALL = FLAGS + addresses("rows.data", "lanes.data", "out", "kept")  # what each call has of its own
+CALL = FLAGS + addresses("rows.data", "lanes.data", "out", "partial_sums")  # what each call has of its own
 SIDE = Record(
     "entries",  # address of the table of what is packed at a time
     "image", "group", "item", "term",  # bytes from one to the next in the operand
@@ -37,7 +37,7 @@ SIDE = Record(
     addresses=("entries",),
 )  # fmt: skip
 TABLES = addresses(
-    "tasks", "chunks", "taps", "outs", "segments", "masks", "line_index", "lines", "places", "shifts", "chains",
+    "tasks", "cache_blocks", "taps", "outs", "segments", "masks", "line_index", "lines", "places", "shifts", "chains",
 )  # fmt: skip
 NUMBERS = Record(
     "task_count",
@@ -45,8 +45,8 @@ NUMBERS = Record(
     "tap_step",  # bytes of src from what a tap meets to the next, as the tile reads it
     "left", "right",  # bytes of zeros beside a packed row of src
     "swapped",  # whether the lanes of a tile of one tap are of src
-    "rows_next",  # bytes from what rows in place are read by a chunk to what the next chunk reads
-    "block_images", "block_step", "index_step",  # of a block; from a block to the next: images, bytes of line_index
+    "rows_next",  # bytes from what rows in place are read in a cache block to what the next one reads
+    "chain_images", "chain_step", "index_step",  # of a chain; from a chain to the next: images, bytes of line_index
     "mask_bytes",  # of the masks under one set of outer taps
     "sums_at", "sums_step", "panel_sums",  # where sums are in scratch; bytes of a tile's, and of a panel's if kept
     "levels", "unit_levels",  # of the tree of a task's sums; of the tree of the units that several tasks share
@@ -56,8 +56,8 @@ NUMBERS = Record(
     addresses=("paths",),
 )  # fmt: skip
 ARGUMENTS = CALL + TABLES + SIDE.within("rows") + SIDE.within("lanes") + NUMBERS
-CHUNK = Record(
-    "image", "images", "blocks", "chain", "index",  # images and blocks, the first chain and row of INDEX
+CACHE_BLOCK = Record(
+    "image", "images", "chains", "chain", "index",  # images and chains, the first rows of CHAIN and INDEX
     "rows.entry", "rows.entries", "lanes.entry", "lanes.entries",  # what is packed
     "last",  # whether it is the last
 )  # fmt: skip
@@ -76,20 +76,20 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     units = -(-conv.batch // cutting.images_a_block)
     ends = [min(unit * cutting.images_a_block, conv.batch) for _, unit in parts(units, plan.parts[-1])]
     apart = len(ends) > 1
-    chunks = [_chunks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
+    cache_blocks = [_cache_blocks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
     numbered, levels = (chains_of_units if apart else chains)(cutting.blocks, units)
     panels = panels_of(view, spec, plan.operands)[:4]
-    made = tasks(panels, plan.parts, list(map(len, chunks)), units * spec.tile_bytes)
+    made = tasks(panels, plan.parts, list(map(len, cache_blocks)), units * spec.tile_bytes)
     lying = [_lying(view, plan, side, cut) for side in sides]
     scratch, scratch_bytes = _scratch(
         spec, made.most, [each["panel"] for each in lying],
         levels + strips,  # below the tree: the chain
-        max(map(len, chunks)) > 1 or strips,
+        max(map(len, cache_blocks)) > 1 or strips,
     )  # fmt: skip
     left, right = margins(view, spec)
     tables: dict[str, Table] = {
         "tasks": made.table,
-        "chunks": np.concatenate(chunks),
+        "cache_blocks": np.concatenate(cache_blocks),
         **{
             f"{name}.entries": np.concatenate(cut.entries[each.tensor]) for name, each in zip(SIDES, sides, strict=True)
         },
@@ -103,8 +103,8 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     numbers = {
         **{f"{name}.{word}": each[word] for name, each in zip(SIDES, lying, strict=True) for word in each},
         **scratch,
-        # from a block to the next: images where an image is one, else lines
-        "block_images": cutting.images_a_block, "block_step": cutting.images_a_block if cutting.blocks == 1 else 0,
+        # from a chain to the next: images where an image is one, else lines
+        "chain_images": cutting.images_a_block, "chain_step": cutting.images_a_block if cutting.blocks == 1 else 0,
         "index_step": cut.line_index[0].nbytes if cutting.blocks > 1 else 0,
         "task_count": len(made.table),
         "groups": conv.groups, "out_group": per_group(view)["dst"] * view.weights_strides[0],
@@ -113,7 +113,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "swapped": int((rows.tensor == "src") != spec.rows.moves),
         "rows_next": _advance(cut.entries[rows.tensor], rows.image * plan.chunk_images),
         "mask_bytes": taps["masks"][0].nbytes,
-        "image_parts": len(chunks), "units": units, "levels": levels, "unit_levels": levels_of(units),
+        "image_parts": len(cache_blocks), "units": units, "levels": levels, "unit_levels": levels_of(units),
         "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }  # fmt: skip
@@ -121,8 +121,8 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     offsets = (view.src_offset, 0) if rows is src else (0, view.src_offset)
-    kept_bytes = made.kept_bytes + (LINE_BYTES if strips and made.kept_bytes else 0)  # read shifted, as in scratch
-    return Schedule(frozen, numbers, scratch_bytes, offsets, kept_bytes, made.counters)
+    shifted = LINE_BYTES if strips and made.partial_bytes else 0  # the sums of the last groups are read shifted
+    return Schedule(frozen, numbers, scratch_bytes, offsets, made.partial_bytes + shifted, made.counters)
 
 
 def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:
@@ -144,7 +144,7 @@ def _scratch(
     """Return where rows, lanes and sums are in scratch, and its bytes: each tile's sums level by level, behind packs.
 
     ``most`` are the panels of groups, rows and lanes of a task, and its tiles of taps; the sums of all panels, or only
-    of one, are ``kept`` for the next chunk.
+    of one, are ``kept`` for the next cache block.
     """
     groups, rows, lanes, taps = most
     counts = (groups, groups) if spec.groups_in_lanes else (rows, lanes)
@@ -182,30 +182,30 @@ def _strip_ahead(view: View, side: Side) -> int:
 
 
 def _advance(entries: tuple[Ints, ...], images: int) -> int:
-    """Return the bytes from a chunk's data to the next one's: a slice's, or, of whole images, theirs."""
+    """Return the bytes from the data of a cache block to the next one's: a slice's, or, of whole images, theirs."""
     return int(entries[1][0, 0] - entries[0][0, 0]) if len(entries) > 1 and all(map(len, entries[:2])) else images
 
 
-def _chunks(stretch: tuple[int, int], cutting: Pieces, cut: Slices, plan: Plan, finishes: bool) -> Ints:
-    """Rows of CHUNK: what is packed at a time of some images, in the order of the sums."""
+def _cache_blocks(stretch: tuple[int, int], cutting: Pieces, cut: Slices, plan: Plan, finishes: bool) -> Ints:
+    """Return rows of CACHE_BLOCK for some images, in the order of the sums."""
     (begin, batch), images = stretch, plan.chunk_images
     rows, lanes = cut.entries[plan.rows], cut.entries[plan.lanes]
     begins, ends = np.array(cut.ranges, np.int64).T
     first = np.arange(begin, batch, images)[:, None]
     taken = np.minimum(images, batch - first)
     of_lines = cutting.blocks > 1  # or else blocks are of images
-    blocks = ends - begins if of_lines else -(-taken // cutting.images_a_block)
+    chains_of_each = ends - begins if of_lines else -(-taken // cutting.images_a_block)
     chain = first * cutting.blocks + begins if of_lines else first // cutting.images_a_block
     (row, row_count), (lane, lane_count) = _spans(rows, begins.size), _spans(lanes, begins.size)
     columns: dict[str, Ints] = {
-        "image": first, "images": taken, "blocks": blocks, "chain": chain, "index": begins,
+        "image": first, "images": taken, "chains": chains_of_each, "chain": chain, "index": begins,
         "rows.entry": row, "rows.entries": row_count, "lanes.entry": lane, "lanes.entries": lane_count,
     }  # fmt: skip
     shape = (first.size, begins.size)
     last = np.zeros(first.size * begins.size, np.int64)
     last[-1] = finishes
     each = {name: np.broadcast_to(column, shape).ravel() for name, column in columns.items()}
-    return CHUNK.table(last.size, last=last, **each)
+    return CACHE_BLOCK.table(last.size, last=last, **each)
 
 
 def _spans(entries: Sequence[Ints], number: int) -> tuple[Ints, Ints]:

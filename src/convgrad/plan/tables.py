@@ -24,7 +24,7 @@ class Schedule:
     numbers: Mapping[str, int]
     scratch_bytes: int
     offsets: tuple[int, int] = (0, 0)  # bytes from the first element of rows and lanes to where the driver begins
-    kept_bytes: int = 0  # of sums of units, which all threads share,
+    partial_bytes: int = 0  # of partial sums, which all threads share,
     counters: int = 0  # words before them that begin as 0
 
     @cached_property

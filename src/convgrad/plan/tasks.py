@@ -1,4 +1,4 @@
-"""Tasks: parts of the weights times parts of the batch, and where the sums wait that tasks share."""
+"""Tasks: parts of the weights times parts of the batch, and where the partial sums are that tasks share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from convgrad.plan.recipe import Parts
 from convgrad.plan.records import Record
 from convgrad.plan.view import Ints
 
-# Each range as its begin and its length; which part of the weights it is, and where that part's sums of units are kept.
+# Each range as its begin and its length; which part of the weights it is, and where that part's partial sums are.
 TASK = Record(
-    "group", "groups", "rows.first", "rows.count", "lanes.first", "lanes.count", "tap", "taps", "chunk", "chunks",
-    "part", "kept",
+    "group", "groups", "rows.first", "rows.count", "lanes.first", "lanes.count", "tap", "taps",
+    "cache_block", "cache_blocks", "part", "partial_sums",
 )  # fmt: skip
 
 
@@ -27,7 +27,7 @@ class Tasks:
 
     table: Ints
     most: tuple[int, int, int, int]  # panels of groups, of rows, of lanes, tiles of taps
-    kept_bytes: int  # of all tiles, behind a counter for each part of the weights
+    partial_bytes: int  # of the partial sums of all tiles, after a counter for each part of the weights
     counters: int
 
 
@@ -42,28 +42,28 @@ def parts(count: int, into: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(ends) if b > a]
 
 
-def tasks(whole: Sequence[int], into: Parts, chunks: Sequence[int], unit_bytes: int) -> Tasks:
-    """Cut panels of groups, rows and lanes and tiles of taps; ``chunks`` are those of each part of the batch.
+def tasks(whole: Sequence[int], into: Parts, cache_blocks: Sequence[int], unit_bytes: int) -> Tasks:
+    """Cut panels of groups, rows and lanes and tiles of taps; ``cache_blocks`` are those of each part of the batch.
 
     ``unit_bytes`` is what a tile's sums of all units take.
     """
     weights = list(product(*map(parts, whole, into[: len(whole)])))  # ranges of groups, rows, lanes, taps
     sizes = [[end - begin for begin, end in each] for each in weights]
-    shared = len(chunks) > 1
-    kept_step = unit_bytes * shared
+    shared = len(cache_blocks) > 1
+    sums_step = unit_bytes * shared
     counters = len(weights) * shared
     first = -(-8 * counters // LINE_BYTES) * LINE_BYTES
-    kept_at = np.cumsum([first, *(prod(each) * kept_step for each in sizes)]).tolist()
+    sums_at = np.cumsum([first, *(prod(each) * sums_step for each in sizes)]).tolist()
     table = TASK.rows(
         {
             "group": group, "groups": groups, "rows.first": row, "rows.count": rows, "lanes.first": lane,
-            "lanes.count": lanes, "tap": tap, "taps": taps, "chunk": begin, "chunks": end - begin,
-            "part": part, "kept": kept_at[part],
+            "lanes.count": lanes, "tap": tap, "taps": taps, "cache_block": begin, "cache_blocks": end - begin,
+            "part": part, "partial_sums": sums_at[part],
         }
-        for begin, end in pairwise(np.cumsum([0, *chunks]).tolist())
+        for begin, end in pairwise(np.cumsum([0, *cache_blocks]).tolist())
         for part, (((group, _), (row, _), (lane, _), (tap, _)), (groups, rows, lanes, taps)) in enumerate(
             zip(weights, sizes, strict=True)
         )
     )  # fmt: skip
     groups, rows, lanes, taps = map(max, zip(*sizes, strict=True))
-    return Tasks(table, (groups, rows, lanes, taps), kept_at[-1], counters)
+    return Tasks(table, (groups, rows, lanes, taps), sums_at[-1], counters)

@@ -63,7 +63,7 @@ class Executable:
     def memory_bytes(self) -> int:
         """What running it takes: scratch of all threads, sums they share, and tables."""
         tables = self.schedule
-        return self.plan.threads * tables.scratch_bytes + tables.kept_bytes + tables.table_bytes
+        return self.plan.threads * tables.scratch_bytes + tables.partial_bytes + tables.table_bytes
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
         """Compute into ``out``, canonical, from canonical operands."""
@@ -74,30 +74,30 @@ class Executable:
 
         The caller holds that till the call is over: all the same ``keep`` lives as long as any thread may look at it.
         """
-        schedule, kept = self.schedule, None
-        if schedule.kept_bytes:
-            kept = scratch.shared.take(schedule.kept_bytes // 8)
-            kept[: schedule.counters] = 0
-        arguments, address = bound = self.bound(operands, out, kept)
+        schedule, partial_sums = self.schedule, None
+        if schedule.partial_bytes:
+            partial_sums = scratch.shared.take(schedule.partial_bytes // 8)
+            partial_sums[: schedule.counters] = 0
+        arguments, address = bound = self.bound(operands, out, partial_sums)
         if self.alone:
             work(self.kernel, address, schedule.scratch_bytes)
             _FLAGS.pack_into(arguments, sizeof(arguments) - FLAGS.bytes, *_LOWERED)
             self.free.append(bound)  # whoever is interrupted before takes them along
         else:
-            kernel, held = self.kernel, (self, keep, kept)
+            kernel, held = self.kernel, (self, keep, partial_sums)
             pools.run(kernel, arguments, schedule.scratch_bytes, self.plan.threads, self.plan.time_ms, held)
-        if kept is not None:
-            scratch.shared.give_back(kept)
+        if partial_sums is not None:
+            scratch.shared.give_back(partial_sums)
 
-    def bound(self, operands: Sequence[int], out: int, kept: Array | None) -> tuple[Words, int]:
+    def bound(self, operands: Sequence[int], out: int, partial_sums: Array | None) -> tuple[Words, int]:
         """Return the driver's arguments for what begins at these addresses, and theirs; the last of them are its flags.
 
-        ``kept`` is what all threads share, where tasks share parts of the weights: ``schedule.kept_bytes``.
+        All threads share ``partial_sums``, where tasks share parts of the weights.
         """
-        assert (kept is None) == (self.schedule.kept_bytes == 0), "kept is for tasks that share sums"
+        assert (partial_sums is None) == (self.schedule.partial_bytes == 0), "they are for tasks that share sums"
         (rows, lanes), (rows_at, lanes_at), last = self.sides, self.schedule.offsets, 0
-        if kept is not None:  # what not all calls have: what threads share, or a bias
-            last = address_of(kept)
+        if partial_sums is not None:  # what not all calls have: what threads share, or a bias
+            last = address_of(partial_sums)
         elif self.bias is not None:
             last = operands[self.bias]
         try:

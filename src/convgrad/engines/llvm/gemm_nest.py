@@ -45,7 +45,7 @@ def task(module: Module, spec: KernelSpec) -> None:
     """Emit ``task``: chunk by chunk, group by group. Where lanes hold groups, all of a task are packed first."""
     n = nest(module, spec)
     f, a, t = n.f, n.a, n.t
-    with n.chunks() as c, f.when(going(f, a)):
+    with n.cache_blocks() as c, f.when(going(f, a)):
         if spec.groups_in_lanes:
             for side in n.sides:
                 ready.groups(n, side, c)
@@ -85,7 +85,7 @@ class _Here:
                 taken = (quick(f, n.spec.isa, a, leasts),)
             with f.when(going(f, a)), f.loop(t.taps, sums=row.sums, tap=first_tap) as tap:
                 number = ((self.group * t.lanes.count + self.lane) * t.rows.count + row.index) * t.taps + tap.index
-                kept = f.at(f.at(a.kept, t.kept), number * (a.units * n.spec.tile_bytes))
+                kept = f.at(f.at(a.partial_sums, t.partial_sums), number * (a.units * n.spec.tile_bytes))
                 self.blocks(tap.tap, tap.sums, (here, there), left, kept, taken)
                 tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP.bytes))
             with f.when(f.compare("ne", self.c.last, 0)):
@@ -100,18 +100,18 @@ class _Here:
         f, a, c, k = self.n.f, self.n.a, self.c, columns(self.n.f, tap, TAP)
         x, y = f.at(panels[0], k.rows.shift), f.at(panels[1], k.lanes.shift)
         index, chain = f.at(a.line_index, c.index * INDEX.bytes), f.at(a.chains, c.chain * CHAIN.bytes)
-        with f.loop(c.blocks, entry=index, chain=chain, x=x, y=y, images=c.images) as block:
+        with f.loop(c.chains, entry=index, chain=chain, x=x, y=y, images=c.images) as block:
             lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE.bytes), f.load("i64", block.entry, 8)
             here = columns(f, block.chain, CHAIN)
-            images = f.min(block.images, a.block_images)
+            images = f.min(block.images, a.chain_images)
             begins = tree.begins(f, here.number)
             given = (f.arguments, sums, begins, block.x, block.y, images, lines, count, tap, *taken)
             by_width(f, self.n.spec.isa.lanes, widths(self.n.spec), left, "tile", given)
             combine_after(self.n, sums, here, kept)
             block.next(
                 entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN.bytes),
-                x=f.at(block.x, a.block_step * a.rows.read_image), y=f.at(block.y, a.block_step * a.lanes.read_image),
-                images=block.images - a.block_step,
+                x=f.at(block.x, a.chain_step * a.rows.read_image), y=f.at(block.y, a.chain_step * a.lanes.read_image),
+                images=block.images - a.chain_step,
             )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def _reduced(n: Nest) -> None:
     """Join the units' sums of a part of the weights, which become output."""
     f, a, t = n.f, n.a, n.t
     step = a.units * n.spec.tile_bytes
-    with f.loop(t.groups, kept=f.at(a.kept, t.kept)) as group:
+    with f.loop(t.groups, kept=f.at(a.partial_sums, t.partial_sums)) as group:
         with f.loop(t.lanes.count, kept=group.kept) as lane:
             with f.loop(t.rows.count, kept=lane.kept) as row:
                 with f.loop(t.taps, kept=row.kept) as tap:

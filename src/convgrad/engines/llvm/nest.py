@@ -10,7 +10,7 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.recipe import KernelSpec, Read
-from convgrad.plan.schedule import CHUNK
+from convgrad.plan.schedule import CACHE_BLOCK
 from convgrad.plan.tasks import TASK
 
 
@@ -64,12 +64,12 @@ class Nest:
         return self.f.min(self.a.lanes.items - self.first(self.lanes, lane), self.spec.width)
 
     @contextmanager
-    def chunks(self) -> Iterator[Named]:
-        """Do a block for each chunk of the task."""
+    def cache_blocks(self) -> Iterator[Named]:
+        """Do a block for each cache block of the task."""
         f, t = self.f, self.t
-        with f.loop(t.chunks, chunk=f.at(self.a.chunks, t.chunk * CHUNK.bytes)) as chunk:
-            yield columns(f, chunk.chunk, CHUNK)
-            chunk.next(chunk=f.at(chunk.chunk, CHUNK.bytes))
+        with f.loop(t.cache_blocks, chunk=f.at(self.a.cache_blocks, t.cache_block * CACHE_BLOCK.bytes)) as each:
+            yield columns(f, each.chunk, CACHE_BLOCK)
+            each.next(chunk=f.at(each.chunk, CACHE_BLOCK.bytes))
 
     def finish(self, group: Value, lane: Value, row: Value, sums: Value, sums_step: Value) -> None:
         """Write what a panel of lanes and one of rows have under the task's taps."""
@@ -107,7 +107,7 @@ def combine_after(n: Nest, sums: Value, chain: Named, kept: Value) -> None:
 def when_all_ended(f: Function, a: Named, t: Named) -> Iterator[None]:
     """Do a block in the last to end of the tasks that share a part of the weights: then all units' sums are there."""
     with f.when(f.compare("sgt", a.image_parts, 1)):
-        before = f.op("i64", f"atomicrmw add {f.at(a.kept, t.part * 8)}, i64 1 seq_cst")
+        before = f.op("i64", f"atomicrmw add {f.at(a.partial_sums, t.part * 8)}, i64 1 seq_cst")
         with f.when(f.compare("eq", before, a.image_parts - 1) & going(f, a)):
             yield
 

@@ -85,7 +85,7 @@ def _one_by_one(
 
 def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Array) -> tuple[Words, int]:
     """Return the driver's arguments for these arrays, and the scratch of a thread in bytes."""
-    assert one.schedule.kept_bytes == 0, "one thread shares nothing"
+    assert one.schedule.partial_bytes == 0, "one thread shares nothing"
     kernel: Any = one.kernel
     given = sizeof(one.arguments)
     at, _ = placed({"given": given, "gradient": gradient.nbytes, "scratch": 0})

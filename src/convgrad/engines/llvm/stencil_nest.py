@@ -29,20 +29,20 @@ def task(module: Module, spec: KernelSpec) -> None:
     n = nest(module, spec)
     f, a, t = n.f, n.a, n.t
     sums = f.at(f.scratch, a.sums_at)
-    with n.chunks() as c:
+    with n.cache_blocks() as c:
         index, chain = f.at(a.line_index, c.index * INDEX.bytes), f.at(a.chains, c.chain * CHAIN.bytes)
-        with f.loop(c.blocks, entry=index, chain=chain, image=c.image, images=c.images) as block:
+        with f.loop(c.chains, entry=index, chain=chain, image=c.image, images=c.images) as block:
             with f.when(going(f, a)):
-                _lines(n, sums, block.entry, block.image, f.min(block.images, a.block_images))
+                _lines(n, sums, block.entry, block.image, f.min(block.images, a.chain_images))
                 _combined(n, sums, columns(f, block.chain, CHAIN))
             block.next(
                 entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN.bytes),
-                image=block.image + a.block_step, images=block.images - a.block_step,
+                image=block.image + a.chain_step, images=block.images - a.chain_step,
             )  # fmt: skip
     with f.when(f.compare("eq", a.image_parts, 1) & going(f, a)):
         _finished(n, f.at(sums, a.sums_step - spec.tile_bytes), a.sums_step)
     with when_all_ended(f, a, t):
-        kept, step = f.at(a.kept, t.kept), a.units * spec.tile_bytes
+        kept, step = f.at(a.partial_sums, t.partial_sums), a.units * spec.tile_bytes
         with f.loop(t.groups * t.taps, kept=kept) as each:
             n.reduce(each.kept)
             each.next(kept=f.at(each.kept, step))
@@ -78,7 +78,7 @@ def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> N
 def _combined(n: Nest, sums: Value, chain: Named) -> None:
     """Push the chains of a block, of all groups of a task."""
     f, a, t = n.f, n.a, n.t
-    with f.loop(t.groups * t.taps, sums=sums, kept=f.at(a.kept, t.kept)) as each:
+    with f.loop(t.groups * t.taps, sums=sums, kept=f.at(a.partial_sums, t.partial_sums)) as each:
         above = f.at(each.sums, n.spec.tile_bytes)
         f.call("combine", each.sums, above, n.spec.tile_bytes, tree.begins(f, chain.number))
         combine_after(n, above, chain, each.kept)
