@@ -114,10 +114,6 @@ def _taps(conv: Conv, src: Ranges, dst: Ranges) -> Iterator[tuple[tuple[int, ...
             yield tap, met, tuple(a.source(k, p) for a, k, p in zip(conv.axes, tap, met, strict=True))
 
 
-def _within(part: range, whole: range) -> slice:
-    return slice(part.start - whole.start, part.stop - whole.start)
-
-
 def _weights_of(tap: tuple[int, ...], weights: Array, problem: Problem, conv: Conv) -> Array:
     """Copy one tap of the (O, C/g, K...) weights as (group, o, c)."""
     index: Any = (..., *tap)
@@ -147,33 +143,24 @@ def finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> Non
     out[...] = result
 
 
-# -- one function a role -------------------------------------------------------------------------------------------
+# -- one function a pass -------------------------------------------------------------------------------------------
 
 
-def _solve_dst(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    conv, src, weights = _conv(problem), given["src"], given["weights"]
-    everywhere = tuple(range(a.src) for a in conv.axes)
+def _solve_data(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
+    """A forward or a data gradient: block by block of the output, the products of all taps."""
+    conv, weights, backward = _conv(problem), given["weights"], problem.solves_for == "src"
+    operand, channels = (given["dst"], conv.src_channels) if backward else (given["src"], conv.dst_channels)
+    everywhere = tuple(range(a.dst if backward else a.src) for a in conv.axes)
     for images, *positions in _boxes(problem):
-        sums = _zeros(conv.dst_channels, (images, *positions), problem)
-        for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
-            x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
-            products = _weights_of(tap, weights, problem, conv) @ x
-            _add(products, sums[(slice(None), slice(None), *map(_within, met, positions))])
-        finish(sums, out[_box(images, positions)], problem, given.get("bias"))
-
-
-def _solve_src(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    conv, dst, weights = _conv(problem), given["dst"], given["weights"]
-    everywhere = tuple(range(a.dst) for a in conv.axes)
-    for images, *positions in _boxes(problem):
-        sums = _zeros(conv.src_channels, (images, *positions), problem)
-        for tap, met, sources in _taps(conv, tuple(positions), everywhere):
-            dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
-            products = _weights_of(tap, weights, problem, conv).swapaxes(1, 2) @ dy
-            shifted = (
-                slice(s.start - r.start, s.stop - r.start, s.step) for s, r in zip(sources, positions, strict=True)
-            )
-            _add(products, sums[(slice(None), slice(None), *shifted)])
+        box = tuple(positions)
+        sums = _zeros(channels, (images, *box), problem)
+        for tap, met, sources in _taps(conv, *((box, everywhere) if backward else (everywhere, box))):
+            targets = tuple(map(_slice, met))
+            read, written = (targets, sources) if backward else (sources, targets)
+            x = _load(operand, (_slice(images), slice(None), *read), conv.groups, problem)
+            w = _weights_of(tap, weights, problem, conv)
+            shifted = (slice(s.start - r.start, s.stop - r.start, s.step) for s, r in zip(written, box, strict=True))
+            _add((w.swapaxes(1, 2) if backward else w) @ x, sums[(slice(None), slice(None), *shifted)])
         finish(sums, out[_box(images, positions)], problem, given.get("bias"))
 
 
@@ -208,8 +195,8 @@ def _solve_bias(problem: Problem, given: Mapping[str, Array], out: Array) -> Non
 
 
 _SOLVERS: Mapping[str, Callable[[Problem, Mapping[str, Array], Array], None]] = {
-    "dst": _solve_dst,
-    "src": _solve_src,
+    "dst": _solve_data,
+    "src": _solve_data,
     "weights": _solve_weights,
     "bias_add": _solve_bias_add,
     "bias": _solve_bias,

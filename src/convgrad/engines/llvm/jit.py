@@ -141,7 +141,7 @@ class _Linker:
         with self.lock:
             known = self._known((spec, generate))
             if known is None:
-                (known,) = self.functions(directory, spec.isa, generate, (spec,), {"driver": _DRIVER})
+                (known,) = self.functions(directory, spec.isa, generate, (spec,), {"driver": DRIVER})
                 self.kernels[spec, generate] = known
                 if len(self.kernels) > CAPACITY:
                     oldest, *_ = self.kernels  # at once: others look for theirs meanwhile
@@ -212,7 +212,7 @@ class _Linker:
         return made
 
 
-_DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p)
+DRIVER = (None, ctypes.c_void_p, ctypes.c_void_p)  # the prototype of drivers: arguments, scratch
 _linker = _Linker()
 atexit.register(_linker.end)
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linker))  # code outlives the interpreter: threads may still be running it

@@ -37,7 +37,7 @@ class Compiled(NamedTuple):
 def compiled(isa: Isa) -> Compiled:
     """Return the functions, compiled once."""
     address, number = ctypes.c_void_p, ctypes.c_int64
-    prototypes = {"squares": (None, address, number, number, address), "driver": (None, address, address)}
+    prototypes = {"squares": (None, address, number, number, address), "driver": jit.DRIVER}
     return Compiled(*jit.functions(isa, squares.module_of, isa, **prototypes))
 
 
@@ -120,8 +120,7 @@ def driver_arguments(names: Sequence[str], values: Mapping[str, int]) -> Words:
 @cache
 def _scaling(isa: Isa, fmt: Format) -> jit.Kernel:
     """Return the driver that scales images in a format, compiled once."""
-    prototype = (None, ctypes.c_void_p, ctypes.c_void_p)
-    (driver,) = jit.functions(isa, scaled.module_of, isa, fmt.name, driver=prototype)
+    (driver,) = jit.functions(isa, scaled.module_of, isa, fmt.name, driver=jit.DRIVER)
     kernel: jit.Kernel = driver
     return kernel
 
