@@ -5,9 +5,10 @@ from __future__ import annotations
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import PATHS
+from convgrad.plan.pairs import PATHS, WORD_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
+BF16_BYTES = WORD_BYTES // 2
 EVERYTHING = 0xFFFF  # the least of nothing but zeros
 
 
@@ -48,6 +49,30 @@ def pair(module: Module, isa: Isa) -> None:
             last.next(place=f.at(last.place, rest * F32_BYTES), found=one(last.place, mask, joins, last.found))
         place, found = last.place, last.found
     f.store(found, f.leasts)
+    f.done()
+
+
+def minimum(module: Module, isa: Isa) -> None:
+    """Emit ``minimum``: the least of ``count`` stretches of some elements goes to ``leasts``, if that is not less.
+
+    Stretches are ``step`` bytes apart; those without a gap are one.
+    """
+    f = module.function("minimum", source="ptr", count="i64", step="i64", elements="i64", leasts="ptr")
+    unit, kind = 2 * isa.lanes, halves(isa.lanes)
+    shift, dense = unit.bit_length() - 1, f.compare("eq", f.step, f.elements * BF16_BYTES)
+    count, elements = f.select(dense, f.value(1), f.count), f.select(dense, f.count * f.elements, f.elements)
+    full = elements >> shift
+    left = elements - full * unit
+    mask = f.mask(left, unit)
+    with f.loop(count, source=f.source, found=f.load(kind, f.leasts)) as each:
+        with f.loop(full, source=each.source, found=each.found) as many:
+            found = lesser(f, isa.lanes, many.found, f.load(kind, many.source))
+            many.next(source=f.at(many.source, unit * BF16_BYTES), found=found)
+        with f.loop(f.min(left, 1), found=many.found) as last:
+            some = f.masked_load(kind, many.source, mask)
+            last.next(found=lesser(f, isa.lanes, last.found, some))
+        each.next(source=f.at(each.source, f.step), found=last.found)
+    f.store(each.found, f.leasts)
     f.done()
 
 

@@ -6,8 +6,7 @@ from convgrad.engines.llvm.arguments import Named, side_fields
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.nest import Nest, TaskSide
 from convgrad.engines.llvm.pack import pack, pack_groups
-from convgrad.engines.llvm.pack_pairs import pack_words
-from convgrad.engines.llvm.pairs import nothing_yet, pair
+from convgrad.engines.llvm.pairs import minimum, nothing_yet, pair
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES, KernelSpec
 from convgrad.plan.slices import ENTRY
@@ -18,14 +17,12 @@ def packs(module: Module, spec: KernelSpec) -> None:
     for side, read in (("rows", spec.rows), ("lanes", spec.lanes)):
         if spec.groups_in_lanes:
             pack_groups(module, spec, f"pack_{side}", read)
-        elif spec.compact:
-            pack_words(module, spec, f"pack_{side}", read)
         elif not read.in_place:
             pack(module, spec, f"pack_{side}", read)
     if spec.tile.inner_taps > 1:
         _clear(module, spec)
-    if spec.step == 2 and not spec.compact:
-        pair(module, spec.isa)
+    if spec.step == 2:
+        (minimum if spec.compact else pair)(module, spec.isa)
 
 
 def groups(n: Nest, side: TaskSide, c: Named) -> None:

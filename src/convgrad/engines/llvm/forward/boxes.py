@@ -11,18 +11,16 @@ from functools import reduce
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.convert import read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.finish import finish
 from convgrad.engines.llvm.forward.grouped_stencil import rows_of_taps, window
-from convgrad.engines.llvm.forward.pack_pairs import words
 from convgrad.engines.llvm.forward.runs import runs
 from convgrad.engines.llvm.forward.tile import tile
 from convgrad.engines.llvm.gemm_nest import by_width
-from convgrad.engines.llvm.pairs import nothing_yet, quick
-from convgrad.engines.llvm.store import NO_BIAS
+from convgrad.engines.llvm.packing import bias as pack_bias
+from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
 from convgrad.plan.constants import MOST_AHEAD_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import BLOCK, PART, SLAB, TASK
@@ -30,18 +28,18 @@ from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
-EachLine = Callable[[Function, Named, Value, Value, Value], None]  # of a source, a place, a count
+EachLine = Callable[[Value, Value, Value], None]  # of a source, a place, a count
 
 
 def bodies(module: Module, spec: ForwardSpec) -> None:
     """Emit what the nest calls."""
     pack.weights(module, spec)
-    if not spec.in_place and not spec.words_as_they_lie:
+    if not spec.in_place:
         pack.data(module, spec)
     tree.combine_up(module, spec.isa)
     finish(module, spec)
     if spec.step == 2:
-        words(module, spec)
+        minimum(module, spec.isa)
     if spec.window:
         rows_of_taps(module, spec)
     else:
@@ -53,7 +51,7 @@ def bodies(module: Module, spec: ForwardSpec) -> None:
             else:
                 tile(module, spec, height, vectors)
     _tiles(module, spec)
-    _bias(module, spec)
+    pack_bias(module, spec.operand)
     _box(module, spec)
 
 
@@ -90,50 +88,38 @@ def task(module: Module, spec: ForwardSpec) -> None:
 
 def _panels(f: Function, spec: ForwardSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value) -> None:
     """Pack the weights and the biases of some panels: where rows are results, the biases of all."""
+    bias_at, bias_item, width = f.at(f.scratch, a.bias_at), a.bias_item, spec.width
     if spec.transposed_gemm:
-        f.call("pack_bias", f.arguments, f.at(f.scratch, a.bias_at), a.bias)
-    if spec.lanes_in_place and spec.transposed_gemm:
-        return
-    first = panel * spec.width
+        f.call("pack_bias", a.bias, bias_at, a.bias, bias_item, *[along(a, spec)[-1].extent] * 2)
+        if spec.lanes_in_place:
+            return
+    first = panel * width
     begin = {
-        "to": f.at(f.scratch, a.weights_at), "source": f.at(weights, panel * a.weights_panel),
-        "bias_to": f.at(f.scratch, a.bias_at), "bias": f.at(bias, first * a.bias_item), "left": a.results - first,
+        "to": f.at(f.scratch, a.weights_at), "source": f.at(weights, panel * a.weights_panel), "bias_to": bias_at,
+        "bias": f.at(bias, first * bias_item), "left": a.results - first,
     }  # fmt: skip
     with f.loop(count, **begin) as each:
         if not spec.lanes_in_place:
             f.call("pack_weights", f.arguments, each.to, each.source, each.left)
             if spec.step == 2:
-                f.call("weight_words", f.arguments, each.to, each.left, _least_of_panel(f, a, each.to))
+                _panel_minimum(f, spec, a, each.to, each.left)
         if not spec.transposed_gemm:
-            source = f.at(each.bias, f.min(each.left - spec.width, 0) * a.bias_item) if spec.overlaps else each.bias
-            f.call("pack_bias", f.arguments, each.bias_to, source, each.left)
+            source, some = each.bias, f.min(each.left, width)
+            if spec.overlaps:
+                source, some = f.at(source, f.min(each.left - width, 0) * bias_item), f.value(width)
+            f.call("pack_bias", a.bias, each.bias_to, source, bias_item, some, width)
         each.next(
             to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_panel),
-            bias_to=f.at(each.bias_to, spec.width * F32_BYTES), bias=f.at(each.bias, a.bias_item * spec.width),
-            left=each.left - spec.width,
+            bias_to=f.at(each.bias_to, width * F32_BYTES), bias=f.at(each.bias, bias_item * width),
+            left=each.left - width,
         )  # fmt: skip
 
 
-def _bias(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``pack_bias``: the biases of a panel in f32; where there are none, what changes no sum."""
-    given = {"to": "ptr", "source": "ptr"} if spec.transposed_gemm else {"to": "ptr", "source": "ptr", "left": "i64"}
-    f = module.function("pack_bias", False, arguments="ptr", **given)
-    a = arguments(f, spec)
-    there = f.op("i1", f"icmp ne {a.bias}, null")
-    if spec.transposed_gemm:
-        size, full = along(a, spec)[-1].extent, along(a, spec)[-1].extent
-    elif spec.overlaps:
-        size, full = f.value(spec.width), f.value(spec.width)
-    else:
-        size, full = f.min(f.left, spec.width), f.value(spec.width)
-    count = f.select(there, size, f.value(0))
-    with f.loop(count, to=f.to, source=f.source) as lane:
-        f.store(read(f, spec.operand, lane.source), lane.to)
-        lane.next(to=f.at(lane.to, F32_BYTES), source=f.at(lane.source, a.bias_item))
-    with f.loop(full - count, to=lane.to) as rest:
-        f.store(Value(f, "float", NO_BIAS), rest.to)
-        rest.next(to=f.at(rest.to, F32_BYTES))
-    f.done()
+def _panel_minimum(f: Function, spec: ForwardSpec, a: Named, panel: Value, left: Value) -> None:
+    """Find the least of a packed panel of bf16 pairs; cells beyond the columns do not count."""
+    found, rows = _least_of_panel(f, a, panel), a.taps * (a.terms + 1 >> 1)
+    nothing_yet(f, spec.isa, found)
+    f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, found)
 
 
 def _slab(
@@ -155,7 +141,11 @@ def _slab(
     if not spec.in_place:
         data = _packed(f, spec, a, axes, slab, data)
     elif spec.step == 2:
-        _lines(f, a, axes, slab, data, f.scratch, _line_least)
+
+        def found(source: Value, to: Value, count: Value) -> None:
+            f.call("minimum", source, count, axes[-1].given, a.channels, f.at(f.scratch, a.least_at))
+
+        _lines(f, axes, slab, data, f.scratch, found)
 
     def parts(at: int, chosen: list[Value]) -> None:
         if at == spec.axes:
@@ -173,52 +163,32 @@ def _packed(
 ) -> Value:
     """Pack what a slab meets; return where position 0 of all axes would be."""
     begin = f.at(f.scratch, a.data_at)
-    _lines(f, a, axes, slab, data, begin, _packs(spec))
+
+    def line(source: Value, to: Value, count: Value) -> None:
+        f.call("pack_line", f.arguments, to, source, count)
+        if spec.step == 2:
+            f.call("minimum", to, 1, 0, count * ((a.channels + 1 >> 1) * 2), f.at(f.scratch, a.least_at))
+
+    _lines(f, axes, slab, data, begin, line)
     moved = reduce(lambda s, one: s + one[1].first * one[0].step, zip(axes, slab, strict=True), f.value(0) + f.value(0))
     return f.at(begin, f.value(0) - moved)
 
 
 def _lines(
-    f: Function, a: Named, axes: Sequence[Named], slab: Sequence[Named], data: Value, begin: Value,
-    each_line: EachLine,
+    f: Function, axes: Sequence[Named], slab: Sequence[Named], data: Value, begin: Value, each_line: EachLine
 ) -> None:  # fmt: skip
-    """Visit the lines that a slab meets: packed they lie one behind the other from ``begin`` on."""
+    """Visit the lines that a slab meets: packed, each begins where the one before ends, from ``begin`` on."""
 
     def lines(at: int, source: Value, to: Value) -> None:
         source = f.at(source, slab[at].first * axes[at].given)
         if at == len(axes) - 1:
-            each_line(f, a, source, to, slab[at].count)
+            each_line(source, to, slab[at].count)
             return
         with f.loop(slab[at].count, source=source, to=to) as each:
             lines(at + 1, each.source, each.to)
             each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
 
     lines(0, data, begin)
-
-
-def _pack_line(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
-    f.call("pack_line", f.arguments, to, source, count)
-
-
-def _copy_words(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
-    f.call("line_words", f.arguments, to, source, count, f.at(f.scratch, a.least_at))
-
-
-def _pack_words(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
-    line = f.at(f.scratch, a.line_at)
-    _pack_line(f, a, source, line, count)
-    _copy_words(f, a, line, to, count)
-
-
-def _packs(spec: ForwardSpec) -> EachLine:
-    """Return what packs a line of positions."""
-    if spec.step == 1:
-        return _pack_line
-    return _copy_words if spec.words_as_they_lie else _pack_words
-
-
-def _line_least(f: Function, a: Named, source: Value, to: Value, count: Value) -> None:
-    f.call("line_least", f.arguments, source, count, f.at(f.scratch, a.least_at))
 
 
 def _least_of_panel(f: Function, a: Named, panel: Value) -> Value:

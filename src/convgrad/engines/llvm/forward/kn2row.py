@@ -13,6 +13,7 @@ from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.finish import finish
 from convgrad.engines.llvm.forward.tile import tile
 from convgrad.engines.llvm.gemm_nest import by_width
+from convgrad.engines.llvm.packing import bias, nested
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import END, OUTER, PART, SLAB, TASK
@@ -29,6 +30,7 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
     else:
         pack.weights(module, one)
     pack.data(module, one)
+    bias(module, one.operand)
     tree.combine_up(module, one.isa)
     finish(module, one)
     for height in one.heights:
@@ -65,32 +67,20 @@ def _axes(a: Named, spec: Kn2rowSpec) -> list[Named]:
 
 
 def _ready(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``ready``: weights as [result][tap][term], biases in f32; where there are none, what changes no sum."""
+    """Emit ``ready``: weights as [result][tap][k], biases in f32; where there are none, what changes no sum."""
     f = module.function("ready", False, arguments="ptr", scratch="ptr")
     a = arguments(f, spec)
-    axes = _axes(a, spec)
+    *outer, last = _axes(a, spec)
+    taps, bytes_of_taps = last.taps, last.taps * a.row_bytes
 
-    def taps(at: int, source: Value, to: Value) -> Value:
-        if at == spec.axes - 1:
-            f.call("pack_line", f.arguments, to, source, axes[at].taps)
-            return f.at(to, axes[at].taps * a.row_bytes)
-        with f.loop(axes[at].taps, source=source, to=to) as each:
-            ended = taps(at + 1, each.source, each.to)
-            each.next(source=f.at(each.source, axes[at].tap), to=ended)
-        return each.to
+    def line(source: Value, to: Value) -> Value:
+        f.call("pack_line", f.arguments, to, source, taps)
+        return f.at(to, bytes_of_taps)
 
-    with f.loop(a.results, source=a.weights, to=f.at(f.scratch, a.data_at)) as result:
-        ended = taps(0, result.source, result.to)
-        result.next(source=f.at(result.source, a.weights_group), to=ended)
+    loops = [(a.results, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
+    nested(f, loops, a.weights, f.at(f.scratch, a.data_at), line)
+    f.call("pack_bias", a.bias, f.at(f.scratch, a.bias_at), a.bias, a.bias_item, a.results, a.results)
     f.store(Value(f, "float", NO_BIAS), f.at(f.scratch, a.nothing_at))
-    operand = spec.product.operand
-    there = f.op("i1", f"icmp ne {a.bias}, null")
-    with f.loop(a.results, source=a.bias, to=f.at(f.scratch, a.bias_at)) as each:
-        with f.when(there):
-            f.store(read(f, operand, each.source), each.to)
-        with f.otherwise():
-            f.store(Value(f, "float", NO_BIAS), each.to)
-        each.next(source=f.at(each.source, a.bias_item), to=f.at(each.to, F32_BYTES))
     f.done()
 
 

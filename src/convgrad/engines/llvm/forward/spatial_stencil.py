@@ -10,7 +10,8 @@ from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.pack import taken
-from convgrad.engines.llvm.store import NO_BIAS, put_first, total
+from convgrad.engines.llvm.packing import bias, nested
+from convgrad.engines.llvm.store import put_first, total
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.forward.spatial_stencil_schedule import ENTRY, NODE, OUTER, PART, TASK
 from convgrad.plan.recipe import F32_BYTES
@@ -22,6 +23,7 @@ COUNTED = 5  # that a list is told by
 
 def bodies(module: Module, spec: SpatialStencilSpec) -> None:
     """Emit what the nest calls."""
+    bias(module, spec.operand)
     _ready(module, spec)
     _listed(module, spec)
     for exists in (WHOLE, LANES, LINES):
@@ -75,33 +77,17 @@ def _outer_taps(f: Function, parts: Sequence[Named], to: Value) -> Value:
 
 
 def _ready(module: Module, spec: SpatialStencilSpec) -> None:
-    """Emit ``ready``: a group's weights as [result][tap][term], its biases; without any, what changes no sum."""
+    """Emit ``ready``: a group's weights as [result][tap][k], its biases; without any, what changes no sum."""
     f = module.function("ready", False, arguments="ptr", weights="ptr", bias="ptr", to="ptr", bias_to="ptr")
     a = arguments(f, spec)
-    axes = along(a, spec)
 
-    def taps(at: int, source: Value, to: Value) -> Value:
-        if at == spec.axes:
-            with f.loop(a.terms, source=source, to=to) as term:
-                f.store(read(f, spec.operand, term.source), term.to)
-                term.next(source=f.at(term.source, a.weights_term), to=f.at(term.to, F32_BYTES))
-            return term.to
-        with f.loop(axes[at].kernel, source=source, to=to) as each:
-            ended = taps(at + 1, each.source, each.to)
-            each.next(source=f.at(each.source, axes[at].tap), to=ended)
-        return each.to
+    def one(source: Value, to: Value) -> Value:
+        f.store(read(f, spec.operand, source), to)
+        return f.at(to, F32_BYTES)
 
-    there = f.op("i1", f"icmp ne {a.bias}, null")
-    with f.loop(a.results, source=f.weights, to=f.to, bias=f.bias, bias_to=f.bias_to) as result:
-        ended = taps(0, result.source, result.to)
-        with f.when(there):
-            f.store(read(f, spec.operand, result.bias), result.bias_to)
-        with f.otherwise():
-            f.store(Value(f, "float", NO_BIAS), result.bias_to)
-        result.next(
-            source=f.at(result.source, a.weights_item), to=ended, bias=f.at(result.bias, a.bias_item),
-            bias_to=f.at(result.bias_to, F32_BYTES),
-        )  # fmt: skip
+    taps = ((axis.kernel, axis.tap) for axis in along(a, spec))
+    nested(f, [(a.results, a.weights_item), *taps, (a.terms, a.weights_term)], f.weights, f.to, one)
+    f.call("pack_bias", a.bias, f.bias_to, f.bias, a.bias_item, a.results, a.results)
     f.done()
 
 

@@ -1,0 +1,314 @@
+"""Packing: an operand's matrix is copied into the order in which micro-kernels read it, in f32 or in bf16 pairs.
+
+``to[i][j] = source[i * row + j * column]``. The contiguous axis of the source tells how: vectors are copied along
+columns, squares that are contiguous along rows are transposed in registers, and all else is copied one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from convgrad.engines.llvm.convert import BYTES, load_masked, read
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.store import NO_BIAS
+from convgrad.engines.llvm.transpose import transposed
+from convgrad.plan.constants import PACK_AHEAD, PACK_AHEAD_BYTES
+from convgrad.plan.recipe import F32_BYTES
+
+Mask = Value | None
+Block = tuple[int, list[Value], int | Value]  # of columns: the first, where they are, how many or which are stored
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a packed matrix: each is an element in f32."""
+
+    f: Function
+    operand: str
+    lanes: int
+
+    @property
+    def elements(self) -> int:
+        """Neighbours along the contiguous axis that become one cell."""
+        return 1
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the source from a vector of cells to the next, along the contiguous axis."""
+        return self.lanes * self.elements * BYTES[self.operand]
+
+    def mask(self, elements: Value) -> Value:
+        """Return the mask of a vector's first elements."""
+        return self.f.mask(elements, self.lanes * self.elements)
+
+    def places(self, place: Value) -> list[Value]:
+        """Return where a cell's elements are that are not neighbours."""
+        return [place]
+
+    def read(self, place: Value, lanes: int = 0, mask: Mask = None) -> Value:
+        """Return a cell, or a vector of cells; under a mask, others are zero and never touched."""
+        return read(self.f, self.operand, place, lanes, mask)
+
+
+@dataclass(frozen=True)
+class Pairs(Cells):
+    """Each cell is a bf16 pair: a word of two elements, ``apart`` bytes from each other, or of one, where that is None.
+
+    ``first_above`` tells whether the first is the upper half of the word.
+    """
+
+    apart: Value | int | None
+    first_above: bool
+
+    @property
+    def elements(self) -> int:
+        """Neighbours in the source are words as they are."""
+        return 2 if isinstance(self.apart, int) else 1
+
+    def places(self, place: Value) -> list[Value]:
+        """Return where the two are, or the one."""
+        return [place, self.f.at(place, self.apart)] if isinstance(self.apart, Value) else [place]
+
+    def read(self, place: Value, lanes: int = 0, mask: Mask = None) -> Value:
+        """Return words as f32 of the same bits."""
+        f, element = self.f, f"<{lanes} x @>" if lanes else "@"
+        kind, result = element.replace("@", "i32"), element.replace("@", "float")
+
+        def half(at: Value, above: bool) -> Value:
+            stored = element.replace("@", "i16")
+            raw = f.load(stored, at) if mask is None else load_masked(f, self.operand, lanes, at, mask)
+            wide = f.op(kind, f"zext {raw} to {kind}")
+            return f.op(kind, f"shl {wide}, {self._sixteen(kind)}") if above else wide
+
+        if self.elements == 2:
+            if mask is None:
+                word = f.load(kind, place)
+            else:
+                word = f.op(kind, f"bitcast {load_masked(f, self.operand, 2 * lanes, place, mask)} to {kind}")
+            if self.first_above:
+                word = f.intrinsic(kind, f"llvm.fshl.v{lanes}i32", word, word, f.everywhere(kind, 16))
+        else:
+            word, *other = (half(at, self.first_above == (n == 0)) for n, at in enumerate(self.places(place)))
+            word = f.op(kind, f"or {word}, {other[0].name}") if other else word
+        return f.op(result, f"bitcast {word} to {result}")
+
+    def _sixteen(self, kind: str) -> str:
+        return self.f.everywhere(kind, 16).name if kind[0] == "<" else "16"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy being emitted."""
+
+    cells: Cells
+    rows: Value  # elements along the rows
+    row: Value  # bytes of the source from a row to the next
+    columns: Value  # that exist
+    column: Value  # bytes of the source from a column to the next
+    pitch: Value | int  # bytes from a packed row to the next
+    width: int = 0  # cells of a packed row: beyond the columns zeros, or columns again; 0: as many as columns
+    row_at: Callable[[Value], Value] | None = None  # which packed row a row becomes; None: that of its number
+    offset: Callable[[Value], Value] | None = None  # bytes of the source to a column, where they are not evenly apart
+    ahead: Value | None = None  # bytes to what squares prefetch, none where 0; where given, all copies prefetch
+    fills: bool = True  # whether vectors beyond the columns are written
+
+    @property
+    def f(self) -> Function:
+        """The function that it is emitted into."""
+        return self.cells.f
+
+    @property
+    def lanes(self) -> int:
+        """Cells of a vector."""
+        return self.cells.lanes
+
+    def at(self, source: Value, column: Value) -> Value:
+        """Return where a column is."""
+        return self.f.at(source, self.offset(column) if self.offset else column * self.column)
+
+    def packed(self, to: Value, row: Value) -> Value:
+        """Return where a packed row is."""
+        return self.f.at(to, (self.row_at(row) if self.row_at else row) * self.pitch)
+
+    # -- contiguous along columns --
+
+    def along_columns(self, source: Value, to: Value) -> None:
+        """Copy vectors of columns: pieces of a power of two, the last overlapping the one before; few under masks."""
+        f, size, width, lanes = self.f, BYTES[self.cells.operand], self.width, self.lanes
+        piece = min(lanes, 1 << (width.bit_length() - 1))
+        starts = [*range(0, width - piece + 1, piece)]
+        if starts[-1] + piece < width:
+            starts.append(width - piece)
+        here = self.columns >= width
+        if width < lanes and self.pitch == width * F32_BYTES and type(self.cells) is Cells:
+            dense = f.compare("eq", self.row, width * size)
+            with f.when(dense & f.compare("eq", self.columns, width)):
+                self.contiguous(self.rows * width, source, to)
+            here = here & f.compare("ne", self.row, width * size)
+        with f.when(here):
+            self._by_row(source, to, [(start, piece, None) for start in starts])
+        with f.when(self.columns < width):
+            some = range(0, width, lanes)
+            self._by_row(source, to, [(c, min(lanes, width - c), self.cells.mask(self.columns - c)) for c in some])
+
+    def _by_row(self, source: Value, to: Value, pieces: Sequence[tuple[int, int, Mask]]) -> None:
+        """Copy pieces of each row: the first column, how many, and the mask of those that exist."""
+        f, size = self.f, BYTES[self.cells.operand]
+        with f.loop(self.rows, source=source) as row:
+            packed = self.packed(to, row.index)
+            for start, count, mask in pieces:
+                lanes = count if mask is None else self.lanes
+                cells = self.cells.read(f.at(row.source, start * size), lanes, mask)
+                f.store_first(cells, count, packed, start * F32_BYTES)
+            if self.ahead is not None:
+                for place in self.cells.places(row.source):
+                    f.prefetch(f.at(place, self.row * PACK_AHEAD))
+            row.next(source=f.at(row.source, self.row))
+
+    def contiguous(
+        self, count: Value, source: Value, to: Value, changed: Callable[[Value], Value] | None = None
+    ) -> None:
+        """Copy ``count`` elements that are contiguous; ``changed`` is done to each vector, an odd last one stays."""
+        f, lanes, cells = self.f, self.lanes, self.cells
+        unit = lanes * cells.elements
+        shift = unit.bit_length() - 1
+        with f.loop(count >> shift, source=source, to=to) as many:
+            values = cells.read(many.source, lanes)
+            f.store(changed(values) if changed else values, many.to)
+            if self.ahead is not None:
+                f.prefetch(f.at(many.source, PACK_AHEAD_BYTES))
+            many.next(source=f.at(many.source, cells.vector_bytes), to=f.at(many.to, lanes * F32_BYTES))
+        left = count - (count >> shift) * unit
+        with f.when(f.compare("sgt", left, 0)):
+            values = cells.read(many.source, lanes, cells.mask(left))
+            if changed:
+                values = f.select(f.mask(left - (left & 1), lanes), changed(values), values)
+            f.masked_store(values, many.to, f.mask(left + (cells.elements - 1) >> cells.elements - 1, lanes))
+
+    # -- contiguous along rows --
+
+    def along_rows(self, source: Value, to: Value) -> None:
+        """Transpose squares in registers; squares at the ends overlap those before, unless all is less than one."""
+        f, lanes, width = self.f, self.lanes, self.width
+        if width:
+            blocks = [(first, min(lanes, width - first)) for first in range(0, width, lanes)]
+            self._squares(to, [(first, self._places(source, f.value(first), n), n) for first, n in blocks])
+            return
+        with f.when(self.columns >= lanes), f.loop((self.columns + (lanes - 1)) >> (lanes.bit_length() - 1)) as block:
+            first = f.min(block.index * lanes, self.columns - lanes)
+            self._squares(f.at(to, first * F32_BYTES), [(0, self._places(source, first, lanes), lanes)])
+        with f.when((self.columns < lanes) & f.compare("sgt", self.columns, 0)):
+            mask = f.mask(self.columns, lanes)
+            self._squares(to, [(0, self._places(source, f.value(0), lanes), mask)])
+
+    def _places(self, source: Value, first: Value, count: int) -> list[Value]:
+        """Return where some columns begin; the last stands for those that do not exist."""
+        return [self.at(source, self.f.min(first + n, self.columns - 1)) for n in range(count)]
+
+    def _squares(self, to: Value, blocks: Sequence[Block]) -> None:
+        """Transpose all rows of some blocks of columns, square by square: whole ones without masks."""
+        f, elements = self.f, self.cells.elements
+        unit = self.lanes * elements
+        shift = unit.bit_length() - 1
+        whole = self.rows >> shift
+        if elements == 1:
+            whole = f.select(self.rows >= unit, (self.rows + (unit - 1)) >> shift, f.value(0))
+        ways: list[tuple[Value, Value | None]] = [(whole, self.ahead)]
+        if self.ahead is not None:
+            none = f.compare("eq", self.ahead, 0)
+            ways = [(f.select(none, f.value(0), whole), self.ahead), (f.select(none, whole, f.value(0)), None)]
+        for count, ahead in ways:
+            with f.loop(count) as square:
+                self._square(to, blocks, f.min(square.index * unit, self.rows - unit), None, ahead)
+        done = f.min(whole * unit, self.rows)
+        left = self.rows - done
+        with f.when(f.compare("sgt", left, 0)):
+            self._square(to, blocks, done, left, None)
+
+    def _square(
+        self, to: Value, blocks: Sequence[Block], first: Value, left: Value | None, ahead: Value | None
+    ) -> None:  # fmt: skip
+        """Transpose a square of each block, ``first`` elements behind the first row; all, or ``left`` of them."""
+        f, cells = self.f, self.cells
+        mask = None if left is None else cells.mask(left)
+        row = first >> (cells.elements - 1)
+        for column, places, stored in blocks:
+            exists = f.compare("sgt", self.columns, column) if column and not self.fills else None
+            with f.when(exists) if exists else nullcontext():
+                vectors = []
+                for place in places:
+                    here = f.at(place, first * BYTES[cells.operand])
+                    if ahead is not None:
+                        f.prefetch(f.at(here, ahead))
+                    vectors.append(cells.read(here, self.lanes, mask))
+                begin = f.at(f.at(to, column * F32_BYTES), row * self.pitch)
+                for n, vector in enumerate(transposed(f, vectors, self.lanes)):
+                    with nullcontext() if left is None else f.when(f.compare("sgt", left, n * cells.elements)):
+                        if self.row_at is None:
+                            packed = f.at(begin, self.pitch * n)
+                        else:
+                            packed = f.at(to, self.row_at(row + n) * self.pitch)
+                            packed = f.at(packed, column * F32_BYTES)
+                        if isinstance(stored, int):
+                            f.store_first(vector, stored, packed)
+                        else:
+                            f.masked_store(vector, packed, stored)
+
+    # -- contiguous along neither --
+
+    def one_by_one(self, source: Value, to: Value) -> None:
+        """Copy cell by cell; the others of a packed row are zeros, so that their sums stay ordinary numbers."""
+        f = self.f
+        with f.loop(self.rows, source=source) as row:
+            with f.loop(self.columns, to=self.packed(to, row.index)) as each:
+                f.store(self.cells.read(self.at(row.source, each.index)), each.to)
+                each.next(to=f.at(each.to, F32_BYTES))
+            if self.width and self.fills:
+                with f.loop(f.value(self.width) - self.columns, to=each.to) as other:
+                    f.store(f.zeros("float"), other.to)
+                    other.next(to=f.at(other.to, F32_BYTES))
+            row.next(source=f.at(row.source, self.row))
+
+
+def in_pairs(
+    copy: Copy, axis: str, first_above: bool, way: Callable[[Copy, Value, Value], None], source: Value, to: Value
+) -> None:
+    """Copy pairs of ``rows`` or of ``columns`` as words, then an odd last one, which is half a word."""
+    f, cells = copy.f, copy.cells
+    rows = axis == "rows"
+    count, step, size = (copy.rows, copy.row, copy.pitch) if rows else (copy.columns, copy.column, F32_BYTES)
+    doubled = step * 2
+    for many, apart in ((count >> 1, step), (count & 1, None)):
+        one = replace(copy, cells=Pairs(f, cells.operand, cells.lanes, apart, first_above))
+        one = replace(one, rows=many, row=doubled) if rows else replace(one, columns=many, column=doubled)
+        way(one, source, to)
+        source, to = f.at(source, many * doubled), f.at(to, many * size)
+
+
+def nested(
+    f: Function, loops: Sequence[tuple[Value, Value]], source: Value, to: Value, body: Callable[[Value, Value], Value]
+) -> Value:
+    """Visit some axes row-major, so many of each and so far apart; return where the last body ended."""
+    if not loops:
+        return body(source, to)
+    (count, step), *inner = loops
+    with f.loop(count, source=source, to=to) as each:
+        ended = nested(f, inner, each.source, each.to, body)
+        each.next(source=f.at(each.source, step), to=ended)
+    return each.to
+
+
+def bias(module: Module, operand: str) -> None:
+    """Emit ``pack_bias``: ``count`` biases in f32, and up to ``full`` what changes no sum; only that if none are given."""
+    f = module.function("pack_bias", given="ptr", to="ptr", source="ptr", step="i64", count="i64", full="i64")
+    there = f.op("i1", f"icmp ne {f.given}, null")
+    count = f.select(there, f.count, f.value(0))
+    with f.loop(count, to=f.to, source=f.source) as each:
+        f.store(read(f, operand, each.source), each.to)
+        each.next(to=f.at(each.to, F32_BYTES), source=f.at(each.source, f.step))
+    with f.loop(f.full - count, to=each.to) as other:
+        f.store(Value(f, "float", NO_BIAS), other.to)
+        other.next(to=f.at(other.to, F32_BYTES))
+    f.done()
