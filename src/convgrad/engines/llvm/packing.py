@@ -301,7 +301,7 @@ def nested(
 
 
 def bias(module: Module, operand: str) -> None:
-    """Emit ``pack_bias``: ``count`` biases in f32, and up to ``full`` what changes no sum; only that if none are given."""
+    """Emit ``pack_bias``: ``count`` biases in f32, and up to ``full`` what changes no sum; only that without a bias."""
     f = module.function("pack_bias", given="ptr", to="ptr", source="ptr", step="i64", count="i64", full="i64")
     there = f.op("i1", f"icmp ne {f.given}, null")
     count = f.select(there, f.count, f.value(0))

@@ -6,49 +6,32 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import PATHS, WORD_BYTES
-from convgrad.plan.recipe import F32_BYTES
 
 BF16_BYTES = WORD_BYTES // 2
 EVERYTHING = 0xFFFF  # the least of nothing but zeros
 
 
 def pair(module: Module, isa: Isa) -> None:
-    """Emit ``pair``: packed terms of bf16, f32 in ``size`` bytes, become words of a term and, below, the next.
+    """Emit ``pair``: packed bf16, f32 in ``size`` bytes, become words of a k and, below, the next, ``apart`` bytes on.
 
-    That is ``apart`` bytes on; the last have none, and no pair begins there. The least of 2|v| - 1, 16 bits of which
-    zeros have the most, goes to ``leasts``, a vector for each of some lanes.
+    The last have no next, and no pair begins there. The least of all goes to ``leasts``, if that is not less.
     """
     f = module.function("pair", panel="ptr", size="i64", apart="i64", leasts="ptr")
-    kind, step = f"<{isa.lanes} x i32>", isa.lanes * F32_BYTES
-    before = f.load(halves(isa.lanes), f.leasts)
+    kind, step = f"<{isa.lanes} x i32>", isa.lanes * WORD_BYTES
     paired = f.max(f.size - f.apart, 0)
+    full = paired >> (step.bit_length() - 1)
 
-    def words(place: Value, mask: Value | None) -> Value:
-        return f.load(kind, place) if mask is None else f.masked_load(kind, place, mask)
+    def both(here: Value, following: Value) -> Value:
+        lower = f.op(kind, f"lshr {following}, {f.everywhere(kind, 16).name}")
+        return f.op(kind, f"or {here}, {lower.name}")
 
-    def one(place: Value, mask: Value | None, joins: bool, found: Value) -> Value:
-        here = words(place, mask)
-        if joins:
-            following = words(f.at(place, f.apart), mask)
-            lower = f.op(kind, f"lshr {following}, {f.everywhere(kind, 16).name}")
-            both = f.op(kind, f"or {here}, {lower.name}")
-            if mask is None:
-                f.store(both, place)
-            else:
-                f.masked_store(both, place, mask)
-        return lesser(f, isa.lanes, found, here)
-
-    place, found = f.panel, before
-    for count, joins in ((paired, True), (f.size - paired, False)):
-        full = count >> (step.bit_length() - 1)
-        with f.loop(full, place=place, found=found) as whole:
-            whole.next(place=f.at(whole.place, step), found=one(whole.place, None, joins, whole.found))
-        rest = (count >> 2) - full * isa.lanes
-        with f.loop(f.min(rest, 1), place=whole.place, found=whole.found) as last:
-            mask = f.mask(rest, isa.lanes)
-            last.next(place=f.at(last.place, rest * F32_BYTES), found=one(last.place, mask, joins, last.found))
-        place, found = last.place, last.found
-    f.store(found, f.leasts)
+    with f.loop(full, place=f.panel) as many:
+        f.store(both(f.load(kind, many.place), f.load(kind, f.at(many.place, f.apart))), many.place)
+        many.next(place=f.at(many.place, step))
+    mask = f.mask((paired >> 2) - full * isa.lanes, isa.lanes)
+    some, following = (f.masked_load(kind, place, mask) for place in (many.place, f.at(many.place, f.apart)))
+    f.masked_store(both(some, following), many.place, mask)
+    f.call("minimum", f.panel, 1, 0, f.size >> 1, f.leasts)
     f.done()
 
 

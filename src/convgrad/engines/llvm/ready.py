@@ -22,7 +22,9 @@ def packs(module: Module, spec: KernelSpec) -> None:
     if spec.tile.inner_taps > 1:
         _clear(module, spec)
     if spec.step == 2:
-        (minimum if spec.compact else pair)(module, spec.isa)
+        minimum(module, spec.isa)
+    if spec.step == 2 and not spec.compact:
+        pair(module, spec.isa)
 
 
 def groups(n: Nest, side: TaskSide, c: Named) -> None:

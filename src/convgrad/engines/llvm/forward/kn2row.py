@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.convert import BYTES, read
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import kn2row_adds, pack
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.finish import finish
 from convgrad.engines.llvm.forward.tile import tile
 from convgrad.engines.llvm.gemm_nest import by_width
-from convgrad.engines.llvm.packing import bias, nested
+from convgrad.engines.llvm.packing import Cells, Copy, bias, nested
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import END, OUTER, PART, SLAB, TASK
@@ -85,25 +86,20 @@ def _ready(module: Module, spec: Kn2rowSpec) -> None:
 
 
 def _pack_lines(module: Module, spec: Kn2rowSpec) -> None:
-    """Emit ``pack_lines``: ``count`` positions that lie together, term by term, to[panel][term][position]."""
+    """Emit ``pack_lines``: ``count`` positions that are contiguous, k by k, to[panel][k][position]."""
     f = module.function("pack_lines", arguments="ptr", to="ptr", source="ptr", count="i64")
     a, one = arguments(f, spec), spec.product
-    lanes, size = one.isa.lanes, BYTES[one.operand]
-    whole = f.op("i64", f"udiv {f.count}, {one.width}")
-    rest = f.count - whole * one.width
-    with f.loop(a.terms, source=f.source) as term:
-        to = f.at(f.to, pack.taken(f, one, term.index, a.terms) * (one.width * F32_BYTES))
-        with f.loop(whole, source=term.source, to=to) as panel:
-            for v in range(one.vectors):
-                some = read(f, one.operand, f.at(panel.source, v * lanes * size), lanes)
-                f.store(some, panel.to, v * lanes * F32_BYTES)
-            panel.next(source=f.at(panel.source, one.width * size), to=f.at(panel.to, a.panel_bytes))
-        with f.when(f.compare("sgt", rest, 0)):
-            for v in range(one.vectors):
-                mask = f.mask(rest - v * lanes, lanes)
-                some = read(f, one.operand, f.at(panel.source, v * lanes * size), lanes, mask)
-                f.store(some, panel.to, v * lanes * F32_BYTES)
-        term.next(source=f.at(term.source, a.weights_term))
+    whole, left = f.divided(f.count, one.width)
+    width, row = f.value(one.width), f.value(one.width * BYTES[one.operand])
+    terms, step, panel_bytes = a.terms, a.weights_term, a.panel_bytes
+    panels = Copy(Cells(f, one.operand, one.isa.lanes), whole, row, width, row, panel_bytes, one.width)
+    with f.loop(terms, source=f.source) as term:
+        to = f.at(f.to, pack.taken(f, one, term.index, terms) * (one.width * F32_BYTES))
+        panels.along_columns(term.source, to)
+        with f.when(f.compare("sgt", left, 0)):
+            last = replace(panels, rows=f.value(1), columns=left)
+            last.along_columns(f.at(term.source, whole * row), f.at(to, whole * panel_bytes))
+        term.next(source=f.at(term.source, step))
     f.done()
 
 
