@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.plan.records import Record
-from convgrad.plan.schedule import ARGUMENTS, SIDE
+from convgrad.plan.schedule import ARGUMENTS
 
 
 class Named:
@@ -44,16 +44,6 @@ class Named:
 def arguments(f: Function, record: Record = ARGUMENTS) -> Named:
     """Return a driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
     return loaded_where_used(f, f.arguments, record)
-
-
-def side_fields(f: Function, side: str) -> Value:
-    """Return where the arguments of a side are, for what is the same for both."""
-    return f.at(f.arguments, ARGUMENTS.at(f"{side}.{SIDE.columns[0]}"))
-
-
-def of_side(f: Function, fields: Value) -> Named:
-    """Return the arguments of a side that are there."""
-    return loaded_where_used(f, fields, SIDE)
 
 
 def columns(f: Function, pointer: Value, record: Record) -> Named:

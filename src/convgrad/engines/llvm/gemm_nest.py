@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convgrad.engines.llvm import ready, tree
+from convgrad.engines.llvm import pack, tree
 from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.nest import Nest, combine_after, nest, trees, when_all_ended
@@ -20,7 +20,7 @@ from convgrad.plan.tree import CHAIN
 
 def bodies(module: Module, spec: KernelSpec) -> None:
     """Emit what the nest calls beside what all nests do: packs, and a tile of each width."""
-    ready.packs(module, spec)
+    pack.packs(module, spec)
     trees(module, spec)
     for vectors in widths(spec):
         tile(module, spec, vectors)
@@ -48,9 +48,9 @@ def task(module: Module, spec: KernelSpec) -> None:
     with n.cache_blocks() as c, f.when(going(f, a)):
         if spec.groups_in_lanes:
             for side in n.sides:
-                ready.groups(n, side, c)
+                pack.groups(n, side, c)
         with f.loop(t.groups, sums=f.at(f.scratch, a.sums_at)) as group:
-            x, y = (ready.where(n, side, c, group.index) for side in n.sides)
+            x, y = (pack.where(n, side, c, group.index) for side in n.sides)
             with f.loop(t.lanes.count, sums=group.sums) as lane:
                 with f.when(going(f, a)):
                     here = _Here(n, c, group.index, lane.index)
@@ -74,14 +74,14 @@ class _Here:
     def panel_of_lanes(self, sums: Value, x: Value, y: Value) -> None:
         """All rows and taps of the task under one panel of lanes; in the last chunk their sums are finished."""
         n, f, a, t = self.n, self.n.f, self.n.a, self.n.t
-        there = ready.panel(n, n.lanes, y, self.lane)
+        there = pack.panel(n, n.lanes, y, self.lane)
         group, lane = t.group + self.group, t.lanes.first + self.lane
         left, first_tap = n.lanes_left(group, lane), f.at(a.taps, t.tap * TAP.bytes)
         with f.loop(t.rows.count, sums=sums) as row:
-            here = ready.panel(n, n.rows, x, row.index)
+            here = pack.panel(n, n.rows, x, row.index)
             taken: tuple[Value, ...] = ()
             if n.spec.step == 2:
-                leasts = ready.least(n, n.rows, x, row.index), ready.least(n, n.lanes, y, self.lane)
+                leasts = pack.least(n, n.rows, x, row.index), pack.least(n, n.lanes, y, self.lane)
                 taken = (quick(f, n.spec.isa, a, leasts),)
             with f.when(going(f, a)), f.loop(t.taps, sums=row.sums, tap=first_tap) as tap:
                 number = ((self.group * t.lanes.count + self.lane) * t.rows.count + row.index) * t.taps + tap.index

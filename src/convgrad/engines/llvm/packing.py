@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from convgrad.engines.llvm.convert import BYTES, load_masked, read
 from convgrad.engines.llvm.emit import Function, Module, Value
@@ -17,85 +18,56 @@ from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.constants import PACK_AHEAD, PACK_AHEAD_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
-Mask = Value | None
+NEIGHBOUR = "neighbour"
 Block = tuple[int, list[Value], int | Value]  # of columns: the first, where they are, how many or which are stored
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a packed matrix: each is an element in f32."""
+    """The cells of a packed matrix: an element each, in f32; or bf16 pairs, if ``upper`` tells which is above.
+
+    The second of a pair is ``apart`` bytes from the first, or its neighbour; None where a first has no second.
+    """
 
     f: Function
     operand: str
     lanes: int
+    upper: int | None = None
+    apart: Value | str | None = NEIGHBOUR
 
     @property
     def elements(self) -> int:
         """Neighbours along the contiguous axis that become one cell."""
-        return 1
-
-    @property
-    def vector_bytes(self) -> int:
-        """Bytes of the source from a vector of cells to the next, along the contiguous axis."""
-        return self.lanes * self.elements * BYTES[self.operand]
+        return 1 if self.upper is None or self.apart != NEIGHBOUR else 2
 
     def mask(self, elements: Value) -> Value:
         """Return the mask of a vector's first elements."""
         return self.f.mask(elements, self.lanes * self.elements)
 
     def places(self, place: Value) -> list[Value]:
-        """Return where a cell's elements are that are not neighbours."""
-        return [place]
-
-    def read(self, place: Value, lanes: int = 0, mask: Mask = None) -> Value:
-        """Return a cell, or a vector of cells; under a mask, others are zero and never touched."""
-        return read(self.f, self.operand, place, lanes, mask)
-
-
-@dataclass(frozen=True)
-class Pairs(Cells):
-    """Each cell is a bf16 pair: a word of two elements, ``apart`` bytes from each other, or of one, where that is None.
-
-    ``first_above`` tells whether the first is the upper half of the word.
-    """
-
-    apart: Value | int | None
-    first_above: bool
-
-    @property
-    def elements(self) -> int:
-        """Neighbours in the source are words as they are."""
-        return 2 if isinstance(self.apart, int) else 1
-
-    def places(self, place: Value) -> list[Value]:
-        """Return where the two are, or the one."""
+        """Return where a cell is read."""
         return [place, self.f.at(place, self.apart)] if isinstance(self.apart, Value) else [place]
 
-    def read(self, place: Value, lanes: int = 0, mask: Mask = None) -> Value:
-        """Return words as f32 of the same bits."""
-        f, element = self.f, f"<{lanes} x @>" if lanes else "@"
-        kind, result = element.replace("@", "i32"), element.replace("@", "float")
-
-        def half(at: Value, above: bool) -> Value:
-            stored = element.replace("@", "i16")
-            raw = f.load(stored, at) if mask is None else load_masked(f, self.operand, lanes, at, mask)
-            wide = f.op(kind, f"zext {raw} to {kind}")
-            return f.op(kind, f"shl {wide}, {self._sixteen(kind)}") if above else wide
-
+    def read(self, place: Value, lanes: int = 0, mask: Value | None = None) -> Value:
+        """Return a cell, or a vector of cells, as f32 of its bits; masked ones are zero and never touched."""
+        f, kind = self.f, f"<{lanes} x i32>" if lanes else "i32"
         if self.elements == 2:
             if mask is None:
                 word = f.load(kind, place)
             else:
                 word = f.op(kind, f"bitcast {load_masked(f, self.operand, 2 * lanes, place, mask)} to {kind}")
-            if self.first_above:
+            if self.upper == 0:
                 word = f.intrinsic(kind, f"llvm.fshl.v{lanes}i32", word, word, f.everywhere(kind, 16))
         else:
-            word, *other = (half(at, self.first_above == (n == 0)) for n, at in enumerate(self.places(place)))
-            word = f.op(kind, f"or {word}, {other[0].name}") if other else word
+            values = [read(f, self.operand, each, lanes, mask) for each in self.places(place)]
+            if self.upper is None:
+                return values[0]
+            halves = [f.op(kind, f"bitcast {value} to {kind}") for value in values]
+            if self.upper or len(halves) > 1:  # an f32 of a bf16 is the upper half already
+                halves[1 - self.upper] >>= f.everywhere(kind, 16) if lanes else 16
+            word = reduce(lambda one, other: f.op(kind, f"or {one}, {other.name}"), halves)
+        result = kind.replace("i32", "float")
         return f.op(result, f"bitcast {word} to {result}")
-
-    def _sixteen(self, kind: str) -> str:
-        return self.f.everywhere(kind, 16).name if kind[0] == "<" else "16"
 
 
 @dataclass(frozen=True)
@@ -142,7 +114,7 @@ class Copy:
         if starts[-1] + piece < width:
             starts.append(width - piece)
         here = self.columns >= width
-        if width < lanes and self.pitch == width * F32_BYTES and type(self.cells) is Cells:
+        if width < lanes and self.pitch == width * F32_BYTES and self.cells.upper is None:
             dense = f.compare("eq", self.row, width * size)
             with f.when(dense & f.compare("eq", self.columns, width)):
                 self.contiguous(self.rows * width, source, to)
@@ -153,7 +125,7 @@ class Copy:
             some = range(0, width, lanes)
             self._by_row(source, to, [(c, min(lanes, width - c), self.cells.mask(self.columns - c)) for c in some])
 
-    def _by_row(self, source: Value, to: Value, pieces: Sequence[tuple[int, int, Mask]]) -> None:
+    def _by_row(self, source: Value, to: Value, pieces: Sequence[tuple[int, int, Value | None]]) -> None:
         """Copy pieces of each row: the first column, how many, and the mask of those that exist."""
         f, size = self.f, BYTES[self.cells.operand]
         with f.loop(self.rows, source=source) as row:
@@ -167,24 +139,25 @@ class Copy:
                     f.prefetch(f.at(place, self.row * PACK_AHEAD))
             row.next(source=f.at(row.source, self.row))
 
-    def contiguous(
-        self, count: Value, source: Value, to: Value, changed: Callable[[Value], Value] | None = None
-    ) -> None:
-        """Copy ``count`` elements that are contiguous; ``changed`` is done to each vector, an odd last one stays."""
+    def contiguous(self, count: Value, source: Value, to: Value, swapped: bool = False) -> None:
+        """Copy ``count`` elements that are contiguous; ``swapped``: twos change places, an odd last one stays."""
         f, lanes, cells = self.f, self.lanes, self.cells
         unit = lanes * cells.elements
         shift = unit.bit_length() - 1
+
+        def vector(source: Value, mask: Value | None = None, paired: Value | None = None) -> Value:
+            values = cells.read(source, lanes, mask)
+            other = f.shuffle(values, values, [lane ^ 1 for lane in range(lanes)]) if swapped else values
+            return f.select(paired, other, values) if swapped and paired else other
+
         with f.loop(count >> shift, source=source, to=to) as many:
-            values = cells.read(many.source, lanes)
-            f.store(changed(values) if changed else values, many.to)
+            f.store(vector(many.source), many.to)
             if self.ahead is not None:
                 f.prefetch(f.at(many.source, PACK_AHEAD_BYTES))
-            many.next(source=f.at(many.source, cells.vector_bytes), to=f.at(many.to, lanes * F32_BYTES))
+            many.next(source=f.at(many.source, unit * BYTES[cells.operand]), to=f.at(many.to, lanes * F32_BYTES))
         left = count - (count >> shift) * unit
         with f.when(f.compare("sgt", left, 0)):
-            values = cells.read(many.source, lanes, cells.mask(left))
-            if changed:
-                values = f.select(f.mask(left - (left & 1), lanes), changed(values), values)
+            values = vector(many.source, cells.mask(left), f.mask(left - (left & 1), lanes))
             f.masked_store(values, many.to, f.mask(left + (cells.elements - 1) >> cells.elements - 1, lanes))
 
     # -- contiguous along rows --
@@ -272,16 +245,16 @@ class Copy:
             row.next(source=f.at(row.source, self.row))
 
 
-def in_pairs(
-    copy: Copy, axis: str, first_above: bool, way: Callable[[Copy, Value, Value], None], source: Value, to: Value
-) -> None:
-    """Copy pairs of ``rows`` or of ``columns`` as words, then an odd last one, which is half a word."""
-    f, cells = copy.f, copy.cells
-    rows = axis == "rows"
+def in_pairs(copy: Copy, axis: str, way: Callable[[Copy, Value, Value], None], source: Value, to: Value) -> None:
+    """Copy f32; or bf16 pairs of ``rows`` or of ``columns``, then an odd last one, which is half a word."""
+    if copy.cells.upper is None:
+        way(copy, source, to)
+        return
+    f, rows = copy.f, axis == "rows"
     count, step, size = (copy.rows, copy.row, copy.pitch) if rows else (copy.columns, copy.column, F32_BYTES)
     doubled = step * 2
     for many, apart in ((count >> 1, step), (count & 1, None)):
-        one = replace(copy, cells=Pairs(f, cells.operand, cells.lanes, apart, first_above))
+        one = replace(copy, cells=replace(copy.cells, apart=apart))
         one = replace(one, rows=many, row=doubled) if rows else replace(one, columns=many, column=doubled)
         way(one, source, to)
         source, to = f.at(source, many * doubled), f.at(to, many * size)

@@ -25,13 +25,15 @@ def pair(module: Module, isa: Isa) -> None:
         lower = f.op(kind, f"lshr {following}, {f.everywhere(kind, 16).name}")
         return f.op(kind, f"or {here}, {lower.name}")
 
-    with f.loop(full, place=f.panel) as many:
-        f.store(both(f.load(kind, many.place), f.load(kind, f.at(many.place, f.apart))), many.place)
-        many.next(place=f.at(many.place, step))
+    with f.loop(full, place=f.panel, found=f.load(halves(isa.lanes), f.leasts)) as many:
+        word = both(f.load(kind, many.place), f.load(kind, f.at(many.place, f.apart)))
+        f.store(word, many.place)
+        many.next(place=f.at(many.place, step), found=lesser(f, isa.lanes, many.found, word))
+    f.store(many.found, f.leasts)
     mask = f.mask((paired >> 2) - full * isa.lanes, isa.lanes)
     some, following = (f.masked_load(kind, place, mask) for place in (many.place, f.at(many.place, f.apart)))
     f.masked_store(both(some, following), many.place, mask)
-    f.call("minimum", f.panel, 1, 0, f.size >> 1, f.leasts)
+    f.call("minimum", many.place, 1, 0, (f.size - full * step) >> 1, f.leasts)
     f.done()
 
 
