@@ -107,7 +107,7 @@ def test_golden_strip() -> None:
 
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
 OURS = re.compile(
-    r"(task|tile\d+(_\d)?|strip|combine|reduce|finish(_line)?|pack_(rows|lanes)(_item)?|clear|_GLOBAL_OFFSET_TABLE_"
+    r"(task|tile\d+(_\d)?|strip|combine|reduce|store_panel|pack_(rows|lanes)(_item)?|clear|_GLOBAL_OFFSET_TABLE_"
     r"|box|runs|tiles|combine_up|pack_(weights|lines?|bias)"
     r"|pair|ready|products|lines|slab|line|listed|phase|ordered|written|plane|tile_[a-z]+)"
 )

@@ -138,7 +138,7 @@ when66.else:
   store <4 x float> %loop3.sum0_0, ptr %sums, align 1
   %v77 = getelementptr i8, ptr %sums, i64 16
   store <4 x float> %loop3.sum1_0, ptr %v77, align 1
-  call void @finish(ptr %arguments, ptr %sums, ptr %out, ptr %bias, i64 2, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step)
+  call void @store_panel(ptr %arguments, ptr %sums, ptr %out, ptr %bias, i64 2, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step)
   br label %when66.end
 when66.end:
   br label %when65.end
@@ -203,7 +203,7 @@ when114.end:
   %v117 = sub i64 %v116, 1
   %v118 = mul i64 %v117, 32
   %v119 = getelementptr i8, ptr %sums, i64 %v118
-  call void @finish(ptr %arguments, ptr %v119, ptr %out, ptr %bias, i64 2, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step)
+  call void @store_panel(ptr %arguments, ptr %v119, ptr %out, ptr %bias, i64 2, i64 %skip, i64 %out_step, i64 %left, i64 %bias_step)
   br label %when82.end
 when82.end:
   br label %when65.end

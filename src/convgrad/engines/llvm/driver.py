@@ -9,9 +9,9 @@ from typing import Any
 from convgrad.engines.llvm import gemm_nest, stencil_nest
 from convgrad.engines.llvm.claims import claims, driver
 from convgrad.engines.llvm.emit import Function, Module
-from convgrad.engines.llvm.finish import finish
 from convgrad.engines.llvm.forward import boxes, kn2row, spatial_stencil
 from convgrad.engines.llvm.forward.arguments import arguments
+from convgrad.engines.llvm.nest import store_panel
 from convgrad.plan import tasks
 from convgrad.plan.forward import kn2row_schedule, schedule, spatial_stencil_schedule
 from convgrad.plan.forward.kn2row import PRODUCTS
@@ -31,8 +31,8 @@ class Nest:
 
 
 NESTS = {
-    TILE: Nest((gemm_nest.bodies, finish, gemm_nest.task), tasks.TASK),
-    STRIP: Nest((stencil_nest.bodies, finish, stencil_nest.task), tasks.TASK),
+    TILE: Nest((gemm_nest.bodies, store_panel, gemm_nest.task), tasks.TASK),
+    STRIP: Nest((stencil_nest.bodies, store_panel, stencil_nest.task), tasks.TASK),
     POSITIONS: Nest((boxes.bodies, boxes.task), schedule.TASK, boxes.begin),
     PLANES: Nest((spatial_stencil.bodies, spatial_stencil.task), spatial_stencil_schedule.TASK),
     PRODUCTS: Nest((kn2row.bodies, kn2row.task), kn2row_schedule.TASK, kn2row.begin),

@@ -90,7 +90,7 @@ class _Here:
                 tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP.bytes))
             with f.when(f.compare("ne", self.c.last, 0)):
                 top = f.at(row.sums, a.sums_step - n.spec.tile_bytes)
-                n.finish(group, lane, t.rows.first + row.index, top, a.sums_step)
+                n.store(group, lane, t.rows.first + row.index, top, a.sums_step)
             row.next(sums=f.at(row.sums, t.taps * a.panel_sums))
 
     def blocks(
@@ -137,7 +137,7 @@ def _reduced(n: Nest) -> None:
                     n.reduce(tap.kept)
                     tap.next(kept=f.at(tap.kept, step))
                 where = (t.group + group.index, t.lanes.first + lane.index, t.rows.first + row.index)
-                n.finish(*where, row.kept, step)
+                n.store(*where, row.kept, step)
                 row.next(kept=tap.kept)
             lane.next(kept=row.kept)
         group.next(kept=lane.kept)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments, columns, going
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.plan.recipe import KernelSpec, Read
+from convgrad.engines.llvm.store import Epilogue, Panel, Taps
+from convgrad.plan.recipe import F32_BYTES, KernelSpec, Read
 from convgrad.plan.schedule import CACHE_BLOCK
 from convgrad.plan.tasks import TASK
 
@@ -71,8 +73,8 @@ class Nest:
             yield columns(f, each.chunk, CACHE_BLOCK)
             each.next(chunk=f.at(each.chunk, CACHE_BLOCK.bytes))
 
-    def finish(self, group: Value, lane: Value, row: Value, sums: Value, sums_step: Value) -> None:
-        """Write what a panel of lanes and one of rows have under the task's taps."""
+    def store(self, group: Value, lane: Value, row: Value, sums: Value, sums_step: Value) -> None:
+        """Store the sums of a panel of A and one of B under the task's taps."""
         f, a, t = self.f, self.a, self.t
         first_lane, first_row = self.first(self.lanes, lane), self.first(self.rows, row)
         skip_row, skip_lane = row * self.rows.items - first_row, lane * self.lanes.items - first_lane
@@ -80,12 +82,45 @@ class Nest:
         out = f.at(a.out, group * (a.out_group * self.spec.groups_a_panel))
         out = f.at(f.at(out, first_lane * a.lanes.out), first_row * a.rows.out)
         left = self.lanes_left(group, lane)
-        f.call("finish", f.arguments, sums, sums_step, outs, t.taps, out, skip_row, skip_lane, left)
+        f.call("store_panel", f.arguments, sums, sums_step, outs, t.taps, out, skip_row, skip_lane, left)
 
     def reduce(self, kept: Value) -> None:
         """Reduce the stored sums of all units, of a tile, to the first of them."""
         a, size = self.a, self.spec.tile_bytes
         self.f.call("reduce", kept, size, a.units, size, a.unit_levels)
+
+
+def store_panel(module: Module, spec: KernelSpec) -> None:
+    """Emit ``store_panel``: out[row, column, tap] = round(sum + 0 [+ old]), rows from ``skip`` on, ``left`` columns.
+
+    If lanes hold groups, each vector is another column of B, and vectors before ``skip_vectors`` are not stored.
+    """
+    f = module.function(
+        "store_panel", arguments="ptr", sums="ptr", sums_step="i64", outs="ptr", tap_tiles="i64", out="ptr",
+        skip="i64", skip_vectors="i64", left="i64",
+    )  # fmt: skip
+    a, lanes, size = arguments(f), spec.isa.lanes, f.value(BYTES[spec.output])
+    pitch, row_step, column_step = spec.width * F32_BYTES, a.rows.out, a.lanes.out
+    vector_step = column_step * lanes
+    if spec.groups_in_lanes:
+        column_step, vector_step = a.out_group, a.lanes.out
+
+    def left(vector: Value) -> Value:
+        if spec.groups_in_lanes:
+            return f.select(vector >= f.skip_vectors, f.left, f.value(0))
+        return f.left - vector * lanes
+
+    panel = Panel(
+        Epilogue.of(f, spec, a.accumulate), f.value(spec.tile.rows) - f.skip, spec.tile.vectors, left,
+        f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * row_step), row_step, column_step, vector_step,
+        taps=Taps(f.tap_tiles, f.sums_step, spec.tile.taps, spec.tap_bytes, f.outs),
+    )  # fmt: skip
+    panel.store([
+        (f.compare("eq", column_step, size), panel.along_columns),
+        (f.compare("eq", row_step, size), panel.along_rows),
+        (f.compare("ne", a.taps_together, 0), panel.along_taps),
+    ])  # fmt: skip
+    f.done()
 
 
 def trees(module: Module, spec: KernelSpec) -> None:

@@ -92,5 +92,5 @@ def _finished(n: Nest, sums: Value, sums_step: Value) -> None:
         number = t.group + panel.index
         group = number * n.spec.isa.lanes
         again = group - first_group(f, n.spec, n.a, group)
-        n.finish(number, f.value(0), f.value(0), f.at(panel.sums, again * F32_BYTES), sums_step)
+        n.store(number, f.value(0), f.value(0), f.at(panel.sums, again * F32_BYTES), sums_step)
         panel.next(sums=f.at(panel.sums, t.taps * sums_step))

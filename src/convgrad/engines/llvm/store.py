@@ -1,18 +1,25 @@
-"""The store: how a sum becomes an element of the output, in every kernel of direct sums.
+"""The store: how sums become elements of the output in every direct kernel, and the loops that store a panel of sums.
 
-+0 is added, which turns -0 into +0, then a bias, then the old value if the call accumulates. One rounding follows.
+An epilogue adds +0, which turns -0 into +0, then a bias, then the old value if the call accumulates; it rounds once.
+A panel is stored along an axis that is contiguous in the output: as vectors of columns of B, or as transposed squares
+of columns and of rows of A, or of columns and of taps. Without such an axis, elements are stored one by one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm.convert import BYTES, read, write
+from convgrad.engines.llvm.convert import BYTES, PairNarrow, read, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.recipe import F32_BYTES
+from convgrad.plan.taps import ELSEWHERE
 
 NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
+NONE, PER_COLUMN, PER_ROW = "none", "per column of B", "per row of A"  # the biases of a panel
 
 
 def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
@@ -21,43 +28,226 @@ def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
     return finished if bias is None else f.add(finished, bias)
 
 
-def put(f: Function, spec: Any, finished: Value, out: Value, old: Value, mask: Value | None = None) -> None:
-    """Add the old value where asked; round; store."""
-    lanes = spec.isa.lanes if finished.type[0] == "<" else 0
-    with f.when(old):
-        write(f, spec.output, f.add(finished, read(f, spec.output, out, lanes, mask)), out, mask)
-    with f.otherwise():
-        write(f, spec.output, finished, out, mask)
+@dataclass(frozen=True)
+class Epilogue:
+    """What follows the sums of a kernel: +0, a bias, the old value if ``accumulate`` holds, one rounding."""
+
+    f: Function
+    output: str  # the format
+    lanes: int  # of a vector
+    accumulate: Value | None  # an i1; none: the old value is never added
+    bias: str = NONE
+
+    @classmethod
+    def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = NONE) -> Epilogue:
+        """Return the epilogue of a kernel; ``accumulate`` is the call's flag, 0 or 1."""
+        old = None if accumulate is None else f.compare("ne", accumulate, 0)
+        return cls(f, spec.output, spec.isa.lanes, old, bias)
+
+    def put(self, finished: Value, out: Value, mask: Value | None = None) -> None:
+        """Add the old value to a total, if the call accumulates; store."""
+        f, lanes = self.f, self.lanes if finished.type[0] == "<" else 0
+        if self.accumulate is None:
+            self.write(finished, out, mask)
+            return
+        with f.when(self.accumulate):
+            self.write(f.add(finished, read(f, self.output, out, lanes, mask)), out, mask)
+        with f.otherwise():
+            self.write(finished, out, mask)
+
+    def put_first(self, finished: Value, out: Value, left: Value) -> None:
+        """Store the first ``left`` lanes of a vector: all of them, some or none."""
+        f = self.f
+        with f.when(left >= self.lanes):
+            self.put(finished, out)
+        with f.otherwise(), f.when(f.compare("sgt", left, 0)):
+            self.put(finished, out, f.mask(left, self.lanes))
+
+    def write(self, finished: Value, out: Value, mask: Value | None = None) -> None:
+        """Round and store what no old value is added to."""
+        write(self.f, self.output, finished, out, mask)
+
+    def biases(self, bias: Value | None, vectors: int) -> list[Value | None]:
+        """Load the bias of each vector of a row: those of its columns, or the row's own."""
+        f = self.f
+        if bias is None or self.bias == NONE:
+            return [None] * vectors
+        if self.bias == PER_ROW:
+            return [f.splat(f.load("float", bias), self.lanes)] * vectors
+        return [f.load(f"<{self.lanes} x float>", bias, v * self.lanes * F32_BYTES) for v in range(vectors)]
+
+    def rows(self, sums: Sequence[Sequence[Value]], out: Value, step: Value, bias: Value, bias_step: Value) -> None:
+        """Store rows of sums in registers, as whole vectors."""
+        f, size = self.f, self.lanes * BYTES[self.output]
+        biases = self.biases(bias, len(sums[0])) if self.bias != PER_ROW else []
+        for r, values in enumerate(sums):
+            if self.bias == PER_ROW:
+                biases = self.biases(bias, len(values))
+                bias = f.at(bias, bias_step)
+            for v, value in enumerate(values):
+                self.put(total(f, value, biases[v]), f.at(out, v * size))
+            if r + 1 < len(sums):
+                out = f.at(out, step)
+
+    def rows_of_pairs(self, narrow: PairNarrow, sums: Sequence[Sequence[Value]], out: Value, step: Value) -> None:
+        """Store rows of sums in registers two vectors at once, without a bias: no sum is NaN, denormal or -0."""
+        f, size = self.f, self.lanes * BYTES[self.output]
+        for r, values in enumerate(sums):
+            for v in range(0, len(values), 2):
+                f.store(narrow(f, values[v], values[v + 1]), out, v * size)
+            if r + 1 < len(sums):
+                out = f.at(out, step)
 
 
-def put_first(f: Function, spec: Any, finished: Value, out: Value, old: Value, left: Value) -> None:
-    """Store the first ``left`` lanes of a vector: all of them, some or none."""
-    with f.when(left >= spec.isa.lanes):
-        put(f, spec, finished, out, old)
-    with f.otherwise(), f.when(f.compare("sgt", left, 0)):
-        put(f, spec, finished, out, old, f.mask(left, spec.isa.lanes))
+@dataclass(frozen=True)
+class Taps:
+    """The taps of a panel: tiles of some taps each, and a list of the places of all taps in the output."""
+
+    tiles: Value
+    tile_step: Value  # bytes from the sums of a tile to the next
+    count: int  # taps of a tile
+    tap_step: int  # bytes from the sums of a tap to the next
+    outs: Value  # the list of places: bytes from the first tap's place, or ELSEWHERE
 
 
-def put_transposed(
-    f: Function, spec: Any, sums: Value, step: Value | int, count: Value, out: Value, lane_step: Value, lanes: Value,
-    old: Value, bias: Value | None = None,
-) -> None:  # fmt: skip
-    """Write out[lane][i] of ``count`` vectors sums[i], ``step`` bytes apart: what a lane has lies in one piece.
+@dataclass(frozen=True)
+class Panel:
+    """Sums in memory, and their places in the output: rows of A, each of some vectors of columns of B."""
 
-    As many vectors as they have lanes are a square, which is transposed. The first ``lanes`` lanes are output.
-    """
-    width, size = spec.isa.lanes, BYTES[spec.output]
-    kind = f"<{width} x float>"
-    square = f.alloca(kind, width)
-    pieces = (count + (width - 1)) >> (width.bit_length() - 1)
-    with f.loop(pieces, sums=sums, out=out) as piece:
-        left = f.min(count - piece.index * width, width)
-        places = [f.at(piece.sums, f.min(f.value(i), left - 1) * step) for i in range(width)]
-        for i, column in enumerate(transposed(f, [total(f, f.load(kind, at), bias) for at in places], width)):
-            f.store(column, square, i * width * F32_BYTES)
-        mask = f.mask(left, width)
-        with f.loop(lanes, column=square, out=piece.out) as lane:
-            put(f, spec, f.load(kind, lane.column), lane.out, old, mask)
-            lane.next(column=f.at(lane.column, width * F32_BYTES), out=f.at(lane.out, lane_step))
-        following = f.at(piece.sums, step * width if isinstance(step, Value) else f.value(step * width))
-        piece.next(sums=following, out=f.at(piece.out, width * size))
+    epilogue: Epilogue
+    rows: Value
+    vectors: int
+    left: Callable[[Value], Value]  # columns of the output that are left at a vector; may be less than 1
+    sums: Value
+    pitch: Value | int  # bytes from the sums of a row to the next
+    out: Value
+    row_step: Value  # bytes in the output from a row to the next
+    column_step: Value
+    vector_step: Value | int
+    bias: Value | None = None
+    bias_step: Value | int = F32_BYTES  # from a row's bias to the next row's
+    taps: Taps | None = None  # none: the panel has no axis of taps
+
+    def store(self, ways: Sequence[tuple[Value, Callable[[], None]]]) -> None:
+        """Store the panel in the first of some ways whose condition holds, or one by one."""
+        with ExitStack() as nested:
+            for fits, way in ways:
+                with self.epilogue.f.when(fits):
+                    way()
+                nested.enter_context(self.epilogue.f.otherwise())
+            self.one_by_one()
+
+    def along_columns(self) -> None:
+        """Store vectors: the columns of a vector are contiguous."""
+        e = self.epilogue
+        f, lanes = e.f, e.lanes
+        per_row = e.bias == PER_ROW
+        biases = [] if per_row else e.biases(self.bias, self.vectors)
+        with self._each_tap(self.sums, self.out) as (sums, out):
+            carried = {"bias": self.bias} if per_row and self.bias else {}
+            with f.loop(self.rows, sums=sums, out=out, **carried) as row:
+                if per_row:
+                    biases = e.biases(row.bias, self.vectors)
+                for v, bias in enumerate(biases):
+                    finished = total(f, f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES), bias)
+                    place = f.at(row.out, self.vector_step * v)
+                    e.put_first(finished, place, self.left(f.value(v)))
+                moved = {"bias": f.at(row.bias, self.bias_step)} if per_row else {}
+                row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step), **moved)
+
+    def along_rows(self) -> None:
+        """Store transposed squares of rows and columns: rows are contiguous."""
+        square = self._square()
+        with self._each_vector() as (first, out, left, bias), self._each_tap(first, out) as (sums, there):
+            self._transposed(square, sums, self.pitch, self.rows, there, left, bias)
+
+    def along_taps(self) -> None:
+        """Store transposed squares of taps and columns: taps are contiguous, and each tap has a place."""
+        assert self.taps, "the panel has taps"
+        f, t, square = self.epilogue.f, self.taps, self._square()
+        tiles, count, step = t.tiles, f.value(t.count), f.value(t.tap_step)
+        if t.count == 1:  # a line of taps runs through the tiles
+            tiles, count, step = f.value(1), t.tiles, t.tile_step
+        with self._each_vector() as (first, out, left, bias), f.loop(tiles, sums=first, outs=t.outs) as tile:
+            with f.loop(self.rows, sums=tile.sums, out=f.at(out, f.load("i64", tile.outs))) as row:
+                self._transposed(square, row.sums, step, count, row.out, left, bias)
+                row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step))
+            tile.next(sums=f.at(tile.sums, t.tile_step), outs=f.at(tile.outs, 8 * t.count))
+
+    def one_by_one(self) -> None:
+        """Store single elements: no axis is contiguous. The axis with the longer step is the outer loop."""
+        f, e = self.epilogue.f, self.epilogue
+        size, columns_outside = f.value(F32_BYTES), self.row_step < self.column_step
+        with self._each_vector() as (first, out, left, bias):
+            by_column = [left, size, self.column_step]
+            by_row = [self.rows, f.value(self.pitch), self.row_step]
+            if bias:
+                by_column.append(size)
+                by_row.append(f.value(0))
+            outside = [f.select(columns_outside, a, b) for a, b in zip(by_column, by_row, strict=True)]
+            inside = [f.select(columns_outside, a, b) for a, b in zip(by_row, by_column, strict=True)]
+            begin = {"sums": first, "out": out} | ({"bias": bias} if bias else {})
+            with f.loop(outside[0], **begin) as outer:
+                with f.loop(inside[0], **outer.carried) as inner:
+                    with self._each_tap(inner.sums, inner.out) as (sums, there):
+                        own = f.load("float", inner.bias) if bias else None
+                        e.put(total(f, f.load("float", sums), own), there)
+                    inner.next(
+                        **{name: f.at(inner.carried[name], by) for name, by in zip(begin, inside[1:], strict=True)}
+                    )
+                outer.next(**{name: f.at(outer.carried[name], by) for name, by in zip(begin, outside[1:], strict=True)})
+
+    def _square(self) -> Value:
+        """Return memory for a square: outside all loops, whose rounds would each take more of the stack."""
+        return self.epilogue.f.alloca(f"<{self.epilogue.lanes} x float>", self.epilogue.lanes)
+
+    @contextmanager
+    def _each_vector(self) -> Iterator[tuple[Value, Value, Value, Value | None]]:
+        """Visit the vectors of all rows: the first row's sums and place, the columns there are, their biases."""
+        e, f, size = self.epilogue, self.epilogue.f, self.epilogue.lanes * F32_BYTES
+        assert e.bias != PER_ROW, "biases of rows go with vectors along the columns"
+        begin = {"sums": self.sums, "out": self.out} | ({"bias": self.bias} if self.bias else {})
+        with f.loop(self.vectors, **begin) as vector:
+            left = f.max(f.min(self.left(vector.index), e.lanes), 0)
+            yield vector.sums, vector.out, left, vector.carried.get("bias")
+            steps = (size, self.vector_step, size)
+            vector.next(**{name: f.at(vector.carried[name], by) for name, by in zip(begin, steps, strict=False)})
+
+    @contextmanager
+    def _each_tap(self, sums: Value, out: Value) -> Iterator[tuple[Value, Value]]:
+        """Visit the sums of each tap and their places; a tap that a tile sums again beside another has no place."""
+        f, t = self.epilogue.f, self.taps
+        if t is None:
+            yield sums, out
+            return
+        with f.loop(t.tiles, sums=sums, outs=t.outs) as tile:
+            with f.loop(t.count, sums=tile.sums, outs=tile.outs) as tap:
+                place = f.load("i64", tap.outs)
+                with f.when(f.compare("ne", place, ELSEWHERE)):
+                    yield tap.sums, f.at(out, place)
+                tap.next(sums=f.at(tap.sums, t.tap_step), outs=f.at(tap.outs, 8))
+            tile.next(sums=f.at(tile.sums, t.tile_step), outs=tap.outs)
+
+    def _transposed(
+        self, square: Value, sums: Value, step: Value | int, count: Value, out: Value, left: Value, bias: Value | None
+    ) -> None:
+        """Store out[column][i] of ``count`` vectors sums[i], ``step`` bytes apart, for the first ``left`` columns.
+
+        As many vectors as a vector has lanes are a square, which is transposed.
+        """
+        e, f, width = self.epilogue, self.epilogue.f, self.epilogue.lanes
+        kind = f"<{width} x float>"
+        of_columns = f.load(kind, bias) if bias else None
+        there = f.select(f.compare("sgt", left, 0), count, f.value(0))
+        with f.loop((there + (width - 1)) >> (width.bit_length() - 1), sums=sums, out=out) as piece:
+            remaining = f.min(count - piece.index * width, width)
+            places = [f.at(piece.sums, f.min(f.value(i), remaining - 1) * step) for i in range(width)]
+            vectors = [total(f, f.load(kind, at), of_columns) for at in places]
+            for i, column in enumerate(transposed(f, vectors, width)):
+                f.store(column, square, i * width * F32_BYTES)
+            mask = f.mask(remaining, width)
+            with f.loop(left, line=square, out=piece.out) as each:
+                e.put(f.load(kind, each.line), each.out, mask)
+                each.next(line=f.at(each.line, width * F32_BYTES), out=f.at(each.out, self.column_step))
+            following = f.at(piece.sums, f.value(step) * width)
+            piece.next(sums=following, out=f.at(piece.out, width * BYTES[e.output]))

@@ -14,10 +14,9 @@ from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import along, arguments
-from convgrad.engines.llvm.forward.finish import finish
 from convgrad.engines.llvm.forward.grouped_stencil import rows_of_taps, window
 from convgrad.engines.llvm.forward.runs import runs
-from convgrad.engines.llvm.forward.tile import tile
+from convgrad.engines.llvm.forward.tile import store_panel, tile
 from convgrad.engines.llvm.gemm_nest import by_width
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
@@ -37,7 +36,7 @@ def bodies(module: Module, spec: ForwardSpec) -> None:
     if not spec.in_place:
         pack.data(module, spec)
     tree.combine_up(module, spec.isa)
-    finish(module, spec)
+    store_panel(module, spec)
     if spec.step == 2:
         minimum(module, spec.isa)
     if spec.window:

@@ -11,8 +11,7 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import kn2row_adds, pack
 from convgrad.engines.llvm.forward.arguments import arguments
-from convgrad.engines.llvm.forward.finish import finish
-from convgrad.engines.llvm.forward.tile import tile
+from convgrad.engines.llvm.forward.tile import store_panel, tile
 from convgrad.engines.llvm.gemm_nest import by_width
 from convgrad.engines.llvm.packing import Cells, Copy, bias, nested
 from convgrad.engines.llvm.store import NO_BIAS
@@ -33,7 +32,7 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
     pack.data(module, one)
     bias(module, one.operand)
     tree.combine_up(module, one.isa)
-    finish(module, one)
+    store_panel(module, one)
     for height in one.heights:
         for vectors in one.widths:
             tile(module, one, height, vectors)

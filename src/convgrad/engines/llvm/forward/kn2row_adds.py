@@ -9,7 +9,7 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.store import put, total
+from convgrad.engines.llvm.store import Epilogue, total
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.forward.kn2row import VECTORS, Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import END, ENTRY, NODE, OUTER, PHASE
@@ -182,19 +182,19 @@ def _written(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     """Emit ``written``: out[i] = round(source[i] [+ old]), ``count`` neighbours; or, where none are, one by one."""
     f = module.function("written", arguments="ptr", source="ptr", out="ptr", count="i64")
     a, lanes, size = arguments(f, spec), spec.isa.lanes, BYTES[spec.output]
-    kind, old = f"<{lanes} x float>", f.compare("ne", a.adds, 0)
+    kind, e = f"<{lanes} x float>", Epilogue.of(f, spec, a.adds)
     if spec.out in (CHANNELS, SPATIAL):
         whole = f.count >> (lanes.bit_length() - 1)
         with f.loop(whole, source=f.source, out=f.out) as each:
-            put(f, spec, f.load(kind, each.source), each.out, old)
+            e.put(f.load(kind, each.source), each.out)
             each.next(source=f.at(each.source, lanes * F32_BYTES), out=f.at(each.out, lanes * size))
-        rest = f.count - whole * lanes
-        with f.when(f.compare("sgt", rest, 0)):
-            put(f, spec, f.load(kind, each.source), each.out, old, f.mask(rest, lanes))
+        remaining = f.count - whole * lanes
+        with f.when(f.compare("sgt", remaining, 0)):
+            e.put(f.load(kind, each.source), each.out, f.mask(remaining, lanes))
     else:
         with f.loop(f.count, source=f.source, out=f.out) as each:
             with f.loop(a.results, source=each.source, out=each.out) as result:
-                put(f, spec, f.load("float", result.source), result.out, old)
+                e.put(f.load("float", result.source), result.out)
                 result.next(source=f.at(result.source, F32_BYTES), out=f.at(result.out, a.out_item))
             each.next(source=result.source, out=f.at(each.out, a.out_step))
     f.done()

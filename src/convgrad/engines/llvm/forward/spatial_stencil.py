@@ -11,7 +11,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.pack import taken
 from convgrad.engines.llvm.packing import bias, nested
-from convgrad.engines.llvm.store import put_first, total
+from convgrad.engines.llvm.store import Epilogue, total
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.forward.spatial_stencil_schedule import ENTRY, NODE, OUTER, PART, TASK
 from convgrad.plan.recipe import F32_BYTES
@@ -284,7 +284,7 @@ def _tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
 
 def _finished(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, Value]) -> None:
     """Make output of a tile's sums: of results from ``skip`` on, of the lines and the lanes that there are."""
-    lanes, old = spec.isa.lanes, f.compare("ne", a.accumulate, 0)
+    lanes, e = spec.isa.lanes, Epilogue.of(f, spec, a.accumulate)
     across, written = a.extent - f.first, BYTES[spec.output]
     for r in range(spec.results):
         bias = f.splat(f.load("float", f.bias, r * F32_BYTES), lanes)
@@ -293,7 +293,7 @@ def _finished(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, V
                 place = f.at(f.at(f.out, a.out_item * r), f.out_step * line)
                 for v in range(spec.vectors):
                     value = total(f, sums[f"{r}_{line}_{v}"], bias)
-                    put_first(f, spec, value, f.at(place, v * lanes * written), old, across - v * lanes)
+                    e.put_first(value, f.at(place, v * lanes * written), across - v * lanes)
 
 
 def _numbers(f: Function, numbers: range) -> Value:

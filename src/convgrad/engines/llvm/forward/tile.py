@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, read, write
+from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.terms import Terms, terms_of
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import StridedRows, Values, outer_product, sum_names
-from convgrad.engines.llvm.store import total
+from convgrad.engines.llvm.store import PER_COLUMN, PER_ROW, Epilogue, Panel
 from convgrad.plan.constants import LANES_AHEAD
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import BLOCK, RUN
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import WORD_BYTES
-from convgrad.plan.recipe import CHANNELS, F32_BYTES
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 PARAMETERS = {
     "arguments": "ptr", "sums": "ptr", "runs": "ptr", "blocks": "ptr", "count": "i64", "data": "ptr", "weights": "ptr",
@@ -194,57 +193,60 @@ class Tile:
                 self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
 
     def from_registers(self, sums: list[Value]) -> None:
-        """Round and store vectors: quickly what was added in pairs, if no bias is added and nothing is NaN.
+        """Store vectors: two at once if their terms were added in pairs, no bias is added and no sum is NaN.
 
-        What pairs may be taken of has no sum that is denormal, or -0.
+        Data of which pairs may be taken have no sum that is denormal, or -0.
         """
-        f = self.f
+        f, e = self.f, Epilogue.of(self.f, self.spec, None, _bias(self.spec))
+        rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
         if self.spec.step == 1 or self.spec.output != "bf16" or self.vectors % 2:
-            self.rounded(sums)
+            e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
             return
         paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
         with f.when(paired & self.no_nan(sums)):
-            self.narrowed(sums)
+            e.rows_of_pairs(PAIR_NARROWS[self.spec.isa.pairs], rows, f.out, f.out_step)
         with f.otherwise():
-            self.rounded(sums)
+            e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
 
     def no_nan(self, sums: list[Value]) -> Value:
-        """Tell whether no sum is NaN."""
+        """Return whether no sum is NaN."""
         f, lanes = self.f, self.spec.isa.lanes
         found = [f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
         return f.op("i1", f"xor {f.any_of(found)}, true")
 
-    def narrowed(self, sums: list[Value]) -> None:
-        """Store vectors in twos."""
-        f, lanes, out = self.f, self.spec.isa.lanes, self.f.out
-        of_two = PAIR_NARROWS[self.spec.isa.pairs]
-        for r, values in enumerate(self._by_row(sums)):
-            for v in range(0, self.vectors, 2):
-                f.store(of_two(f, values[v], values[v + 1]), out, v * lanes * BYTES[self.spec.output])
-            if r + 1 < self.rows:
-                out = f.at(out, f.out_step)
-
-    def rounded(self, sums: list[Value]) -> None:
-        """Round and store vectors, each with its bias."""
-        f, lanes = self.f, self.spec.isa.lanes
-        size = BYTES[self.spec.output]
-        transposed_gemm, kind = self.spec.transposed_gemm, self.kind
-        bias = [] if transposed_gemm else [f.load(kind, f.bias, v * lanes * F32_BYTES) for v in range(self.vectors)]
-        out, of_row = f.out, f.bias
-        for r, values in enumerate(self._by_row(sums)):
-            if transposed_gemm:
-                bias = [f.splat(f.load("float", of_row), lanes)] * self.vectors
-                of_row = f.at(of_row, f.bias_step)
-            for v, value in enumerate(values):
-                write(f, self.spec.output, total(f, value, bias[v]), f.at(out, v * lanes * size))
-            if r + 1 < self.rows:
-                out = f.at(out, f.out_step)
-
-    def _by_row(self, sums: list[Value]) -> Iterator[list[Value]]:
-        for r in range(self.rows):
-            yield sums[r * self.vectors : (r + 1) * self.vectors]
-
     def from_memory(self, sums: Value) -> None:
-        """Finish what is in memory, however it goes out."""
+        """Store sums that are in memory, along any axis."""
         f = self.f
-        f.call("finish", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, f.out_step, f.left, f.bias_step)
+        step = (f.out_step, f.left, f.bias_step)
+        f.call("store_panel", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, *step)
+
+
+def _bias(spec: ForwardSpec) -> str:
+    """Return the kind of bias; a missing bias is -0.0, which adds nothing, not even to a zero."""
+    return PER_ROW if spec.transposed_gemm else PER_COLUMN
+
+
+def store_panel(module: Module, spec: ForwardSpec) -> None:
+    """Emit ``store_panel``: out[row, column] = round(sum + 0 + bias [+ old]), of ``rows`` rows from ``skip`` on.
+
+    Rows are ``out_step`` bytes apart, and ``left`` columns are output. A row's own bias is ``bias_step`` bytes from the
+    next row's.
+    """
+    f = module.function(
+        "store_panel", arguments="ptr", sums="ptr", out="ptr", bias="ptr", rows="i64", skip="i64", out_step="i64",
+        left="i64", bias_step="i64",
+    )  # fmt: skip
+    a, lanes, size, pitch = arguments(f, spec), spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
+    column_step = f.value(size) if spec.out == CHANNELS else a.out_item
+    panel = Panel(
+        Epilogue.of(f, spec, a.accumulate, _bias(spec)), f.rows - f.skip, spec.vectors,
+        lambda vector: f.left - vector * lanes,
+        f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * f.out_step), f.out_step, column_step,
+        column_step * lanes, f.at(f.bias, f.skip * f.bias_step), f.bias_step,
+    )  # fmt: skip
+    if spec.out == CHANNELS:
+        panel.along_columns()
+    else:
+        contiguous = f.compare("eq", f.out_step, size)
+        panel.store([(contiguous, panel.along_rows)] if spec.out == SPATIAL else [])
+    f.done()
