@@ -46,6 +46,7 @@ ORDERS = {
         "extents",
         "readings",
         "problem",
+        "activation",
         "derivatives",
         "formulas",
         "work",

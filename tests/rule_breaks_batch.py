@@ -76,6 +76,8 @@ SHARED_PIECE = piece(0, 5)
 ROWS = [
     Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": 0.5}, ("max_error must be a number, 1 at least; got 0.5",)),
     Row("D9", WEIGHTS, [X, Y, [3, 1, 1]], {"max_error": "8"}, ("got '8'",)),
+    Row("D13", CONV, [X, W], {"activation": "gelu"}, ('activation must be None or "relu"; got \'gelu\'',)),
+    Row("D13", BIAS, [X], {"activation": "relu"}, ("belongs to Convolution, ConvTranspose, BiasAdd", "got 'relu'")),
     Row("D10", bounded, [X, Y], {"bound": "path"}, ("one of paths, norms, kappa; got 'path'", "the tightest")),
     Row("D11", threads, [], {"pool": "theirs"}, ("pool must be one of own, openmp; got 'theirs'",)),
     Row("D12", forked, [], {"pool": "openmp"}, ("pool must be own here; got openmp: ",)),

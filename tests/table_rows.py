@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from convgrad.spec.activation import ACTIVATED
 from convgrad.spec.operators import OPERATORS, Operator, find
 from helpers import FUNCTIONS, operands_of, random_case
 
@@ -23,7 +24,8 @@ OPTIONS = {"dtype": None, "out": None, "accumulate": False, "threads": None}
 
 def options_of(op: Operator) -> dict[str, Any]:
     """Return what an operator's function takes beside attributes, with defaults."""
-    return OPTIONS | ({} if op.solves_for in ("bias", "bias_add") else {"max_error": None})
+    options = OPTIONS | ({} if op.solves_for in ("bias", "bias_add") else {"max_error": None})
+    return options | ({"activation": None} if op.name in ACTIVATED else {})
 
 
 ROW_IDS = [f"{op.name}-{op.operands[1].name}" if len(op.operands) > 1 else op.name for op in OPERATORS]

@@ -87,7 +87,7 @@ HINTS: list[tuple[str, Any, str]] = [
     ("stride", -1, "did you mean strides, one positive integer per spatial axis?"),
     ("dilation", (0, 1), "did you mean dilations, one positive integer per spatial axis?"),
     ("stride", 1 << 63, "did you mean strides, one positive integer per spatial axis?"),
-    ("activation", "relu", "it has strides, pads_begin"),
+    ("nonlinearity", "relu", "it has strides, pads_begin"),
     ("Strides", 2, "did you mean strides?"),
     ("padding", -1, "pads are pads_begin and pads_end"),
     ("padding", [0, 0, 0, -1], "pads are pads_begin and pads_end"),

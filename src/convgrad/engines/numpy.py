@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from convgrad.engines.addresses import array_at
 from convgrad.engines.engine import Strides
 from convgrad.formats import round_to
+from convgrad.spec.activation import activate
 from convgrad.spec.geometry import Channels, Conv
 from convgrad.spec.order import last_additions
 from convgrad.spec.problem import Problem, canonical_shapes
@@ -128,12 +129,13 @@ def _add(products: Array, target: Array) -> None:
 
 
 def finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> None:
-    """Round finished sums once into ``out``: +0, bias, old value, conversion, canonical NaN."""
+    """Round finished sums once into ``out``: +0, bias, old value, activation, conversion, canonical NaN."""
     sums += 0.0  # -0 never leaves a sum
     if bias is not None:
         sums += bias.astype(sums.dtype).reshape(1, -1, *[1] * (sums.ndim - 2))
     if problem.accumulate:
         sums += out.astype(sums.dtype)
+    sums = activate(sums, problem)
     if sums.dtype == np.float64:  # conversions from f64 to bf16 would go through f32
         sums = round_to(sums, problem.output_format)
     result = sums.astype(problem.output_format.dtype)

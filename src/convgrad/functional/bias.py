@@ -21,12 +21,15 @@ def bias_add(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
+    activation: str | None = None,
     **unknown: Never,
 ) -> Array:
     """Add one value per channel: dst[n, p, c] = src[n, p, c] + bias[c].
 
     Shapes (NXC): src (N, X..., C) with any number of spatial axes, none included; bias (C,); result as src. The options
     are those of :func:`convolution`.
+
+    ``activation="relu"`` makes what is at most 0 a +0, after bias and old value and before the one rounding; NaN stays.
 
     Raises:
         InvalidShapeError: bias is not 1-D of C, or src has fewer than two axes.
@@ -39,7 +42,16 @@ def bias_add(
     [[[1.0, 2.0], [1.0, 2.0]]]
     """
     attributes = {"data_format": data_format, **unknown}
-    return call("BiasAdd", (src, bias), attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads)
+    return call(
+        "BiasAdd",
+        (src, bias),
+        attributes,
+        dtype=dtype,
+        out=out,
+        accumulate=accumulate,
+        threads=threads,
+        activation=activation,
+    )
 
 
 @refuses_keywords

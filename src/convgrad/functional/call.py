@@ -14,6 +14,7 @@ from convgrad import arrays, engines, libraries
 from convgrad.engines import settings
 from convgrad.errors import ConvgradError
 from convgrad.formats import F32, LISTED, Format
+from convgrad.spec.activation import activated
 from convgrad.spec.check import Attributes, as_integer, check_attributes
 from convgrad.spec.operators import Operator, find, rows
 from convgrad.spec.problem import Problem, problem_of
@@ -40,7 +41,13 @@ class Prepared(NamedTuple):
 
     def within(self, max_error: float | None) -> Prepared:
         """Return the call in the variant that an accuracy admits: as asked of it, or of the context."""
-        problem = engines.within(self.problem, max_error)
+        return self._of(engines.within(self.problem, max_error))
+
+    def activated(self, activation: str | None) -> Prepared:
+        """Return the call whose results are activated, by rule D13; None for results as they are."""
+        return self._of(activated(self.problem, activation))
+
+    def _of(self, problem: Problem) -> Prepared:
         return self if problem is self.problem else self._replace(problem=problem)
 
     def memory_bytes(self, out: Array) -> int:
@@ -235,10 +242,12 @@ def call(
     threads: int | None,
     lenient: bool = True,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Any:
     """Run one call from the caller's operands to the caller's output, or to one in the first operand's library."""
     check_options(operator, out, accumulate, threads)
-    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient).within(max_error)
+    prepared = prepare(operator, operands, attributes, dtype, accumulate, lenient)
+    prepared = prepared.activated(activation).within(max_error)
     if prepared.problem.note:
         warnings.warn(prepared.problem.note, UserWarning, stacklevel=3)
     first = operands[0]

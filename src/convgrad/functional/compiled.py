@@ -86,15 +86,16 @@ def compile(
     accumulate: bool = False,
     threads: int | None = None,
     max_error: float | None = None,
+    activation: str | None = None,
     **attributes: object,
 ) -> Compiled:
     """Settle all of a call of :func:`run` but what its arrays hold, and return it, to be called with arrays.
 
     ``inputs`` are arrays like those that it will be called with, whose values are not read; a shape input is settled.
-    ``dtype``, ``accumulate``, ``threads``, ``max_error`` and ``attributes`` are as for :func:`run`; threads, accuracy
-    and instruction set are those set while it is compiled. What is compiled takes arrays of these shapes and this
-    type, of any strides, and ``out``; it is quickest where they lie as those did, and ``out`` row-major. The result has
-    the bits that run gives.
+    ``dtype``, ``accumulate``, ``threads``, ``max_error``, ``activation`` and ``attributes`` are as for :func:`run`;
+    threads, accuracy and instruction set are those set while it is compiled. What is compiled takes arrays of these
+    shapes and this type, of any strides, and ``out``; it is quickest where they lie as those did, and ``out``
+    row-major. The result has the bits that run gives.
 
     Raises as :func:`run` does. Follows the document of the operator named.
 
@@ -108,7 +109,7 @@ def compile(
     [6.0, 9.0, 12.0, 15.0]
     """
     check_options(operator, inputs, accumulate, threads)
-    prepared = prepare(operator, inputs, attributes, dtype, accumulate).within(max_error)
+    prepared = prepare(operator, inputs, attributes, dtype, accumulate).activated(activation).within(max_error)
     problem, views = prepared.problem, prepared.operands
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=2)

@@ -30,6 +30,7 @@ def convolution(
     accumulate: bool = False,
     threads: int | None = None,
     max_error: float | None = None,
+    activation: str | None = None,
     **unknown: Never,
 ) -> Array:
     """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
@@ -50,6 +51,8 @@ def convolution(
     a tile of dst meets and of the weights of its channel: from 8 or so f32 layers of 3x3 taps, stride
     1 and 32 channels or more may be computed by tiles of 2x2, from 64 by 4x4, by fewer multiply-adds. 1, the default,
     is the direct sum, whose guarantee is one of each element.
+
+    ``activation="relu"`` makes what is at most 0 a +0, after bias and old value and before the one rounding; NaN stays.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -85,6 +88,7 @@ def convolution(
         accumulate=accumulate,
         threads=threads,
         max_error=max_error,
+        activation=activation,
     )
 
 

@@ -9,6 +9,7 @@ from convgrad import engines, formats
 from convgrad.engines import Choice
 from convgrad.functional.call import check_options, problem_from_shapes
 from convgrad.functional.partials import SUMMED, why_no_order
+from convgrad.spec.activation import activated
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import kappa
 from convgrad.spec.layouts import from_canonical, shape_words
@@ -113,11 +114,13 @@ def explain(
     dtype: object = None,
     threads: int | None = None,
     max_error: float | None = None,
+    activation: str | None = None,
     **attributes: Any,
 ) -> Explanation:
     """Return how :func:`run` would compute a call on dense arrays of these shapes, as a value that prints itself.
 
-    ``shapes`` and ``attributes`` are as for :func:`infer_shapes`. Raises as :func:`run` does.
+    ``shapes`` and ``attributes`` are as for :func:`infer_shapes`, ``max_error`` and ``activation`` as for :func:`run`.
+    Raises as :func:`run` does.
 
     Follows the document of the operator named.
 
@@ -136,7 +139,7 @@ def explain(
             f"operand_type must be one of {names}; got {operand_type!r:.200}{formats.meant(operand_type)}",
         )
     _, problem = problem_from_shapes(operator, shapes, attributes, fmt, dtype, spell_out=True)
-    problem = engines.within(problem, max_error)
+    problem = engines.within(activated(problem, activation), max_error)
     machine = engines.machine_of(problem)
     plan = None if machine is None else engines.plan_of(problem, machine, threads)
     scratch = 0 if plan is None else engines.scratch_of(problem, plan)

@@ -41,6 +41,8 @@ def in_words(problem: Problem) -> list[tuple[str, str]]:
     geometry, shapes = problem.geometry, shapes_by_name(problem)
     *given, made = (f"{name} {shape_words(shape)}" for name, shape in shapes.items())
     rows = [("computes", f"{made} from {', '.join(given)}"), ("formula", formula(problem))]
+    if problem.activation:
+        rows.append(("activation", f"{problem.activation}: what is at most 0 becomes +0, before the one rounding"))
     if isinstance(geometry, Conv):
         titles = AXES.get(len(geometry.axes)) or tuple(f"axis {n}" for n in range(len(geometry.axes)))
         rows += [(title, _axis(axis)) for title, axis in zip(titles, geometry.axes, strict=True)]

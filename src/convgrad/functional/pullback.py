@@ -42,6 +42,9 @@ class Pullback:
     threads: int | None
     max_error: float | None
     hand: Callable[[Array], Any]
+    inactive: Any = None  # where an activated result is 0: its cotangents are taken as 0 there
+    gated_outputs: frozenset[int] = frozenset()  # the outputs whose cotangents are,
+    gated: frozenset[int] = frozenset()  # and the variables that are such cotangents, by which gradients are 0 there
 
     def __call__(self, v: object, needs: Needs | None = None) -> Found:
         """Return the gradients <v, result> has by each input, in its shape, layout and type, as a tuple.
@@ -67,29 +70,33 @@ class Pullback:
         names = (*self.names, "v") if self.single else self.names
         shapes = tuple(None if one is None else one.shape for one in found)
         variables = (*self.variables, *cotangents)
-        again = replace(self, names=names, variables=variables, formula=formula, shapes=shapes, single=False)
+        gated = self.gated | {len(self.variables) + output for output in self.gated_outputs}
+        again = replace(
+            self, names=names, variables=variables, formula=formula, shapes=shapes, single=False,
+            gated_outputs=self.gated, gated=gated,
+        )  # fmt: skip
         return tuple(None if one is None else self.hand(one) for one in found), again
 
     def _taken(self, v: object) -> tuple[Array | None, ...]:
         """Return the cotangents as arrays that fit their outputs."""
         if self.single:
-            return (self._fitting("v", self.shapes[0], v),)
+            return (self._fitting("v", 0, v),)
         if not isinstance(v, Sequence) or len(v) != len(self.shapes):  # O2
             got = f"{len(v)} of them" if isinstance(v, Sequence) else type(v).__name__
             refuse(
                 "O2", self.operator, f"v must be a tuple of the cotangents of {len(self.shapes)} gradients; got {got}"
             )
-        each = enumerate(zip(self.shapes, v, strict=True))
-        return tuple(None if one is None else self._fitting(f"v[{at}]", shape, one) for at, (shape, one) in each)
+        return tuple(None if one is None else self._fitting(f"v[{at}]", at, one) for at, one in enumerate(v))
 
-    def _fitting(self, name: str, shape: tuple[int, ...] | None, value: object) -> Array:
+    def _fitting(self, name: str, output: int, value: object) -> Array:
         array, fmt = arrays.take(value, self.operator, name)
+        shape = self.shapes[output]
         if array.shape != shape:  # D7
             must = "be None, as there is no such gradient" if shape is None else f"have its result's shape {shape}"
             refuse("D7", self.operator, f"{name} must {must}; got {array.shape}")
         if fmt is not self.format:  # T6
             refuse("T6", self.operator, f"{name} must be of {self.format}, its result's type; got {fmt}")
-        return array
+        return np.where(self.inactive, array.dtype.type(0), array) if output in self.gated_outputs else array
 
     def _pulled(self, cotangents: Sequence[Array | None], needs: Needs | None) -> tuple[list[Array | None], Formula]:
         """Return the gradients asked for, and their formula."""
@@ -98,7 +105,11 @@ class Pullback:
         variables = (*self.variables, *cotangents)
         absent = {number for number, one in enumerate(variables) if one is None}
         formula = tuple([_there(terms, absent) if n in wanted else () for n, terms in enumerate(every)])
-        return [_sum(terms, variables, self.threads, self.max_error) for terms in formula], formula
+        found = [_sum(terms, variables, self.threads, self.max_error) for terms in formula]
+        for one in (found[number] for number in self.gated):
+            if one is not None:
+                one[self.inactive] = 0
+        return found, formula
 
     def _numbers(self, needs: Needs | None) -> Collection[int]:
         every = range(len(self.variables))
@@ -156,8 +167,13 @@ def _adding(problem: Problem) -> Problem:
 
 
 def vjp(
-    operator: str, *inputs: object, threads: int | None = None, max_error: float | None = None, **attributes: object
-) -> tuple[Any, Pullback]:  # fmt: skip
+    operator: str,
+    *inputs: object,
+    threads: int | None = None,
+    max_error: float | None = None,
+    activation: str | None = None,
+    **attributes: object,
+) -> tuple[Any, Pullback]:
     """Return an operator's result and its pullback: ``pullback(v)`` are the gradients of <v, result> by each input.
 
     ``inputs`` and ``attributes`` are those of :func:`run`, by the operator's own names in any generation; one int
@@ -165,7 +181,7 @@ def vjp(
     ``pullback(v, needs=("weights",))`` computes what is asked for alone; inputs that are shapes have no gradient, but
     None in its place. ``pullback.vjp(v)`` returns the gradients and the pullback of these in turn: it takes a tuple of
     their cotangents, and gives the gradients by all inputs and v, and so on to any order. Result and gradients are of
-    the inputs' type, and new arrays.
+    the inputs' type, and new arrays. Cotangents of a result with ``activation="relu"`` count as 0 where that is 0.
 
     Raises as :func:`run` does.
 
@@ -188,7 +204,7 @@ def vjp(
     """
     check_options(operator, None, False, threads)
     posed = prepare(operator, inputs, attributes, lenient=True)
-    problem, op, prepared = posed.problem, posed.op, posed.within(max_error)
+    problem, op, prepared = posed.problem, posed.op, posed.activated(activation).within(max_error)
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=2)
     result = prepared.execute(None, threads, type(inputs[0]) is not np.ndarray)
@@ -199,7 +215,8 @@ def vjp(
     names = tuple(port.name for port in op.operands[: len(inputs)])
     formula = ((Term(problem, tuple(numbers)),),)
     hand, fmt = like(inputs[0]), problem.operand_format
+    inactive, gated = (None, frozenset[int]()) if activation is None else (result <= 0, frozenset({0}))
     pullback = Pullback(
-        op.name, names, fmt, tuple(variables), formula, (result.shape,), True, threads, max_error, hand
+        op.name, names, fmt, tuple(variables), formula, (result.shape,), True, threads, max_error, hand, inactive, gated
     )  # fmt: skip
     return hand(result), pullback

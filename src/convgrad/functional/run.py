@@ -16,6 +16,7 @@ def run(
     accumulate: bool = False,
     threads: int | None = None,
     max_error: float | None = None,
+    activation: str | None = None,
     **attributes: object,
 ) -> Array:
     """Run any operator of the table by its name and return its one output.
@@ -27,7 +28,8 @@ def run(
     ConvolutionBackpropFilters-1 takes the order of its document unless its
     second input is a shape, and ConvolutionBackpropData-1 also takes an output_shape of the spatial extents alone.
     The output is of the first input's library. ``max_error`` is that of the functions: what f32 sums of 3x3 taps may
-    err, to be faster by tiles.
+    err, to be faster by tiles. ``activation="relu"`` makes what is at most 0 a +0, before the one rounding of a
+    Convolution, ConvTranspose or BiasAdd.
 
     Raises:
         InvalidOpError: an unknown operator, or a number of inputs it does not take.
@@ -50,6 +52,7 @@ def run(
         threads=threads,
         lenient=False,
         max_error=max_error,
+        activation=activation,
     )
 
 

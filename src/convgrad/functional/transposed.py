@@ -30,6 +30,7 @@ def conv_transpose(
     accumulate: bool = False,
     threads: int | None = None,
     max_error: float | None = None,
+    activation: str | None = None,
     output_padding: PerAxis | None = None,
     **unknown: Never,
 ) -> Array:
@@ -52,6 +53,8 @@ def conv_transpose(
     a tile of the result meets and of the weights of its channel: from 8 or so f32 layers of 3x3 taps, stride
     1 and 32 channels or more may be computed by tiles of 2x2, from 64 by 4x4, by fewer multiply-adds. 1, the default,
     is the direct sum, whose guarantee is one of each element.
+
+    ``activation="relu"`` makes what is at most 0 a +0, after bias and old value and before the one rounding; NaN stays.
 
     Raises:
         InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
@@ -88,6 +91,7 @@ def conv_transpose(
         accumulate=accumulate,
         threads=threads,
         max_error=max_error,
+        activation=activation,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import store
+from convgrad.spec.activation import activate
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
 from convgrad.spec.problem import Problem
@@ -27,6 +28,7 @@ Operands = Mapping[Tensor, F64Array]
 class Answer:
     """The exact result, canonical: ``value`` before rounding, ``magnitude`` sum |x||y|, ``terms`` products per element.
 
+    ``value`` is activated, where the problem has an activation; ``magnitude`` is that of the sum.
     ``magnitude`` counts finite operands only; ``integral`` says that all those are integers. Where a sum does not fit
     53 bits, float64 rounds it.
     """
@@ -72,7 +74,7 @@ def evaluate(
             value = value + before
             magnitude = magnitude + np.abs(np.where(np.isfinite(before), before, 0.0))
             integral = integral and np.array_equal(before, np.rint(before), equal_nan=True)
-    return Answer(value, magnitude, count_terms(problem, value.shape), integral)
+    return Answer(activate(value, problem), magnitude, count_terms(problem, value.shape), integral)
 
 
 def _solve(problem: Problem, given: Operands, progress: Callable[[float], None]) -> F64Array:

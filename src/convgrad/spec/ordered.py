@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.spec.activation import activate
 from convgrad.spec.chains import sum_in_order
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.operators import Tensor
@@ -48,7 +49,7 @@ def evaluate_in_order(
             if old is None:
                 raise ValueError("an accumulating problem needs the old value it adds to")
             sums = sums + old.astype(np.float32)
-        result = sums.astype(problem.output_format.dtype)
+        result = activate(sums, problem).astype(problem.output_format.dtype)
         return np.where(np.isnan(result), problem.output_format.dtype.type(np.nan), result)
 
 

@@ -39,6 +39,7 @@ class Problem:
     accumulate: bool = False
     note: str | None = None
     variant: str = ""  # of spec/toom_cook.py; none is the direct sum
+    activation: str = ""  # of the results of a forward, before their rounding: "relu", or none
 
     def __hash__(self) -> int:
         """Return the hash, which calls of one problem need again and again."""

@@ -72,6 +72,7 @@ _ROWS = (
     ("D10", InvalidAttributeError, "bound is paths, norms or kappa"),
     ("D11", InvalidAttributeError, "pool is own or openmp"),
     ("D12", UnsupportedError, "pool is openmp only where the process has a runtime of OpenMP that can be used"),
+    ("D13", InvalidAttributeError, "activation is None or relu, of Convolution, ConvTranspose or BiasAdd"),
     # P: pieces of a batch
     ("P1", InvalidOpError, "pieces are of an operator that sums over the batch: a weight or bias gradient"),
     ("P2", UnsupportedError, "sums in pieces have an order: operands other than f64 on the generated engine"),

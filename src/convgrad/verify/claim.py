@@ -61,6 +61,8 @@ class Claim:
         bounded = bounded_by(got, reference, problem, how, operands)
         if bounded.outcome == WRONG and bounded.mask is not None:
             beyond = bounded.mask.transpose(problem.output_order)
+            if problem.activation:  # errors of sums are not seen where results are 0: a defect has no certain name
+                return replace(bounded, where=place(beyond, reference.terms, problem))
             diagnosis = diagnose(got, beyond, reference, problem, operands, old, how.accumulation)
             found = diagnosis.found or judge(got, reference, problem, operands, how, old).found  # arithmetic, place
             where = "; ".join([diagnosis.where, *pardoned(got, reference, problem, operands, how, old)])
@@ -78,8 +80,9 @@ class Claim:
         return replace(verdict, found=found)
 
     def _is_to_be_judged(self, bounded: Verdict) -> bool:
-        """Return whether statistics are asked: of tiles the bound is all that is known."""
-        return bounded.outcome == OK and bounded.elements > 0 and not self.problem.variant
+        """Return whether statistics are asked: the bound is all that is known of tiles and of activated results."""
+        bound_alone = self.problem.variant or self.problem.activation
+        return bounded.outcome == OK and bounded.elements > 0 and not bound_alone
 
     def add(self, part: Part, reference: Reference) -> None:
         """Judge the next part, of which this is the reference."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.formats import F64, Format, round_to, store
+from convgrad.spec.activation import activate
 from convgrad.spec.bound import error_bound, gamma
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.oracle import Answer
@@ -51,7 +52,7 @@ def compare(
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
         undecided = np.isinf(bound)
         same = (actual == target) | (np.isnan(actual) & np.isnan(target))
-        low, high = round_to(value - bound, fmt), round_to(value + bound, fmt)
+        low, high = (round_to(activate(end, problem), fmt) for end in (value - bound, value + bound))
         between = (low <= actual) & (actual <= high)  # never for a NaN
         if fmt.spent:
             between |= np.isnan(actual) & (np.isinf(low) | np.isinf(high))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from convgrad.formats import F64, FORMATS, Format, round_to, store
 from convgrad.spec import oracle
+from convgrad.spec.activation import activate
 from convgrad.spec.bound import gamma
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.verify.gather import pieces
@@ -33,6 +34,7 @@ _SLACK = 1 + 2.0**-40  # what computing a bound in float64 can lose
 class Reference:
     """Canonical arrays, one entry per output element; bias and old value are part of the sums.
 
+    Where the problem has an activation, ``value`` is that of S, and all else is of the sums before.
     ``value`` is the exact sum S in float64, ``error`` a rigorous bound on what that misses. ``magnitude`` is sum |x||y|
     (A, or slightly more), ``squares`` sum (xy)^2 (Q; good to 1 %), ``terms`` the number of products n, ``nonzero`` of
     those that are not 0. ``integral``: all operands are integers, so that sums of magnitude below 2^p are exact in p
@@ -134,7 +136,15 @@ def certify(
             narrow = problem.operand_format is not F64
             result.value[index] = value = to_odd(nearest, rest) if narrow else nearest
             result.error[index] = np.spacing(np.abs(value)) if rest else 0.0
-    return result
+        return _activated(result, problem)
+
+
+def _activated(sums: Reference, problem: Problem) -> Reference:
+    """Return the reference after the problem's activation, which moves no two sums further apart; 0 has no error."""
+    if not problem.activation:
+        return sums
+    error = np.where(sums.value + sums.error <= 0, 0.0, sums.error)
+    return replace(sums, value=activate(sums.value, problem), error=error)
 
 
 def _finite(array: Array) -> Array:

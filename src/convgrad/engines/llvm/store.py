@@ -1,6 +1,7 @@
 """The store: how sums become elements of the output in every direct kernel, and the loops that store a panel of sums.
 
-An epilogue adds +0, which turns -0 into +0, then a bias, then the old value if the call accumulates; it rounds once.
+An epilogue adds +0, which turns -0 into +0, then a bias, then the old value if the call accumulates. It activates the
+total and rounds once.
 A panel is stored along an axis that is contiguous in the output: as vectors of columns of B, or as transposed squares
 of columns and of rows of A, or of columns and of taps. Without such an axis, elements are stored one by one.
 """
@@ -17,9 +18,10 @@ from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.taps import ELSEWHERE
+from convgrad.spec.activation import RELU
 
 NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is
-NONE, PER_COLUMN, PER_ROW = "none", "per column of B", "per row of A"  # the biases of a panel
+PER_COLUMN, PER_ROW = "per column of B", "per row of A"  # the biases of a panel that has any
 
 
 def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
@@ -30,19 +32,21 @@ def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the sums of a kernel: +0, a bias, the old value if ``accumulate`` holds, one rounding."""
+    """What follows the sums of a kernel: +0, a bias, the old value if ``accumulate`` holds, activation, rounding."""
 
     f: Function
     output: str  # the format
     lanes: int  # of a vector
     accumulate: Value | None  # an i1; none: the old value is never added
-    bias: str = NONE
+    bias: str = PER_COLUMN
+    activation: str = ""
 
     @classmethod
-    def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = NONE) -> Epilogue:
+    def of(cls, f: Function, spec: Any, accumulate: Value | None = None) -> Epilogue:
         """Return the epilogue of a kernel; ``accumulate`` is the call's flag, 0 or 1."""
         old = None if accumulate is None else f.compare("ne", accumulate, 0)
-        return cls(f, spec.output, spec.isa.lanes, old, bias)
+        bias = PER_ROW if getattr(spec, "transposed_gemm", False) else PER_COLUMN
+        return cls(f, spec.output, spec.isa.lanes, old, bias, getattr(spec, "activation", ""))
 
     def put(self, finished: Value, out: Value, mask: Value | None = None) -> None:
         """Add the old value to a total, if the call accumulates; store."""
@@ -64,13 +68,22 @@ class Epilogue:
             self.put(finished, out, f.mask(left, self.lanes))
 
     def write(self, finished: Value, out: Value, mask: Value | None = None) -> None:
-        """Round and store what no old value is added to."""
-        write(self.f, self.output, finished, out, mask)
+        """Activate, round and store what no old value is added to."""
+        write(self.f, self.output, self.activated(finished), out, mask)
+
+    def activated(self, finished: Value) -> Value:
+        """Return the activation of a total: ReLU makes what is below 0 a +0, and keeps NaN; no total is -0."""
+        if not self.activation:
+            return finished
+        assert self.activation == RELU, "there is one activation"
+        zeros = self.f.zeros(finished.type)
+        kind = finished.type.replace("float", "i1")
+        return self.f.select(self.f.op(kind, f"fcmp olt {finished}, {zeros.name}"), zeros, finished)
 
     def biases(self, bias: Value | None, vectors: int) -> list[Value | None]:
         """Load the bias of each vector of a row: those of its columns, or the row's own."""
         f = self.f
-        if bias is None or self.bias == NONE:
+        if bias is None:
             return [None] * vectors
         if self.bias == PER_ROW:
             return [f.splat(f.load("float", bias), self.lanes)] * vectors
@@ -94,7 +107,7 @@ class Epilogue:
         f, size = self.f, self.lanes * BYTES[self.output]
         for r, values in enumerate(sums):
             for v in range(0, len(values), 2):
-                f.store(narrow(f, values[v], values[v + 1]), out, v * size)
+                f.store(narrow(f, self.activated(values[v]), self.activated(values[v + 1])), out, v * size)
             if r + 1 < len(sums):
                 out = f.at(out, step)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from convgrad.formats import BF16, F32
 from convgrad.plan import constants
@@ -36,15 +37,22 @@ def plans(
     planned: list[AnyPlan] = [_planned(one, problem, view, machine, threads) for one in found[:most]]
     planned += products(problem, view, machine, threads)
     planned += planes(problem, view, machine, threads)
-    return sorted(planned, key=lambda p: p.time_ms)
+    return sorted((_activated(one, problem) for one in planned), key=lambda p: p.time_ms)
 
 
 def plan(problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> AnyPlan:
     """Return the cheapest plan; where there is little to do, that of the kernel which takes anything."""
     if view.multiply_adds < constants.FEW:
-        return _planned(costs(view, machine, any_layout(problem, view, machine.isa)), problem, view, machine, threads)
+        small = costs(view, machine, any_layout(problem, view, machine.isa))
+        return _activated(_planned(small, problem, view, machine, threads), problem)
     best, *others = plans(problem, view, machine, threads, constants.KERNELS)
     return replace(best, rejected=tuple(Rejected(other.words, f"{other.time_ms:.3g} ms") for other in others))
+
+
+def _activated(one: AnyPlan, problem: Problem) -> AnyPlan:
+    """Return a plan whose kernel ends with the problem's activation: that changes no cost."""
+    spec: Any = one.spec
+    return replace(one, spec=replace(spec, activation=problem.activation)) if problem.activation else one
 
 
 def _alone(one: Costs) -> float:

@@ -40,6 +40,7 @@ class Kn2rowSpec:
     axes: int
     line: int  # the first axis with taps; what its positions have, inner axes, is a line
     out: str  # CHANNELS: channels, then positions of the last axis, are contiguous; SPATIAL: those positions alone
+    activation: str = ""  # of outputs, before their rounding
 
     @property
     def body(self) -> str:

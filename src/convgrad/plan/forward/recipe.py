@@ -83,6 +83,7 @@ class ForwardSpec:
     window: GroupedStencil | None = None  # lanes are channels of several groups
     step: int = 1  # terms a multiply-add; of two, of bf16, rows and lanes meet words of a term and, above it, the next
     masked: bool = False  # lanes in place: there are fewer results than a panel is wide, and loads are of those
+    activation: str = ""  # of results, before their rounding
 
     @property
     def overlaps(self) -> bool:

@@ -34,6 +34,7 @@ class SpatialStencilSpec:
     results: int  # of a tile
     lines: int
     vectors: int  # of a line
+    activation: str = ""  # of results, before their rounding
 
     @property
     def body(self) -> str:

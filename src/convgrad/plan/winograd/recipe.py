@@ -37,8 +37,9 @@ class TiledPlan(Chosen):
 
 
 def at_once(problem: Problem) -> bool:
-    """Tell whether results are written where they go; else they are rounded, or added to the old ones, last."""
-    return not problem.accumulate and problem.output_format is problem.operand_format
+    """Tell whether results are written where they go; else they are rounded, added to old ones or activated, last."""
+    plain = not problem.accumulate and not problem.activation
+    return plain and problem.output_format is problem.operand_format
 
 
 def pitch(channels: int) -> int:

@@ -12,7 +12,7 @@ from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.terms import Terms, terms_of
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import StridedRows, Values, outer_product, sum_names
-from convgrad.engines.llvm.store import PER_COLUMN, PER_ROW, Epilogue, Panel
+from convgrad.engines.llvm.store import Epilogue, Panel
 from convgrad.plan.constants import LANES_AHEAD
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import BLOCK, RUN
@@ -197,7 +197,7 @@ class Tile:
 
         Data of which pairs may be taken have no sum that is denormal, or -0.
         """
-        f, e = self.f, Epilogue.of(self.f, self.spec, None, _bias(self.spec))
+        f, e = self.f, Epilogue.of(self.f, self.spec)
         rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
         if self.spec.step == 1 or self.spec.output != "bf16" or self.vectors % 2:
             e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
@@ -221,16 +221,11 @@ class Tile:
         f.call("store_panel", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, *step)
 
 
-def _bias(spec: ForwardSpec) -> str:
-    """Return the kind of bias; a missing bias is -0.0, which adds nothing, not even to a zero."""
-    return PER_ROW if spec.transposed_gemm else PER_COLUMN
-
-
 def store_panel(module: Module, spec: ForwardSpec) -> None:
     """Emit ``store_panel``: out[row, column] = round(sum + 0 + bias [+ old]), of ``rows`` rows from ``skip`` on.
 
     Rows are ``out_step`` bytes apart, and ``left`` columns are output. A row's own bias is ``bias_step`` bytes from the
-    next row's.
+    next row's. A missing bias is -0.0, which adds nothing, not even to a zero.
     """
     f = module.function(
         "store_panel", arguments="ptr", sums="ptr", out="ptr", bias="ptr", rows="i64", skip="i64", out_step="i64",
@@ -239,7 +234,7 @@ def store_panel(module: Module, spec: ForwardSpec) -> None:
     a, lanes, size, pitch = arguments(f, spec), spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
     column_step = f.value(size) if spec.out == CHANNELS else a.out_item
     panel = Panel(
-        Epilogue.of(f, spec, a.accumulate, _bias(spec)), f.rows - f.skip, spec.vectors,
+        Epilogue.of(f, spec, a.accumulate), f.rows - f.skip, spec.vectors,
         lambda vector: f.left - vector * lanes,
         f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * f.out_step), f.out_step, column_step,
         column_step * lanes, f.at(f.bias, f.skip * f.bias_step), f.bias_step,

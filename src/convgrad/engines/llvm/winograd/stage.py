@@ -22,6 +22,7 @@ from convgrad.plan.machine import LINE_BYTES, Isa, Machine
 from convgrad.plan.passes import dense
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.winograd.recipe import TiledPlan, at_once, of_point, pitch
+from convgrad.spec.activation import activate
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.toom_cook import Variant
@@ -111,12 +112,13 @@ class Tiled:
         raise NotImplementedError
 
     def _rounded(self, made: int, out: int) -> None:
-        """Round dense results to the output, the old ones added before if asked."""
+        """Round dense results to the output, the old ones added before if asked, and activated."""
         shape, fmt = canonical_shape(self.problem.geometry, self.problem.output), self.problem.output_format
         results = array_at(made, shape, written(self.problem, self.strides), np.dtype(np.float32))
         there = array_at(out, shape, self.strides[-1], fmt.dtype)
         with np.errstate(all="ignore"):
-            there[...] = results + there.astype(np.float32) if self.problem.accumulate else results
+            results = results + there.astype(np.float32) if self.problem.accumulate else results
+            there[...] = activate(results, self.problem)
 
 
 def written(problem: Problem, strides: Strides) -> tuple[int, ...]:

@@ -1,0 +1,49 @@
+"""The activation at the end of a sum: a forward's results after bias and old value, before the one rounding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.spec.problem import REMEMBERED, Problem, only
+from convgrad.spec.rules import refuse
+
+RELU = "relu"  # x <= 0 becomes +0; NaN stays
+ACTIVATED = ("Convolution", "ConvTranspose", "BiasAdd")  # the operators whose results can be activated
+
+
+def activated(problem: Problem, activation: object) -> Problem:
+    """Return a problem whose results are activated, by rule D13: by "relu", or not for None.
+
+    >>> from convgrad.notation import problem
+    >>> activated(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1"), "relu").activation
+    'relu'
+    """
+    if activation is None:
+        return problem
+    if not isinstance(activation, str) or activation != RELU:  # D13
+        refuse("D13", problem.operator, f'activation must be None or "relu"; got {activation!r:.200}')
+    if problem.operator not in ACTIVATED:  # D13
+        allowed = f"activation belongs to {', '.join(ACTIVATED)}"
+        refuse("D13", problem.operator, f"{allowed}; a part of a sum, or a gradient, has none; got {activation!r}")
+    return _with(problem, activation)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _with(problem: Problem, activation: str) -> Problem:
+    return only(replace(problem, activation=activation))
+
+
+def activate(values: NDArray[Any], problem: Problem) -> NDArray[Any]:
+    """Return the values of a problem's results after its activation.
+
+    >>> from convgrad.notation import problem
+    >>> one = activated(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1"), "relu")
+    >>> activate(np.array([-1.0, -0.0, 2.0, np.nan]), one).tolist()
+    [0.0, 0.0, 2.0, nan]
+    """
+    return np.where(values <= 0, values.dtype.type(0), values) if problem.activation else values
