@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import convgrad
 import tiles_campaign
-from convgrad.engines.llvm.winograd.of_positions import TiledPositions
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.formats import BF16, F16, F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.winograd.positions import PositionsPlan
 from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee, in_variant, kappa, why_not_of
@@ -212,9 +212,9 @@ def test_few_tiles_are_computed_by_blocks_of_results(direction: str) -> None:
     operands = drawn(one, 3)
     lies = (*[each.strides for each in operands], empty(one).strides)
     call = tiled(one, lies, Machine(ISAS[HOST[0]]), 2)
-    assert isinstance(call, TiledPositions)
-    assert not call.chosen.by_rows
-    assert call.chosen.tasks > 1
+    assert isinstance(call.plan, PositionsPlan)
+    assert not call.plan.by_rows
+    assert call.plan.tasks > 1
     got, exact = computed(one, operands, empty(one), HOST[0], 2), evaluate(one, operands).value
     assert (np.abs(got - exact) <= variant_bound(one, operands)).all()
     src, dst = (512, 32) if direction == "FWD_D" else (32, 512)

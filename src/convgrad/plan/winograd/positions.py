@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from convgrad.plan import constants
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tables import placed
-from convgrad.plan.winograd.recipe import TiledPlan, at_once, of_point, of_weights, pitch
+from convgrad.plan.winograd.recipe import TiledPlan, of_point, of_weights, old_values, pitch
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
-from convgrad.spec.problem import Problem, canonical_shape
+from convgrad.spec.problem import Problem
 from convgrad.spec.toom_cook import MET, VARIANTS, Variant, as_forward, of_group
 from convgrad.words import counted
 
@@ -64,10 +62,7 @@ def plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
         "sums": variant.points * of_point(rows * across, results),
     }
     first, second = ("weights", "met") if own else ("met", "weights")
-    shared = {"points": sizes[first]}
-    if not at_once(problem):
-        shared["out"] = prod(canonical_shape(problem.geometry, problem.output)) * F32_BYTES
-    places, shared_bytes = placed(shared)
+    places, shared_bytes = placed({"points": sizes[first], **old_values(problem)})
     rate, count = machine.bytes_per_ns * 1e6, all_rows / rows * conv.dst_channels / results
     points_ms = sizes[first] / rate / threads
     sums_ms = variant.points * rows * across * conv.src_channels * results / machine.fma_per_ns / 1e6

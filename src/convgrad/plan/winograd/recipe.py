@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from convgrad.plan.machine import LINE_BYTES, Isa
 from convgrad.plan.recipe import F32_BYTES, Chosen
-from convgrad.spec.problem import Problem
+from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.toom_cook import VARIANTS
 from convgrad.words import counted
 
@@ -36,10 +37,10 @@ class TiledPlan(Chosen):
         return f"tiles of {self.variant}: {points} of {counted(self.tiles, 'tile')}"
 
 
-def at_once(problem: Problem) -> bool:
-    """Tell whether results are written where they go; else they are rounded, added to old ones or activated, last."""
-    plain = not problem.accumulate and not problem.activation
-    return plain and problem.output_format is problem.operand_format
+def old_values(problem: Problem) -> dict[str, int]:
+    """Return the bytes of the copy of old values, by its name: there is one if a call accumulates."""
+    bytes_each = problem.output_format.dtype.itemsize
+    return {"old": prod(canonical_shape(problem.geometry, problem.output)) * bytes_each} if problem.accumulate else {}
 
 
 def pitch(channels: int) -> int:

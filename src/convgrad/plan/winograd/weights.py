@@ -12,7 +12,7 @@ from convgrad.plan import constants
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tables import placed
-from convgrad.plan.winograd.recipe import TiledPlan, at_once, of_point, pitch
+from convgrad.plan.winograd.recipe import TiledPlan, of_point, old_values, pitch
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
@@ -30,6 +30,7 @@ class WeightsPlan(TiledPlan):
     Those of several are added by rows of src channels, when all are there.
     """
 
+    conv: Conv  # of a group
     turns: Turns
     down: int  # src channels of a task, and
     across: int  # dst channels; of the last ones, fewer
@@ -64,16 +65,13 @@ def plan(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
     tiles, several = turns.each * turns.length, turns.units > 1
     src, dst = (variant.points * of_point(tiles, channels) for channels in (down, across))
     sums = variant.points * (of_point(conv.src_channels, conv.dst_channels) if several else of_point(down, across))
-    shared = {"sums": turns.units * sums} if several else {}
-    if not at_once(problem):
-        shared["out"] = prod(problem.geometry.weights_shape) * F32_BYTES
-    places, shared_bytes = placed(shared)
+    places, shared_bytes = placed(({"sums": turns.units * sums} if several else {}) | old_values(problem))
     weights = turns.units * sums * constants.VALUE_AT_POINT / F32_BYTES / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
         strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, error_height=height_of(problem),
         time_ms=problem.geometry.groups * (time + weights), variant=problem.variant, tiles=tiles,
         places=places, shared_bytes=shared_bytes, own_bytes=src + dst + (0 if several else sums),
-        turns=turns, down=down, across=across, parts=parts, src_bytes=src, dst_bytes=dst, sums_bytes=sums,
+        conv=conv, turns=turns, down=down, across=across, parts=parts, src_bytes=src, dst_bytes=dst, sums_bytes=sums,
         units_ms=time, weights_ms=weights,
     )  # fmt: skip
 

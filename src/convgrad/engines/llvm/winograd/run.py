@@ -1,23 +1,267 @@
-"""Calls by Toom-Cook, prepared: kept, so that the next one of a kind costs little."""
+"""Calls of Winograd: stages of which all arguments but addresses are settled, kept so that the next is quick."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
+from math import prod
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from convgrad.engines import pool, pools, scratch
+from convgrad.engines.addresses import address_of, array_at
 from convgrad.engines.engine import Strides
-from convgrad.engines.llvm.winograd import of_positions, of_weights
-from convgrad.engines.llvm.winograd.stage import Tiled
-from convgrad.plan.machine import Machine
-from convgrad.spec.problem import Problem
+from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.execute import executable
+from convgrad.engines.llvm.samples import driver_arguments
+from convgrad.engines.llvm.winograd import tasks
+from convgrad.engines.llvm.winograd.back import positions_numbers, weights_numbers
+from convgrad.engines.llvm.winograd.into import filter_numbers, input_numbers
+from convgrad.engines.llvm.winograd.sums import level_bytes, sum_numbers
+from convgrad.engines.llvm.winograd.vectors import Spec, prefixed
+from convgrad.plan.machine import LINE_BYTES, Isa, Machine
+from convgrad.plan.passes import TILES, dense
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
+from convgrad.plan.recipe import TAPS as BY_TAPS
+from convgrad.plan.tables import placed
+from convgrad.plan.tree import levels_of
+from convgrad.plan.winograd.positions import PositionsPlan
+from convgrad.plan.winograd.recipe import TiledPlan, of_panel
+from convgrad.plan.winograd.weights import WeightsPlan
+from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
+from convgrad.spec.tiles import BLOCK
+from convgrad.spec.toom_cook import MET, TAPS
 
 CAPACITY = 64  # prepared calls kept
-_PASSES: Mapping[str, Callable[[Problem, Strides, Machine, int], Tiled]] = {
-    "weights": of_weights.tiled, "dst": of_positions.tiled, "src": of_positions.tiled,
-}  # fmt: skip
+Array = NDArray[Any]
+Ints = tuple[int, ...]
+
+# The axes that may be contiguous: of what Winograd tiles meet, of the second operand, of the output.
+_DATA, _BY_TAPS = {1: CHANNELS, 3: SPATIAL}, {3: BY_TAPS}
+CONTIGUOUS: Mapping[str, Sequence[Mapping[int, str]]] = {
+    "dst": (_DATA, {0: CHANNELS_OUT, 1: CHANNELS_IN, **_BY_TAPS}, _DATA),
+    "src": (_DATA, {1: CHANNELS_OUT, 0: CHANNELS_IN, **_BY_TAPS}, _DATA),
+    "weights": (_DATA, _DATA, {0: CHANNELS, **_BY_TAPS}),
+}
+SECOND = {"dst": "weights", "src": "weights", "weights": "dst"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A driver, and all of its arguments but addresses."""
+
+    kernel: jit.Kernel
+    addresses: tuple[str, ...]
+    settled: Mapping[str, int]
+    scratch_bytes: int
+    time_ms: float  # on all threads
+    call_ms: float  # of all stages: what is worth waking threads for, and waiting for them
+
+    def run(self, threads: int, given: Mapping[str, int], held: object) -> None:
+        """Run it on so many threads, or on one where others are not there."""
+        arguments = driver_arguments((*self.addresses, *self.settled), {**self.settled, **given})
+        time_ms = max(self.time_ms, min(self.call_ms, pool.LONG_MS / 2))
+        used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
+        pools.run(self.kernel, arguments, self.scratch_bytes, used, time_ms * threads / used, held)
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A problem with a variant, on arrays of certain strides, ready to run."""
+
+    problem: Problem
+    strides: Strides
+    machine: Machine
+    plan: TiledPlan
+    stages: tuple[Stage, ...]
+
+    @property
+    def memory_bytes(self) -> int:
+        """What running it takes: what threads share, and scratch of each."""
+        return self.plan.shared_bytes + self.plan.threads * max(stage.scratch_bytes for stage in self.stages)
+
+    def execute(self, operands: Sequence[Array], out: Array) -> None:
+        """Compute into ``out``, canonical, from canonical operands."""
+        self.at([address_of(array) for array in operands], address_of(out), (operands, out))
+
+    def at(self, operands: Sequence[int], out: int, keep: object) -> None:
+        """Compute from canonical operands that begin at these addresses; ``keep`` is what they are addresses in.
+
+        If a result is not finite, the direct sum computes all of them again. Old values are copied before.
+        """
+        memory = scratch.shared.take(-(-(self.plan.shared_bytes + LINE_BYTES) // 8))
+        begin = address_of(memory)
+        begin += -begin % LINE_BYTES
+        places = {name: begin + offset for name, offset in self.plan.places.items()}
+        if self.problem.accumulate:
+            result = self._results(out, self.strides[-1])
+            old = self._results(places["old"], dense(self._shape, self.problem.layouts[-1], result.itemsize))
+            old[...] = result
+        given = dict(zip(self.problem.operands, operands, strict=True))
+        biases, infinite = self._biases(given.pop("bias", None)), ctypes.c_int64(0)
+        moving = {f"{tensor}.data": address for tensor, address in given.items()}
+        moving |= {"out.data": out, "out.bias": address_of(biases)}
+        fixed, held = {**places, "out.infinite": ctypes.addressof(infinite)}, (self, keep, memory, biases, infinite)
+        for group in range(self._groups):
+            here = {name: address + group * self._group_steps[name] for name, address in moving.items()}
+            for stage in self.stages:
+                stage.run(self.plan.threads, fixed | here, held)
+        if infinite.value:
+            if self.problem.accumulate:
+                result[...] = old
+            direct = executable(replace(self.problem, variant=""), self.strides, self.machine, self.plan.threads)
+            direct.at(operands, out, keep)
+        scratch.shared.give_back(memory)
+
+    @cached_property
+    def _group_steps(self) -> dict[str, int]:
+        """Bytes from a group of channels to the next: each group is computed by itself."""
+        names, steps = (*self.problem.operands, "out"), {"out.bias": self._shape[1] // self._groups * F32_BYTES}
+        for name, shape, strides in zip(names, canonical_shapes(self.problem), self.strides, strict=True):
+            axis = int((self.problem.output if name == "out" else name) in ("src", "dst"))
+            steps[f"{name}.data"] = shape[axis] // self._groups * strides[axis]
+        return steps
+
+    @property
+    def _groups(self) -> int:
+        assert isinstance(self.problem.geometry, Conv)
+        return self.problem.geometry.groups
+
+    @cached_property
+    def _shape(self) -> Ints:
+        return canonical_shape(self.problem.geometry, self.problem.output)
+
+    def _biases(self, bias: int | None) -> Array:
+        """Return dense biases of all channels of the output: 0 if there are none."""
+        if bias is None:
+            return np.zeros(self._shape[1], np.float32)
+        strides = self.strides[self.problem.operands.index("bias")]
+        return array_at(bias, self._shape[1:2], strides, np.dtype(np.float32)).copy()
+
+    def _results(self, address: int, strides: Ints) -> Array:
+        """Return the array of results that begins at an address."""
+        return array_at(address, self._shape, strides, self.problem.output_format.dtype)
 
 
 @lru_cache(maxsize=CAPACITY)
 def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Tiled:
-    """Return the prepared call of a problem that has a variant, for canonical arrays that lie so; made once."""
-    return _PASSES[problem.solves_for](problem, strides, machine, threads)
+    """Return the prepared call of a problem that has a variant, for canonical arrays of these strides; made once."""
+    chosen: Any = TILES[problem.solves_for](problem, machine, threads)
+    given = dict(zip((*problem.operands, "out"), strides, strict=True))
+    stages: Any = _weights_stages if problem.solves_for == "weights" else _positions_stages
+    return Tiled(problem, strides, machine, chosen, stages(_spec(problem, machine.isa, given), given, chosen))
+
+
+@cache
+def driver(task: tasks.Task, spec: Spec, addresses: tuple[str, ...], numbers: tuple[str, ...]) -> jit.Kernel:
+    """Return the driver of a task, compiled once."""
+    prototype = (None, ctypes.c_void_p, ctypes.c_void_p)
+    (found,) = jit.functions(spec.isa, tasks.module, task, spec, addresses, numbers, driver=prototype)
+    kernel: jit.Kernel = found
+    return kernel
+
+
+def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints]) -> Spec:
+    """Return what the kernels of a call are specialised on."""
+    output, tensors = problem.output_format, (MET[problem.solves_for], SECOND[problem.solves_for], "out")
+    sizes = (F32_BYTES, F32_BYTES, output.dtype.itemsize)
+    a, b, out = (
+        _contiguous(strides[tensor], size, names)
+        for tensor, size, names in zip(tensors, sizes, CONTIGUOUS[problem.solves_for], strict=True)
+    )
+    return Spec(
+        isa, problem.variant, problem.solves_for, a, b, out, output.name, problem.accumulate, problem.activation
+    )
+
+
+def _contiguous(strides: Ints, size: int, names: Mapping[int, str]) -> str:
+    """Return the name of the contiguous axis."""
+    for axis, name in names.items():
+        if strides[axis] == size and (name != BY_TAPS or strides[2] == TAPS * size):
+            return name
+    return STRIDED
+
+
+def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: PositionsPlan) -> tuple[Stage, ...]:
+    """Return the stages of a forward or a data gradient: points of one operand, then cache blocks of the other."""
+    conv, tensor, isa = chosen.forward, MET[spec.solves_for], spec.isa
+    grid, levels = spec.variant.covering(conv), levels_of(-(-conv.src_channels // BLOCK))
+    met = input_numbers(spec, True, conv, strides[tensor], conv.src_channels, grid, chosen.tiles)
+    weights = filter_numbers(spec, strides["weights"], conv.src_channels, chosen.results)
+    out = positions_numbers(spec, conv, strides["out"], chosen.results, grid, chosen.tiles)
+    of_b = (weights["point"], weights["panel"], of_panel(1, isa))
+    products = sum_numbers(spec, (met["point"], met["tile"], F32_BYTES), of_b, (out["point"], out["tile"]))
+    places, scratch_bytes = placed({
+        "points_at": chosen.chunk_bytes, "sums_at": chosen.sums_bytes, "room_at": levels * level_bytes(isa),
+        "planes_at": max(each["planes"] for each in (met, weights, out)),
+    })  # fmt: skip
+    operands = prefixed(tensor, met) | prefixed("weights", weights)
+    block = {
+        "count": chosen.tasks, "each": chosen.each, "all": chosen.every, "all_rows": chosen.all_rows,
+        "terms": conv.src_channels, "levels": levels,
+        **operands, **prefixed("products", products), **prefixed("out", out), **places,
+    }  # fmt: skip
+    transform, count, multiply = (
+        (tasks.filter_points, weights["count"], tasks.rows_block) if chosen.by_rows
+        else (tasks.input_points, chosen.all_rows, tasks.results_block)
+    )  # fmt: skip
+    addresses = (f"{tensor}.data", "weights.data", "points", "out.data", "out.bias", "out.infinite")
+    points = (transform, {"count": count, **operands}, chosen.points_ms)
+    return _stages(spec, chosen, addresses, scratch_bytes, points, (multiply, block, chosen.chunks_ms))
+
+
+def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan) -> tuple[Stage, ...]:
+    """Return the stages of a weight gradient: units of Winograd tiles, then the sums of units, if there are several."""
+    conv, turns, several = chosen.conv, chosen.turns, chosen.turns.units > 1
+    src, dst = (
+        input_numbers(
+            spec,
+            tensor == "src",
+            conv,
+            strides[tensor],
+            channels,
+            (turns.rows, turns.length),
+            chosen.tiles,
+            turns.parts,
+        )
+        for tensor, channels in (("src", chosen.down), ("dst", chosen.across))
+    )
+    channels = (conv.src_channels, conv.dst_channels) if several else (chosen.down, chosen.across)
+    out = weights_numbers(spec, strides["out"], *channels)
+    of_a, of_b = (src["point"], F32_BYTES, src["tile"]), (dst["point"], of_panel(1, spec.isa), dst["tile"])
+    products = sum_numbers(spec, of_a, of_b, (out["point"], out["sums_row"]))
+    places, scratch_bytes = placed({
+        "a_at": chosen.src_bytes, "b_at": chosen.dst_bytes, "sums_at": 0 if several else chosen.sums_bytes,
+        "planes_at": max(each["planes"] for each in (src, dst, out)),
+    })  # fmt: skip
+    common = {"unit": chosen.sums_bytes, "units": turns.units, "levels": levels_of(turns.units), **prefixed("out", out)}
+    unit = {
+        "count": chosen.tasks, "parts": prod(chosen.parts), "n.parts": chosen.parts[1],
+        "m.each": chosen.down, "m.all": conv.src_channels, "n.each": chosen.across, "n.all": conv.dst_channels,
+        "chains.each": turns.blocks, "chains.all": -(-turns.stretches // turns.each),
+        "segments.each": turns.each, "segments.all": turns.stretches, "length": turns.length,
+        **common, **prefixed("src", src), **prefixed("dst", dst), **prefixed("products", products), **places,
+    }  # fmt: skip
+    addresses = ("src.data", "dst.data", "out.data", "out.infinite")
+    if not several:
+        return _stages(spec, chosen, addresses, scratch_bytes, (tasks.only_unit, unit, chosen.units_ms))
+    vectors = -(-conv.dst_channels // spec.isa.lanes)
+    sums = {"count": vectors if spec.out == BY_TAPS else conv.src_channels, **common}
+    units = ((tasks.unit, unit, chosen.units_ms), (tasks.units_sum, sums, chosen.weights_ms))
+    return _stages(spec, chosen, (*addresses, "sums"), scratch_bytes, *units)
+
+
+def _stages(
+    spec: Spec, chosen: TiledPlan, addresses: tuple[str, ...], scratch_bytes: int,
+    *stages: tuple[tasks.Task, Mapping[str, int], float],
+) -> tuple[Stage, ...]:  # fmt: skip
+    """Return stages of the same addresses and scratch: the task, the settled arguments and the time of each."""
+    return tuple(
+        Stage(driver(task, spec, addresses, tuple(settled)), addresses, settled, scratch_bytes, time_ms, chosen.time_ms)
+        for task, settled, time_ms in stages
+    )

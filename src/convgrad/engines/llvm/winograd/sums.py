@@ -1,8 +1,8 @@
-"""Sums of points in IR, as many at a time as registers hold: one chain each, or the tree of all chains of their terms.
+"""The matrix products of points, in IR: one chain each, or the tree of all chains of K, as many sums as registers hold.
 
-sums[point][row][lane] of rows[point][row, term] and lanes[point][panel][term][lane], panels of two vectors. Of a weight
-gradient rows are src channels, lanes are dst channels, and terms the tiles of a block; of positions rows are tiles,
-lanes are results, and terms are channels.
+c[point][m][n] is the sum of a[point][m, k] times b[point][panel][k][n], panels of two vectors. Where weights are solved
+for, M are src channels, N dst channels, and K the Winograd tiles of a chain. Else M are tiles, N channels of the
+result, and K channels.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.microkernel import StridedRows, outer_product, sum_names
+from convgrad.engines.llvm.winograd.vectors import Spec, Vectors, walk
 from convgrad.plan.constants import LANES_AHEAD
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
@@ -22,148 +23,126 @@ from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd.recipe import PANEL
 from convgrad.spec.tiles import BLOCK
 
-NUMBERS = (
-    "points", "down", "vectors",  # rows, vectors of lanes
-    "rows.point", "rows.step", "rows.term", "lanes.point", "lanes.panel", "lanes.term",  # bytes to the next
-    "point", "row",  # and of the sums
-)  # fmt: skip
+Points = tuple[Value, Value, Value]  # where those of A, of B, and their sums begin
+
+
+def sum_numbers(spec: Spec, a: tuple[int, int, int], b: tuple[int, int, int], c: tuple[int, int]) -> dict[str, int]:
+    """Return the arguments: bytes to the next point, M, K of A; point, panel, K of B; point, M of sums.
+
+    The extents "m" and "n" differ from task to task.
+    """
+    names = ("points", "a.point", "a.m", "a.k", "b.point", "b.panel", "b.k", "c.point", "c.m")
+    return dict(zip(names, (spec.variant.points, *a, *b, *c), strict=True))
 
 
 def heights(isa: Isa) -> tuple[int, int, int]:
-    """Return the rows of micro-tiles of two vectors: the most that registers hold, and fewer for what is left.
+    """Return the rows of micro-tiles of two vectors: the most that registers hold, and fewer for the remainder.
 
     >>> from convgrad.plan.machine import ISAS
     >>> heights(ISAS["avx512"]), heights(ISAS["avx2"])
     ((14, 4, 1), (6, 2, 1))
     """
-    (most,) = (rows for rows, vectors in isa.tiles if vectors == PANEL)
-    return most, most // 3, 1
+    (largest,) = (rows for rows, vectors in isa.tiles if vectors == PANEL)
+    return largest, largest // 3, 1
 
 
 def level_bytes(isa: Isa) -> int:
-    """Return the bytes of the most sums that registers hold: what a level of the tree takes of ``room``."""
+    """Return the bytes of a level of the tree in ``room``: the sums of the largest micro-tile."""
     return heights(isa)[0] * PANEL * isa.lanes * F32_BYTES
 
 
-def chains(f: Function, isa: Isa, a: Named, rows: Value, lanes: Value, sums: Value, terms: Value, more: Value) -> None:
-    """Emit the sums of one chain each; ``more`` tells whether they are added to what is there."""
+def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: Value) -> None:
+    """Emit sums of one chain of ``count`` products each, added to those that are there if ``more`` is set."""
 
-    def held(tile: _Tile) -> None:
+    def push(tile: _MicroTile) -> None:
         first = f.op("i1", f"xor {more}, true")
-        tree.push(f, tile.chain(tile.rows, tile.lanes, terms), tile.places(tile.sums, a.row), first)
+        tree.push(f, tile.chain(tile.a, tile.b, count), tile.places(tile.c, a.of("c").m), first)
 
-    _panels(f, isa, a, (rows, lanes, sums), held)
+    _micro_tiles(f, isa, a, points, push)
 
 
-def trees(
-    f: Function, isa: Isa, a: Named, where: tuple[Value, Value, Value], terms: Value, levels: Value, room: Value
-) -> None:  # fmt: skip
-    """Emit the sums of all terms: chains are added in the 16-ary tree, which has so many levels.
+def trees(f: Function, isa: Isa, a: Named, points: Points, count: Value, levels: Value, room: Value) -> None:
+    """Emit sums of ``count`` products: chains are added in the 16-ary tree, which has so many levels.
 
-    The first node of each level is summed in ``sums``. ``room`` holds the sums of one other node per level.
+    The first node of each level is summed in place. ``room`` holds the sums of one other node per level.
     """
-    of_rows, of_lanes, of_room = a.of("rows"), a.of("lanes"), f.value(PANEL * isa.lanes * F32_BYTES)
+    room_step = f.value(PANEL * isa.lanes * F32_BYTES)
 
-    def put(tile: _Tile, values: list[Value], child: Value, place: Value) -> None:
+    def push(tile: _MicroTile, values: list[Value], child: Value, place: Value) -> None:
         """Add a child to its parent, which its first child begins."""
         others = f.compare("ne", child >> DIGIT_BITS, 0)
-        place, step = f.select(others, place, tile.sums), f.select(others, of_room, a.row)
+        place, step = f.select(others, place, tile.c), f.select(others, room_step, a.of("c").m)
         tree.push(f, values, tile.places(place, step), tree.begins(f, child))
 
-    def combined(tile: _Tile, child: Value, number: Value, parent: Value) -> None:
+    def combine(tile: _MicroTile, child: Value, number: Value, parent: Value) -> None:
         with f.when(f.compare("ne", number, 0)):
-            stored = [f.load(tile.kind, place) for place in tile.places(child, of_room)]
-            put(tile, stored, number, parent)
+            stored = [f.load(tile.v.kind, place) for place in tile.places(child, room_step)]
+            push(tile, stored, number, parent)
 
-    def held(tile: _Tile) -> None:
-        count = _parts(f, terms, BLOCK)
-        with f.loop(count, rows=tile.rows, lanes=tile.lanes, left=terms) as block:
-            put(tile, tile.chain(block.rows, block.lanes, f.min(block.left, BLOCK)), block.index, room)
-            last = f.compare("eq", block.index, count - 1)
-            following = f.select(last, f.value(END), block.index + 1)
-            tree.complete_nodes(f, levels, (block.index, following), room, level_bytes(isa), partial(combined, tile))
-            block.next(
-                rows=f.at(block.rows, of_rows.term * BLOCK), lanes=f.at(block.lanes, of_lanes.term * BLOCK),
-                left=block.left - BLOCK,
-            )  # fmt: skip
+    def sum_up(tile: _MicroTile) -> None:
+        number, of_a, of_b = _parts(f, count, BLOCK), (tile.a, a.of("a").k * BLOCK), (tile.b, a.of("b").k * BLOCK)
+        with walk(f, number, a=of_a, b=of_b, left=(count, -BLOCK)) as chain:
+            push(tile, tile.chain(chain.a, chain.b, f.min(chain.left, BLOCK)), chain.index, room)
+            last = f.compare("eq", chain.index, number - 1)
+            following = f.select(last, f.value(END), chain.index + 1)
+            tree.complete_nodes(f, levels, (chain.index, following), room, level_bytes(isa), partial(combine, tile))
 
-    _panels(f, isa, a, where, held)
+    _micro_tiles(f, isa, a, points, sum_up)
 
 
 def _parts(f: Function, count: Value, each: int) -> Value:
     return f.divided(count + (each - 1), each)[0]
 
 
-def _panels(
-    f: Function, isa: Isa, a: Named, where: tuple[Value, Value, Value], held: Callable[[_Tile], None]
-) -> None:  # fmt: skip
-    """Do all points, and all panels of each: two vectors, or one where no more is left."""
-    rows, lanes, sums = where
-    with f.loop(a.points, rows=rows, lanes=lanes, sums=sums) as point:
-        with f.loop(_parts(f, a.vectors, PANEL), lanes=point.lanes, sums=point.sums) as some:
-            whole = f.compare("sge", a.vectors - some.index * PANEL, PANEL)
+def _micro_tiles(f: Function, isa: Isa, a: Named, points: Points, body: Callable[[_MicroTile], None]) -> None:
+    """Visit the micro-tiles of all points, and of all panels of each: two vectors, or one where no more is left."""
+    of_a, of_b, of_c, v = a.of("a"), a.of("b"), a.of("c"), Vectors(f, isa.lanes)
+    at_a, at_b, at_c = points
+    with walk(f, a.points, a=(at_a, of_a.point), b=(at_b, of_b.point), c=(at_c, of_c.point)) as point:
+        vectors = v.count(a.n)
+        with walk(f, _parts(f, vectors, PANEL), b=(point.b, of_b.panel), c=(point.c, PANEL * v.bytes)) as panel:
+            whole = f.compare("sge", vectors - panel.index * PANEL, PANEL)
             for width in (PANEL, 1):
                 with f.when(whole) if width == PANEL else f.otherwise():
-                    _rows(f, isa, a, (point.rows, some.lanes, some.sums), width, held)
-            some.next(lanes=f.at(some.lanes, a.of("lanes").panel), sums=f.at(some.sums, PANEL * isa.lanes * F32_BYTES))
-        point.next(
-            rows=f.at(point.rows, a.of("rows").point), lanes=f.at(point.lanes, a.of("lanes").point),
-            sums=f.at(point.sums, a.point),
-        )  # fmt: skip
-
-
-def _rows(
-    f: Function, isa: Isa, a: Named, where: tuple[Value, Value, Value], width: int, held: Callable[[_Tile], None]
-) -> None:  # fmt: skip
-    """Do all rows of a panel, the most that registers hold, then fewer."""
-    (here, lanes, to), rest = where, a.down
-    for height in heights(isa):
-        several, rest = f.divided(rest, height)
-        with f.loop(several, rows=here, sums=to) as some:
-            held(_Tile(f, isa, a, height, width, some.rows, lanes, some.sums))
-            some.next(rows=f.at(some.rows, a.of("rows").step * height), sums=f.at(some.sums, a.row * height))
-        here, to = some.rows, some.sums
+                    here, to, left = point.a, panel.c, a.m
+                    for height in heights(isa):  # the most that registers hold, then fewer
+                        several, left = f.divided(left, height)
+                        with walk(f, several, a=(here, of_a.m * height), c=(to, of_c.m * height)) as some:
+                            body(_MicroTile(v, isa, a, height, width, some.a, panel.b, some.c))
+                        here, to = some.a, some.c
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """Sums that registers hold, of some rows and vectors."""
+class _MicroTile:
+    """Sums that registers hold: so many rows of A times vectors of B."""
 
-    f: Function
+    v: Vectors
     isa: Isa
-    a: Named
+    steps: Named
     height: int
     width: int
-    rows: Value
-    lanes: Value
-    sums: Value
+    a: Value
+    b: Value
+    c: Value
 
-    @property
-    def _vector(self) -> int:
-        return self.isa.lanes * F32_BYTES
-
-    @property
-    def kind(self) -> str:
-        return f"<{self.isa.lanes} x float>"
-
-    def chain(self, rows: Value, lanes: Value, terms: Value) -> list[Value]:
+    def chain(self, a: Value, b: Value, count: Value) -> list[Value]:
         """Return one chain each."""
-        f, of_rows = self.f, self.a.of("rows")
-        strided, names = StridedRows(f, of_rows.step, self.height), sum_names(self.height, self.width)
-        ahead = f.opaque(self.a.of("lanes").term * LANES_AHEAD)
-        with f.loop(terms, lanes=lanes, **strided.begin(rows), **{name: f.zeros(self.kind) for name in names}) as term:
-            there = [f.load(self.kind, term.lanes, v * self._vector) for v in range(self.width)]
-            for v in range(self.width):
-                f.prefetch(f.at(f.at(term.lanes, ahead), v * self._vector))
-            splat = (f.splat(f.load("float", place), self.isa.lanes) for place in strided.places(term))
-            outer_product(f, term.following, splat, there)
-            term.next(lanes=f.at(term.lanes, self.a.of("lanes").term), **strided.moved(term, of_rows.term))
-        return [term.carried[name] for name in names]
+        v, f, of_a, of_b = self.v, self.v.f, self.steps.of("a"), self.steps.of("b")
+        rows, names = StridedRows(f, of_a.m, self.height), sum_names(self.height, self.width)
+        ahead = f.opaque(of_b.k * LANES_AHEAD)
+        with f.loop(count, b=b, **rows.begin(a), **{name: f.zeros(v.kind) for name in names}) as k:
+            vectors = [f.load(v.kind, k.b, n * v.bytes) for n in range(self.width)]
+            for n in range(self.width):
+                f.prefetch(f.at(f.at(k.b, ahead), n * v.bytes))
+            splat = (f.splat(f.load("float", place), v.lanes) for place in rows.places(k))
+            outer_product(f, k.following, splat, vectors)
+            k.next(b=f.at(k.b, of_b.k), **rows.moved(k, of_a.k))
+        return [k.carried[name] for name in names]
 
     def places(self, first: Value, step: Value) -> list[Value]:
-        """Return where sums are whose rows are so many bytes apart."""
+        """Return the addresses of sums whose rows are so many bytes apart."""
         found, row = [], first
         for _ in range(self.height):
-            found += [self.f.at(row, v * self._vector) for v in range(self.width)]
-            row = self.f.at(row, step)
+            found += [self.v.f.at(row, n * self.v.bytes) for n in range(self.width)]
+            row = self.v.f.at(row, step)
         return found

@@ -1,0 +1,240 @@
+"""Output transforms, in IR: what the sums of points become, tiles of positions or weights, and how these are stored.
+
+Lanes hold channels. Where positions or taps are contiguous, vectors of them wait in scratch for a line of each channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
+from convgrad.engines.llvm.emit import Function, Loop, Value
+from convgrad.engines.llvm.store import Epilogue
+from convgrad.engines.llvm.transpose import transposed
+from convgrad.engines.llvm.winograd.vectors import (
+    FILTER,
+    Spec,
+    Step,
+    Tile,
+    Vectors,
+    by_axis,
+    exist,
+    inside,
+    walk,
+    whole,
+)
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
+from convgrad.plan.recipe import TAPS as BY_TAPS
+from convgrad.plan.winograd.recipe import of_point, pitch
+from convgrad.spec.geometry import Conv
+from convgrad.spec.toom_cook import TAPS, Transform
+
+
+def positions_numbers(
+    spec: Spec, conv: Conv, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int
+) -> dict[str, int]:
+    """Return the arguments of an output transform of positions; ``grid`` are the rows and columns of tiles."""
+    (image, channel, *steps), lanes, extents = strides, spec.isa.lanes, [axis.dst for axis in conv.axes]
+    columns = max(grid[1] * spec.variant.tile, whole(extents[-1], lanes))
+    return {
+        "channels": channels, **by_axis("grid", grid), **by_axis("size", extents), "columns": columns,
+        "planes": (spec.out == SPATIAL) * spec.variant.tile * columns * lanes * F32_BYTES,
+        "image": image, "channel": channel, **by_axis("step", steps),  # bytes of the output to the next,
+        "point": of_point(tiles, channels), "tile": pitch(channels),  # and of sums
+    }  # fmt: skip
+
+
+def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, planes: Value) -> None:
+    """Emit the positions of a row of Winograd tiles, the ``number``-th of all images, of sums[point][tile][channel].
+
+    Dense biases are added.
+    """
+    one, m = _Back(f, spec, Vectors(f, spec.isa.lanes), a), spec.variant.tile
+    v, step, size, tiles = one.v, a.of("step"), a.of("size"), a.of("grid").x
+    image, y = f.divided(number, a.of("grid").y)
+    top, left = y * m, (f.value(0), m)
+    out = f.at(f.at(a.data, image * a.image), top * step.y)
+
+    def vectors(sums: Value, out: Value) -> AbstractContextManager[Loop]:
+        """Visit the vectors of channels."""
+        moving: dict[str, Step] = {
+            "sums": (sums, v.bytes),
+            "out": (out, a.channel * v.lanes),
+            "bias": (a.bias, v.bytes),
+        }
+        return walk(f, v.count(a.channels), left=(a.channels, -v.lanes), **moving)
+
+    if spec.out != SPATIAL:
+        with (
+            walk(f, tiles, sums=(sums, a.tile), out=(out, step.x * m), left=left) as tile,
+            vectors(tile.sums, tile.out) as some,
+        ):
+            mask = f.mask(some.left, v.lanes)
+            values = one.tile(some.sums, some.bias, mask, top, tile.left)
+            with f.when(one.inside(top, tile.left)):
+                one.store(values, some.out, [[mask] * m] * m, step, a.channel)
+            with f.otherwise():
+                masks = [[v.only(exists, mask) for exists in row] for row in one.exist(top, tile.left)]
+                one.store(values, some.out, masks, step, a.channel)
+        return
+    row_bytes = a.columns * v.bytes
+    with vectors(sums, out) as some:
+        mask = f.mask(some.left, v.lanes)
+        with walk(f, tiles, sums=(some.sums, a.tile), to=(planes, m * v.bytes), left=left) as tile:
+            for i, row in enumerate(one.tile(tile.sums, some.bias, mask, top, tile.left)):
+                for j, value in enumerate(row):
+                    f.store(value, f.at(tile.to, row_bytes * i) if i else tile.to, j * v.bytes)
+        with walk(f, f.min(size.y - top, m), plane=(planes, row_bytes), out=(some.out, step.y)) as line:
+            one.store_lines(line.plane, size.x, line.out, a.channel, some.left)
+
+
+def weights_numbers(spec: Spec, strides: Sequence[int], rows: int, channels: int) -> dict[str, int]:
+    """Return the arguments of an output transform of weights, of so many channels of src and of dst."""
+    channel, row, *taps = strides
+    return {
+        "rows": rows, "channels": channels,
+        "planes": (spec.out == BY_TAPS) * whole(FILTER, spec.isa.lanes) * spec.isa.lanes * F32_BYTES,
+        "row": row, "channel": channel, **by_axis("tap", taps),  # bytes of the output to the next,
+        "point": of_point(rows, channels), "sums_row": pitch(channels),  # and of sums
+    }  # fmt: skip
+
+
+def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, planes: Value) -> None:
+    """Emit weights of sums[point][src channel][dst channel]: those of a src channel, vector by vector.
+
+    Where taps are contiguous, those of a vector of dst channels, src channel by src channel: ``number`` counts them.
+    """
+    one = _Back(f, spec, Vectors(f, spec.isa.lanes), a)
+    v = one.v
+    if spec.out == BY_TAPS:
+        first, count = number * v.lanes, a.named("rows")
+        moving = {"sums": (f.at(sums, number * v.bytes), a.sums_row), "out": (f.at(a.data, first * a.channel), a.row)}
+        left = (a.channels - first, 0)
+    else:
+        count, left = v.count(a.channels), (a.channels, -v.lanes)
+        to = (f.at(a.data, number * a.row), a.channel * v.lanes)
+        moving = {"sums": (f.at(sums, number * a.sums_row), f.value(v.bytes)), "out": to}
+    with walk(f, count, left=left, **moving) as some:
+        values, mask = one.back(spec.variant.of_weights.back, some.sums), f.mask(some.left, v.lanes)
+        one.flag(list(chain(*values)), mask)
+        if spec.out == BY_TAPS:
+            for tap, value in enumerate(chain(*values)):
+                f.store(value, planes, tap * v.bytes)
+            one.store_lines(planes, FILTER, some.out, a.channel, some.left)
+        else:
+            one.store(values, some.out, [[mask] * TAPS] * TAPS, a.of("tap"), a.channel)
+
+
+@dataclass(frozen=True)
+class _Back:
+    """An output transform being emitted."""
+
+    f: Function
+    spec: Spec
+    v: Vectors
+    a: Named
+
+    def back(self, transform: Transform, sums: Value) -> Tile:
+        """Transform a vector of sums back: along the last axis, then along the first; divide."""
+        side, rows = range(self.spec.variant.axis_points), []
+        for _ in side:
+            points = []
+            for _ in side:
+                points.append(self.f.load(self.v.kind, sums))
+                sums = self.f.at(sums, self.a.point)
+            rows.append(transform(self.v, points))
+        columns = [transform(self.v, column) for column in zip(*rows, strict=True)]
+        return [[self._divided(value) for value in row] for row in zip(*columns, strict=True)]
+
+    def _divided(self, value: Value) -> Value:
+        """Return a quotient rounded once, and +0: as ``spec/toom_cook_ordered.py`` has it."""
+        f, v, by = self.f, self.v, float(self.spec.variant.divided)
+        reciprocal = float(np.float32(1) / np.float32(by))
+        quotient = v.scale(reciprocal, value)
+        if not self.spec.variant.exactly:
+            negated = f.op(v.kind, f"fneg {quotient}")
+            quotient = v.fma(reciprocal, v.fma(by, negated, value), quotient)
+        return f.add(quotient, f.zeros(v.kind))
+
+    def flag(self, values: Sequence[Value], mask: Value) -> None:
+        """Set the flag if any value of a mask is not finite: such a value times 0 is NaN."""
+        f = self.f
+        zeros = found = f.zeros(self.v.kind)
+        for value in values:
+            found = f.fma(value, zeros, found)
+        beyond = f.op(mask.type, f"fcmp uno {found}, {found.name}")
+        with f.when(f.any_of([f.op(mask.type, f"and {beyond}, {mask.name}")])):
+            f.say(f"store atomic i64 1, {self.a.infinite} monotonic, align 8")
+
+    # -- positions --
+
+    def tile(self, sums: Value, bias: Value, mask: Value, top: Value, left: Value) -> Tile:
+        """Return a tile, biases added; of its values before, those at positions that exist are flagged."""
+        f, values = self.f, self.back(self.spec.variant.of_positions.back, sums)
+        with f.when(self.inside(top, left)):
+            self.flag(list(chain(*values)), mask)
+        with f.otherwise():
+            pairs, zeros = zip(chain(*self.exist(top, left)), chain(*values), strict=True), f.zeros(self.v.kind)
+            self.flag([f.select(exists, value, zeros) for exists, value in pairs], mask)
+        biases = f.masked_load(self.v.kind, bias, mask)
+        return [[f.add(value, biases) for value in row] for row in values]
+
+    def inside(self, top: Value, left: Value) -> Value:
+        """Return whether all positions of a tile exist."""
+        size, m = self.a.of("size"), self.spec.variant.tile
+        return inside(self.f, top, size.y, m) & inside(self.f, left, size.x, m)
+
+    def exist(self, top: Value, left: Value) -> Tile:
+        """Return which positions of a tile exist."""
+        size, m = self.a.of("size"), self.spec.variant.tile
+        rows, columns = exist(self.f, top, size.y, m), exist(self.f, left, size.x, m)
+        return [[row & column for column in columns] for row in rows]
+
+    # -- stores --
+
+    @property
+    def epilogue(self) -> Epilogue:
+        """What follows the biases."""
+        f, spec = self.f, self.spec
+        old = Value(f, "i1", "true") if spec.accumulate else None
+        return Epilogue(f, spec.output, self.v.lanes, old, activation=spec.activation)
+
+    def store(self, values: Tile, out: Value, masks: Tile, step: Named, channel: Value) -> None:
+        """Store vectors of channels, which are ``channel`` bytes apart."""
+        f = self.f
+        for i, (row, there) in enumerate(zip(values, masks, strict=True)):
+            for j, (value, mask) in enumerate(zip(row, there, strict=True)):
+                place = f.at(f.at(out, step.y * i), step.x * j)
+                if self.spec.out == CHANNELS:
+                    self.epilogue.put(value, place, mask)
+                else:
+                    self._scatter(value, self.v.places(place, channel), mask)
+
+    def _scatter(self, value: Value, places: Value, mask: Value) -> None:
+        """Add old values if the call accumulates; activate; round; store each lane at its own address, as integers."""
+        f, output, bits = self.f, self.spec.output, 8 * BYTES[self.spec.output]
+        kind, name = f"<{self.v.lanes} x i{bits}>", f"v{self.v.lanes}i{bits}.v{self.v.lanes}p0"
+        if self.spec.accumulate:
+            there = f.intrinsic(kind, f"llvm.masked.gather.{name}", places, "i32 1", mask, f"{kind} zeroinitializer")
+            raw = stored(output, self.v.lanes)
+            value = f.add(value, widen(f, output, f.op(raw, f"bitcast {there} to {raw}")))
+        integers = f.op(kind, f"bitcast {narrow(f, output, self.epilogue.activated(value))} to {kind}")
+        f.intrinsic("void", f"llvm.masked.scatter.{name}", integers, places, "i32 1", mask)
+
+    def store_lines(self, vectors: Value, count: Value | int, out: Value, channel: Value, left: Value) -> None:
+        """Transpose ``count`` vectors that scratch holds, and store a line of each channel, ``channel`` bytes apart."""
+        f, v = self.f, self.v
+        known, count = min(count, v.lanes) if isinstance(count, int) else v.lanes, f.value(count)
+        moving = {"vectors": (vectors, v.lanes * v.bytes), "out": (out, v.lanes * BYTES[self.spec.output])}
+        with walk(f, v.count(count), left=(count, -v.lanes), **moving) as square:
+            mask = f.mask(square.left, v.lanes)
+            columns = [f.load(v.kind, square.vectors, column * v.bytes) for column in range(known)]
+            for lane, value in enumerate(transposed(f, columns, v.lanes)):
+                exists = v.only(f.compare("sgt", left, lane), mask)
+                self.epilogue.put(value, f.at(square.out, channel * lane), exists)

@@ -1,0 +1,109 @@
+"""What kernels of Winograd share: their specification, vectors of channels, and loops that walk through memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from convgrad.engines.llvm.emit import Function, Loop, Value
+from convgrad.plan.machine import Isa
+from convgrad.plan.recipe import F32_BYTES
+from convgrad.spec.operators import SolvesFor
+from convgrad.spec.toom_cook import AXES, TAPS, VARIANTS, Variant
+
+FILTER = int(TAPS**AXES)  # taps of both axes
+Step = tuple[Value, Value | int]  # where something begins, and how far it moves at a time
+Tile = list[list[Value]]  # by positions or taps, [row][column]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What the kernels of a call are specialised on: no extents, so that a new shape compiles nothing."""
+
+    isa: Isa
+    algorithm: str
+    solves_for: SolvesFor
+    a: str  # the contiguous axis of the operand that Winograd tiles meet,
+    b: str  # of the weights, or of dst if weights are solved for,
+    out: str  # and of the output
+    output: str  # format
+    accumulate: bool
+    activation: str
+
+    @property
+    def variant(self) -> Variant:
+        """The transforms."""
+        return VARIANTS[self.algorithm]
+
+
+class Vectors:
+    """Vectors of f32 being emitted, whose lanes are channels: the arithmetic of transforms."""
+
+    def __init__(self, f: Function, lanes: int) -> None:
+        self.f, self.lanes, self.kind, self.bytes = f, lanes, f"<{lanes} x float>", lanes * F32_BYTES
+
+    def add(self, x: Value, y: Value) -> Value:
+        """Return x + y."""
+        return self.f.add(x, y)
+
+    def sub(self, x: Value, y: Value) -> Value:
+        """Return x - y."""
+        return self.f.op(self.kind, f"fsub {x}, {y.name}")
+
+    def fma(self, factor: float, x: Value, y: Value) -> Value:
+        """Return factor * x + y."""
+        return self.f.fma(self.f.everywhere(self.kind, factor), x, y)
+
+    def scale(self, factor: float, x: Value) -> Value:
+        """Return factor * x."""
+        return self.f.op(self.kind, f"fmul {x}, {self.f.everywhere(self.kind, factor).name}")
+
+    def count(self, channels: Value) -> Value:
+        """Return how many vectors hold so many channels."""
+        return channels + (self.lanes - 1) >> self.lanes.bit_length() - 1
+
+    def only(self, condition: Value, mask: Value) -> Value:
+        """Return a mask where a condition holds, else no lane."""
+        return self.f.select(condition, mask, Value(self.f, mask.type, "zeroinitializer"))
+
+    def places(self, place: Value, step: Value) -> Value:
+        """Return the addresses of all lanes, ``step`` bytes apart."""
+        numbers = Value(self.f, f"<{self.lanes} x i64>", f"<{', '.join(f'i64 {n}' for n in range(self.lanes))}>")
+        apart = self.f.op(numbers.type, f"mul {self.f.splat(step, self.lanes)}, {numbers.name}")
+        return self.f.op(f"<{self.lanes} x ptr>", f"getelementptr i8, {place}, {apart}")
+
+
+@contextmanager
+def walk(f: Function, count: Value | int, **begin: Step) -> Iterator[Loop]:
+    """Repeat ``count`` times; a value that is carried begins with the first of a pair, and moves by the second."""
+    with f.loop(count, **{name: first for name, (first, _) in begin.items()}) as loop:
+        yield loop
+        here = ((name, loop.carried[name], step) for name, (_, step) in begin.items())
+        loop.next(**{name: f.at(value, step) if value.type == "ptr" else value + step for name, value, step in here})
+
+
+def inside(f: Function, first: Value, extent: Value, size: int) -> Value:
+    """Return whether ``size`` positions of an axis exist."""
+    return f.compare("sge", first, 0) & f.compare("sle", first + size, extent)
+
+
+def exist(f: Function, first: Value, extent: Value, size: int) -> list[Value]:
+    """Return which of ``size`` positions of an axis exist."""
+    positions = [first + n if n else first for n in range(size)]
+    return [f.compare("sge", each, 0) & f.compare("slt", each, extent) for each in positions]
+
+
+def by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:
+    """Return arguments of both axes, the outer one first."""
+    return {f"{name}.{axis}": number for axis, number in zip("yx", numbers, strict=True)}
+
+
+def prefixed(name: str, numbers: Mapping[str, int]) -> dict[str, int]:
+    """Return arguments under a name in front of their own, as ``Named.of`` reads them."""
+    return {f"{name}.{each}": number for each, number in numbers.items()}
+
+
+def whole(count: int, lanes: int) -> int:
+    """Return so many values rounded up to whole vectors."""
+    return -(-count // lanes) * lanes
