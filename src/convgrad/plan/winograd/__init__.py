@@ -1,1 +1,1 @@
-"""How results are computed by Toom-Cook: what is made of points at a time, and the plan of their sums."""
+"""How results are computed by Winograd: what is transformed at a time, and the plan of the sums of points."""

@@ -1,4 +1,4 @@
-"""A forward or a data gradient by Toom-Cook: points of one operand first, then chunks of the other, to the end."""
+"""A forward or a data gradient by Winograd: points of one operand first, then cache blocks of the other, to the end."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from convgrad.words import counted
 
 @dataclass(frozen=True, kw_only=True)
 class PositionsPlan(TiledPlan):
-    """Points of one operand are made by all threads; each has chunks then, which it transforms, sums, transforms back.
+    """All threads transform one operand. Then each thread transforms cache blocks, sums them, and transforms them back.
 
-    Of many tiles, chunks are rows of tiles, and the points of weights are there; of few, they are blocks of results,
-    and the points of tiles are.
+    If there are many tiles, cache blocks are rows of tiles, and the points of weights are there. If there are few,
+    cache blocks are results, and the points of tiles are there.
     """
 
     forward: Conv  # what is computed of a group: a data gradient is the forward of dst
     by_rows: bool
-    each: int  # rows of tiles, or results, of a chunk,
+    each: int  # rows of tiles, or results, of a cache block,
     every: int  # and of all
     all_rows: int  # of tiles, of all images
-    results: int  # of a chunk
-    chunk_bytes: int  # of points that a chunk makes,
+    results: int  # of a cache block
+    block_bytes: int  # of points that a cache block makes,
     sums_bytes: int  # and of its sums
     points_ms: float  # of the first points, on all threads,
-    chunks_ms: float  # and of all chunks
+    blocks_ms: float  # and of all cache blocks
 
     @property
     def tasks(self) -> int:
-        """Chunks."""
+        """Cache blocks."""
         return -(-self.every // self.each)
 
     @property
@@ -66,20 +66,20 @@ def plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
     rate, count = machine.bytes_per_ns * 1e6, all_rows / rows * conv.dst_channels / results
     points_ms = sizes[first] / rate / threads
     sums_ms = variant.points * rows * across * conv.src_channels * results / machine.fma_per_ns / 1e6
-    chunks_ms = count * (sums_ms + (sizes[second] + sizes["sums"]) / rate) / threads
+    blocks_ms = count * (sums_ms + (sizes[second] + sizes["sums"]) / rate) / threads
     each, every = (rows, all_rows) if own else (results, conv.dst_channels)
     return PositionsPlan(
         strategy="tiles", spec=None, operands=(MET[problem.solves_for], "weights"), threads=threads,
-        error_height=height_of(problem), time_ms=points_ms + chunks_ms, variant=problem.variant,
+        error_height=height_of(problem), time_ms=points_ms + blocks_ms, variant=problem.variant,
         tiles=rows * across, places=places, shared_bytes=shared_bytes,
         forward=conv, by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
         own_bytes=sizes[second] + sizes["sums"],
-        chunk_bytes=sizes[second], sums_bytes=sizes["sums"], points_ms=points_ms, chunks_ms=chunks_ms,
+        block_bytes=sizes[second], sums_bytes=sizes["sums"], points_ms=points_ms, blocks_ms=blocks_ms,
     )  # fmt: skip
 
 
 def _rows(conv: Conv, variant: Variant, machine: Machine, threads: int) -> int:
-    """Return how many rows of tiles a chunk has; 0 where there are too few to have the points of weights for them all.
+    """Return how many rows of tiles a cache block has; 0 if they are too few to transform all weights for them.
 
     Points of tiles move through a cache less, the fewer of them there are; points of weights, the more.
     """
@@ -91,12 +91,12 @@ def _rows(conv: Conv, variant: Variant, machine: Machine, threads: int) -> int:
     wanted = near if near >= least else -(-constants.LEAST_TILES_AT_ONCE // across)
     if count < wanted * threads:
         return 0
-    chunks = -(-count // wanted)
-    return -(-count // (-(-chunks // threads) * threads))
+    blocks = -(-count // wanted)
+    return -(-count // (-(-blocks // threads) * threads))
 
 
 def _results(conv: Conv, machine: Machine, threads: int) -> int:
-    """Return how many results a chunk has: some vectors, fewer where threads would have none."""
+    """Return how many results a cache block has: some vectors, fewer if threads would have none."""
     lanes = machine.isa.lanes
     of_thread = -(-conv.dst_channels // threads)
     return min(constants.RESULTS_AT_ONCE, -(-of_thread // lanes) * lanes)

@@ -1,4 +1,4 @@
-"""What a plan by tiles says: points are made, then summed, then made a result."""
+"""What all plans of Winograd say, and the sizes of points."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.toom_cook import VARIANTS
 from convgrad.words import counted
 
-PANEL = 2  # vectors of what is multiplied with rows, which a loop over terms reads together
+PANEL = 2  # vectors of B that a loop over K reads together
 
 
 @dataclass(frozen=True, kw_only=True)
 class TiledPlan(Chosen):
-    """What plans of all roles have."""
+    """What the plans of all passes have."""
 
     variant: str
     tiles: int  # at a time
-    places: Mapping[str, int]  # in what threads share: points, sums and, where they are to be rounded last, results
+    places: Mapping[str, int]  # in what threads share: points, sums, and old values to be added
     shared_bytes: int
     own_bytes: int  # of points and sums of a thread
 

@@ -1,1 +1,1 @@
-"""Toom-Cook on generated kernels: transforms as drivers of their own, and the sums of points between them."""
+"""Winograd on generated kernels: transforms into the domain, matrix products of points, transforms back."""

@@ -197,7 +197,7 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
     of_b = (weights["point"], weights["panel"], of_panel(1, isa))
     products = sum_numbers(spec, (met["point"], met["tile"], F32_BYTES), of_b, (out["point"], out["tile"]))
     places, scratch_bytes = placed({
-        "points_at": chosen.chunk_bytes, "sums_at": chosen.sums_bytes, "room_at": levels * level_bytes(isa),
+        "points_at": chosen.block_bytes, "sums_at": chosen.sums_bytes, "room_at": levels * level_bytes(isa),
         "planes_at": max(each["planes"] for each in (met, weights, out)),
     })  # fmt: skip
     operands = prefixed(tensor, met) | prefixed("weights", weights)
@@ -212,7 +212,7 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
     )  # fmt: skip
     addresses = (f"{tensor}.data", "weights.data", "points", "out.data", "out.bias", "out.infinite")
     points = (transform, {"count": count, **operands}, chosen.points_ms)
-    return _stages(spec, chosen, addresses, scratch_bytes, points, (multiply, block, chosen.chunks_ms))
+    return _stages(spec, chosen, addresses, scratch_bytes, points, (multiply, block, chosen.blocks_ms))
 
 
 def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan) -> tuple[Stage, ...]:
