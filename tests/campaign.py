@@ -22,7 +22,6 @@ import pytest
 from classes import ALL_TYPES, CLASSES, CONVOLUTIONS, FEW, GROUPS, LANES, QUICK_ELEMENTS, Class, any_case, draw
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
-from convgrad.plan.candidates import depthwise, grouped, thin
 from convgrad.spec.geometry import Conv
 from convgrad.verify.fill import Kind
 from engine_helpers import HOST
@@ -91,8 +90,7 @@ def run_chunk(chunk: int, kind: Kind, count: int, tally: Tally) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CONVGRAD_MAX_ISA", isa)
             if as_large:
-                for module in (constants, grouped, depthwise, thin):
-                    patch.setattr(module, "FEW", 0)
+                patch.setattr(constants, "FEW", 0)
                 patch.setattr(constants, "FEWER_HEIGHTS", 1)
             for name, case in islice(cases, share):
                 _run(name, case, rng, kind, isa, tally)

@@ -25,7 +25,6 @@ from convgrad import engines
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.plan import constants
-from convgrad.plan.candidates import depthwise, grouped, thin
 from convgrad.spec.geometry import Channels
 from convgrad.spec.layouts import DATA, from_canonical
 from convgrad.spec.operators import OPERATORS
@@ -149,8 +148,7 @@ def run_cuts(chunk: int, cuts: int, tally: Tally) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVGRAD_MAX_ISA", isa)
         if as_large:
-            for module in (constants, grouped, depthwise, thin):
-                patch.setattr(module, "FEW", 0)
+            patch.setattr(constants, "FEW", 0)
         for name, case in islice(cases_of(rng, operand, output), cuts):
             run_cut(name, case, rng, tally)
 

@@ -222,7 +222,7 @@ def recut(plan: AnyPlan, view: ForwardNest, threads: int = 1) -> Iterator[AnyPla
         yield from _products_recut(plan, view, threads)
         return
     if isinstance(plan, SpatialStencilPlan):
-        yield from (replace(plan, parts=parts, threads=threads) for parts in {1, min(5, view.groups), view.groups})
+        yield from (replace(plan, parts=(parts,), threads=threads) for parts in {1, min(5, view.groups), view.groups})
         return
     seen = view.seen(plan.spec)
     extents = [axis.extent for axis in seen.axes]
@@ -249,4 +249,4 @@ def _products_recut(plan: Kn2rowPlan, view: ForwardNest, threads: int) -> Iterat
         there = slab_count(view, plan.spec, slab)
         for parts, chunk in ((1, width), (min(5, there), 3 * width), (there, 64 * width)):
             if there <= 2000:
-                yield replace(plan, slab=slab, chunk=chunk, block=chunk // width, parts=parts, threads=threads)
+                yield replace(plan, slab=slab, chunk=chunk, block=chunk // width, parts=(parts,), threads=threads)

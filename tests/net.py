@@ -121,7 +121,7 @@ def _products_values(plan: Kn2rowPlan, made: Schedule) -> str:
         "rows": f"{weights}:{tile.data}",
         "lanes": f"{data}:{tile.weights}",
         "out": spec.out,
-        "parts": plan.parts,
+        "parts": plan.tasks,
         "slab": "x".join(map(str, plan.slab)),
         "chunk": f"{plan.chunk}x{plan.block}",
         "threads": plan.threads,
@@ -136,7 +136,7 @@ def _planes_values(plan: SpatialStencilPlan, made: Schedule) -> str:
     words = {
         "by": plan.strategy,
         "tile": f"{spec.results}x{spec.lines}x{spec.vectors}",
-        "parts": plan.parts,
+        "parts": plan.tasks,
         "threads": plan.threads,
         "height": plan.error_height,
         "scratch": made.scratch_bytes,

@@ -25,7 +25,6 @@ from classes import CLASSES, CONVOLUTIONS, NAMES, QUICK_ELEMENTS, TYPES, any_cas
 from convgrad.engines.llvm import execute, isas
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan import constants
-from convgrad.plan.candidates import depthwise, grouped, thin
 from convgrad.plan.machine import ISAS, modelled
 from convgrad.verify.fill import Kind
 from engine_helpers import HOST
@@ -56,8 +55,7 @@ def cases_of(chunk: int) -> Iterator[Case]:
 def as_large(patch: pytest.MonkeyPatch) -> None:
     """Let kernels of their own be taken for layers however small."""
     patch.setattr(isas, "isa", lambda: TAKES)
-    for module in (constants, grouped, depthwise, thin):
-        patch.setattr(module, "FEW", 0)
+    patch.setattr(constants, "FEW", 0)
     patch.setattr(constants, "FEWER_HEIGHTS", 1)
 
 

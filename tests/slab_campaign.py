@@ -27,7 +27,6 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.functional.partials import SUMMED, Partials, partials_of
 from convgrad.functional.rows import Rows, rows_of, slab_of_rows
 from convgrad.plan import constants
-from convgrad.plan.candidates import depthwise, grouped, thin
 from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
@@ -237,8 +236,7 @@ def run_chunk(chunk: int, problems: int, tally: Tally) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVGRAD_MAX_ISA", isa)
         if as_large:
-            for module in (constants, grouped, depthwise, thin):
-                patch.setattr(module, "FEW", 0)
+            patch.setattr(constants, "FEW", 0)
         skipped = int(rng.integers(2 * len(LAYERS)))  # so that short chunks meet all classes, too
         for name, case in islice(cases_of(rng, operand, output), skipped, skipped + problems):
             run_problem(name, case, rng, tally)

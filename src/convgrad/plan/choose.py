@@ -1,49 +1,73 @@
-"""The cheapest plan of a weight or bias gradient, of all strategies that apply, and why not the others."""
+"""The cheapest plan of a problem, of all strategies that apply, and why not the others."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
-from convgrad.plan.candidates import CANDIDATES
-from convgrad.plan.constants import KERNELS
-from convgrad.plan.cost import Costs, costs, time_ns
-from convgrad.plan.cuts import cuts
+from convgrad.plan import constants
+from convgrad.plan.candidates import CANDIDATES, Candidate, Kernels, Nest
+from convgrad.plan.cost import Costs
+from convgrad.plan.cuts import Cut
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import Plan, Rejected
-from convgrad.plan.view import View
+from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
+TOO_LITTLE = "there is too little to do for a kernel of its own"
 
-def plans(problem: Problem, view: View, machine: Machine, threads: int, most: int | None = None) -> list[Plan]:
-    """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
-    proposed = [
-        (costs(problem, view, machine, spec, operands), strategy.name)
-        for strategy in CANDIDATES
-        if not strategy.unsupported(problem, view)
-        for spec, operands in strategy.kernels(problem, view, machine.isa)
+
+def plans(problem: Problem, view: Any, machine: Machine, threads: int, most: int | None = None) -> list[Any]:
+    """Return the plans there are, the cheapest first: of a nest's ``most`` most promising kernels, or of all."""
+    supported = [
+        (one, one.kernels) for one in CANDIDATES[problem.solves_for] if not one.unsupported(problem, view, machine.isa)
     ]
-    proposed.sort(key=lambda one: one[0].alone_ns)
-    found = [_planned(name, one, problem, view, machine, threads) for one, name in proposed[:most]]
-    return sorted(found, key=lambda plan: plan.time_ms)
+    return _planned(supported, problem, view, machine, threads, most)
 
 
-def plan(problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
+def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
     """Return the cheapest plan of all strategies that apply; it keeps the others' reasons."""
-    best, *others = plans(problem, view, machine, threads, KERNELS)
-    rejected = [Rejected(other.words, f"{other.time_ms:.3g} ms") for other in others]
-    rejected += [Rejected(s.name, reason) for s in CANDIDATES if (reason := s.unsupported(problem, view))]
-    return replace(best, rejected=tuple(rejected))
+    supported: list[tuple[Candidate, Kernels]] = []
+    rejected: list[Rejected] = []
+    few = view.multiply_adds < constants.FEW
+    for one in CANDIDATES[problem.solves_for]:
+        kernels = one.small if few else one.kernels
+        reason = one.unsupported(problem, view, machine.isa)
+        if kernels and not reason:
+            supported.append((one, kernels))
+        else:
+            rejected.append(Rejected(one.name, reason or TOO_LITTLE))
+    best, *others = _planned(supported, problem, view, machine, threads, constants.KERNELS)
+    slower = [Rejected(other.words, f"{other.time_ms:.3g} ms") for other in others]
+    return replace(best, rejected=(*slower, *rejected))
 
 
-def _planned(name: str, one: Costs, problem: Problem, view: View, machine: Machine, threads: int) -> Plan:
-    """Return the plan of one kernel, cut in the cheapest way."""
-    size = problem.operand_format.dtype.itemsize
-    ways = cuts(view, machine, one.spec, one.operands, threads, size)
-    time, cut = min(((time_ns(one, problem, view, machine, cut), cut) for cut in ways), key=lambda each: each[0])
-    used = min(cut.threads, cut.tasks)
-    return Plan(
-        strategy=name, spec=one.spec, operands=one.operands, slice_blocks=cut.chunk.blocks,
-        chunk_images=cut.chunk.images, parts=cut.parts, threads=used, error_height=height_of(problem),
-        time_ms=time / 1e6,
+def _planned(
+    proposing: Iterable[tuple[Candidate, Kernels]], problem: Problem, view: Any, machine: Machine, threads: int,
+    most: int | None,
+) -> list[Any]:  # fmt: skip
+    """Return the plans of the kernels that cost least of their nest, each cut in the cheapest way."""
+    of_nests: dict[Nest, list[tuple[Costs, str]]] = {}
+    for one, kernels in proposing:
+        alone, found = one.nest.alone, of_nests.setdefault(one.nest, [])
+        for spec, operands in kernels(problem, view, machine.isa):
+            found.append((alone(problem, view, machine, spec, operands), one.strategy or one.name))
+    planned: list[Chosen] = []
+    for nest, found in of_nests.items():
+        for costs, strategy in sorted(found, key=lambda each: each[0].alone_ns)[:most]:
+            timed = min(nest.timed(costs, problem, view, machine, threads), key=lambda each: each[0], default=None)
+            if timed is not None:
+                planned.append(_plan(problem, nest, strategy, costs, *timed))
+    return sorted(planned, key=lambda each: each.time_ms)
+
+
+def _plan(problem: Problem, nest: Nest, strategy: str, costs: Costs, time: float, cut: Cut) -> Chosen:
+    """Return the plan of a kernel under a cut. An activation ends the kernel, and changes no cost."""
+    spec: Any = costs.spec
+    if problem.activation:
+        spec = replace(spec, activation=problem.activation)
+    return nest.plan(
+        strategy=strategy, spec=spec, operands=costs.operands, parts=cut.parts, threads=min(cut.threads, cut.tasks),
+        error_height=height_of(problem), time_ms=time / 1e6, **cut.loops,
     )  # fmt: skip

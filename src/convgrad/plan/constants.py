@@ -148,7 +148,6 @@ PLANE_LINE_CYCLES = Rate(1.5, "cycles", BY_HAND, "a line of a tile of planes, un
 PLANE_WIDE_CYCLES = Rate(3.0, "cycles", BY_HAND, "and each of its vectors but one")
 LEAST_PRODUCTS = Count(256, "positions", BY_HAND, "of the data whose products are kept: fewer meet too much again")
 PRODUCT_NS = Rate(1.5, "ns", BY_HAND, "a vector of products, to be gathered")
-ORDERED_NS = Rate(0.3, "ns", BY_HAND, "an output that gathers, to be put in its place")
 TERMS_APART = Rate(2.0, "times", BY_HAND, "longer, where rows in place have terms that are no neighbours")
 WORDS = Rate(1.03, "times", BY_HAND, "longer, where both halves of words of bf16 are taken apart")
 WINDOW_ROWS = Count(14, "rows", BY_HAND, "of a window, at most,")

@@ -1,91 +1,128 @@
-"""What a kernel costs on a weight or bias gradient, and under a cut of it, in terms of ``constants.py``."""
+"""What kernels cost, in terms of ``constants.py``: the terms that all share, and weight and bias gradients."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
+from typing import Any
 
 from convgrad.plan import constants
-from convgrad.plan.cuts import Cut, lines_held
+from convgrad.plan.cuts import Cut, cuts, lines_held
 from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, STRIP, KernelSpec, Operands, Read
+from convgrad.plan.recipe import (
+    CHANNELS,
+    CHANNELS_IN,
+    CHANNELS_OUT,
+    F32_BYTES,
+    SPATIAL,
+    STRIDED,
+    STRIP,
+    TAPS,
+    KernelSpec,
+    Operands,
+    Read,
+)  # fmt: skip
 from convgrad.plan.taps import of_tiles
-from convgrad.plan.tiling import term_cycles
+from convgrad.plan.tiling import k_steps, term_cycles
 from convgrad.plan.view import View, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
-PACK_NS = {CHANNELS: constants.PACK_CHANNELS_NS, SPATIAL: constants.PACK_SPATIAL_NS, STRIDED: constants.PACK_STRIDED_NS}
+# An element, by the axis along which its operand is contiguous: to pack it, and to pack it into compact bf16 pairs.
+PACK_NS = {
+    CHANNELS: constants.PACK_CHANNELS_NS, SPATIAL: constants.PACK_SPATIAL_NS, STRIDED: constants.PACK_STRIDED_NS,
+    CHANNELS_OUT: constants.PACK_CHANNELS_NS, CHANNELS_IN: constants.PACK_SPATIAL_NS, TAPS: constants.PACK_TAPS_NS,
+}  # fmt: skip
 PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.PACK_PAIRS_SPATIAL_NS}
-# By what lies next to each other in the output: the first that does, as engines/llvm/finish.py has it; or nothing.
-FINISH_NS = {
-    "lanes": constants.FINISH_LANES_NS, "rows": constants.FINISH_ROWS_NS, "taps": constants.FINISH_TAPS_NS,
-    "": constants.FINISH_NONE_NS,
+# An output, by which of B's, of A's and of the taps' are contiguous: the first, as engines/llvm/finish.py has it.
+STORE_NS = {
+    CHANNELS: constants.FINISH_LANES_NS, SPATIAL: constants.FINISH_ROWS_NS, TAPS: constants.FINISH_TAPS_NS,
+    STRIDED: constants.FINISH_NONE_NS,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a kernel costs on a problem: time of its arithmetic, of its output, of its packs."""
+    """What a kernel costs on a problem, in ns: its arithmetic, its output, packing all of A once, and all of B."""
 
-    spec: KernelSpec
+    spec: Any
     operands: Operands
     compute_ns: float
-    finish_ns: float
-    row_pack_ns: float
-    lane_pack_ns: float
+    store_ns: float
+    a_ns: float
+    b_ns: float
 
     @property
     def alone_ns(self) -> float:
-        """One thread's time where nothing is cut."""
-        return self.compute_ns + self.finish_ns + (self.row_pack_ns + self.lane_pack_ns)
+        """One thread's time if nothing is cut."""
+        return self.compute_ns + self.store_ns + (self.a_ns + self.b_ns)
+
+
+def cycle_ns(machine: Machine) -> float:
+    """Return the time of a cycle, in which a core has two multiply-adds of vectors."""
+    return 2 * machine.isa.lanes / machine.fma_per_ns
+
+
+def traffic_ns(machine: Machine, size: float) -> float:
+    """Return the time to read or write so many bytes where operands usually are."""
+    return size / machine.bytes_per_ns
+
+
+def on_threads_ns(alone_ns: float, share: float, cut: Cut, uneven: float) -> float:
+    """Return the time of tasks on threads, of which the largest is such a share of all."""
+    tasks = cut.tasks
+    time = alone_ns * ceil(tasks / cut.threads) * share
+    if min(cut.threads, tasks) > 1:
+        time = time * (1 + uneven * cut.threads / tasks) + constants.WAKE_NS
+    return time + constants.CALL_NS
+
+
+# -- weight and bias gradients ---------------------------------------------------------------------------------------
 
 
 def costs(problem: Problem, view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
     """Return what a kernel costs on a problem where nothing is cut."""
-    finish = _finish_ns(problem, view, spec, operands)
+    store = _store_ns(problem, view, spec, operands)
     if spec.body == STRIP:
-        return Costs(spec, operands, _strip_ns(problem, view, machine, spec), finish, 0.0, 0.0)
-    conv, (rows, lanes) = view.conv, operands
+        return Costs(spec, operands, _strip_ns(problem, view, machine, spec), store, 0.0, 0.0)
+    conv, (a, b) = view.conv, operands
     elements = {
         "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
-    read_ns = problem.operand_format.dtype.itemsize / machine.bytes_per_ns  # each part of the weights reads all again
-    row_pack, lane_pack = (_pack_ns(spec, read) + read_ns for read in (spec.rows, spec.lanes))
+    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # each part of the weights reads all again
+    pack_a, pack_b = (_pack_ns(spec, read) + read_ns for read in (spec.rows, spec.lanes))
     compute = _tile_ns(view, machine, spec, operands)
-    return Costs(spec, operands, compute, finish, row_pack * elements[rows], lane_pack * elements[lanes])
+    return Costs(spec, operands, compute, store, pack_a * elements[a], pack_b * elements[b])
 
 
-def time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
-    """Return the time under a cut: each part of the rows packs all lanes again, and chunks overlap in src."""
+def timed(one: Costs, problem: Problem, view: View, machine: Machine, threads: int) -> Iterator[tuple[float, Cut]]:
+    """Yield the ways to cut a kernel's work, and what each takes."""
+    for cut in cuts(view, machine, one.spec, one.operands, threads, problem.operand_format.dtype.itemsize):
+        yield _time_ns(one, problem, view, machine, cut), cut
+
+
+def _time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
+    """Return the time under a cut: each part of A packs all of B again, and cache blocks overlap in src."""
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
     in_order = SPATIAL in (spec.rows.contiguous, spec.lanes.contiguous) or (spec.body == STRIP and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
     apart = 1.0 if view.conv.groups == 1 or in_order else 1 + constants.APART_BYTES / piece
-    pack = {"rows": one.row_pack_ns, "lanes": one.lane_pack_ns}
-    pack["rows" if one.operands[0] == "src" else "lanes"] *= _halo(view, cut.chunk.blocks)
-    _, rows, lanes, taps, _ = cut.parts
+    halo = _halo(view, cut.loops["slice_blocks"])
+    a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
+    _, a_parts, b_parts, taps, _ = cut.parts
     compute = one.compute_ns * apart if spec.body == STRIP else one.compute_ns
-    alone = compute + one.finish_ns + apart * taps * (pack["rows"] * lanes + pack["lanes"] * rows)
+    alone = compute + one.store_ns + apart * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
     images = min(1.0, largest[4] * view.blocks[1] / view.conv.batch)
-    share = prod(largest[:4]) / prod(cut.panels[:4]) * images
-    time = alone * ceil(cut.tasks / cut.threads) * share
-    if cut.threads > 1:
-        time = time * (1 + constants.UNEVEN * cut.threads / cut.tasks) + constants.WAKE_NS
-    time += cut.kept_bytes * (1 / cut.threads + constants.REMOTE) / machine.bytes_per_ns
-    if cut.chunk.about_bytes * cut.threads + cut.kept_bytes > constants.SCRATCH_BYTES:
+    share = prod(largest[:4]) / prod(cut.counts[:4]) * images
+    time = on_threads_ns(alone, share, cut, constants.UNEVEN)
+    time += traffic_ns(machine, cut.shared_bytes * (1 / cut.threads + constants.REMOTE))
+    if cut.own_bytes * cut.threads + cut.shared_bytes > constants.SCRATCH_BYTES:
         time *= constants.SCRATCH_SLOWER
-    return time + constants.CALL_NS
-
-
-# -- arithmetic ------------------------------------------------------------------------------------------------------
-
-
-def _cycle_ns(machine: Machine) -> float:
-    return 2 * machine.isa.lanes / machine.fma_per_ns
+    return time
 
 
 def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
@@ -100,19 +137,14 @@ def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands)
             widths.append((1, min(1 << (ceil(rest / isa.lanes) - 1).bit_length(), tile.vectors)))
     if tile.taps == 1 and not spec.groups_in_lanes:
         line = conv.positions if view.pointwise else conv.axes[-1].dst
-        terms = conv.batch * conv.positions / line * _steps(line, spec.step) * conv.taps
+        terms = conv.batch * conv.positions / line * k_steps(line, spec.step) * conv.taps
         passed = 1 if spec.compact else spec.step
         cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps, passed) for n, v in widths)
         if spec.rows.in_place and conv.taps > 1 and channels[rows] > constants.CROWDING_CHANNELS:
             cycles *= constants.IN_PLACE_CROWDED
     else:
         cycles = sum(n * _taps_cycles(view, spec, v) for n, v in widths)
-    return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * _cycle_ns(machine)
-
-
-def _steps(terms: int, step: int) -> int:
-    """Return the multiply-adds that the terms of a line take: in pairs, an odd last one alone."""
-    return terms // step + terms % step
+    return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns(machine)
 
 
 def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int, passed: int) -> float:
@@ -143,7 +175,7 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     begin = constants.RUN_CYCLES + constants.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
     blocks, images = view.blocks
     joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
-    return tiles * (lines * (position * _steps(inner.dst, spec.step) + begin) + joins * constants.JOIN_CYCLES * sums)
+    return tiles * (lines * (position * k_steps(inner.dst, spec.step) + begin) + joins * constants.JOIN_CYCLES * sums)
 
 
 @lru_cache(maxsize=256)
@@ -167,9 +199,9 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
     strip = (constants.STRIP_CYCLES + tile.taps) * ceil(inner.dst / constants.STRIP_POSITIONS)
     edge = constants.EDGE_CYCLES + constants.EDGE_TAP_CYCLES * tile.taps
     cycles = rows * (inner.dst * position + edges * edge + strip)
-    compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * _cycle_ns(machine)
+    compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * cycle_ns(machine)
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
-    read = met * conv.groups * problem.operand_format.dtype.itemsize / machine.bytes_per_ns
+    read = traffic_ns(machine, met * conv.groups * problem.operand_format.dtype.itemsize)
     held = lines_held(machine.l1_bytes, constants.L1_WAYS, view.dst_strides[-1])
     if min(inner.dst, constants.STRIP_POSITIONS) * (tile.outer_taps + 1) > held:
         compute *= constants.STRIP_CROWDED
@@ -178,20 +210,17 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
     return compute + read
 
 
-# -- memory ----------------------------------------------------------------------------------------------------------
-
-
-def _finish_ns(problem: Problem, view: View, spec: KernelSpec, operands: Operands) -> float:
-    """Return what rounding and writing the weights takes."""
+def _store_ns(problem: Problem, view: View, spec: KernelSpec, operands: Operands) -> float:
+    """Return what rounding and storing the weights takes."""
     conv, channels, (dst, src, *taps) = view.conv, per_group(view), view.weights_strides
     next_row, next_lane = ({"src": src, "dst": dst}[tensor] for tensor in operands)
     if spec.groups_in_lanes:
         next_lane = channels["dst"] * dst
     line = conv.taps if spec.tile.taps == 1 else spec.tile.taps
     next_tap = next((step for step in reversed(taps) if step), 0) if line >= constants.SHORTEST_LINE else 0
-    size, ways = problem.output_format.dtype.itemsize, {"lanes": next_lane, "rows": next_row, "taps": next_tap}
-    way = next((name for name, step in ways.items() if step == size), "")
-    return FINISH_NS[way] * conv.dst_channels * channels["src"] * conv.taps
+    size, ways = problem.output_format.dtype.itemsize, {CHANNELS: next_lane, SPATIAL: next_row, TAPS: next_tap}
+    way = next((name for name, step in ways.items() if step == size), STRIDED)
+    return STORE_NS[way] * conv.dst_channels * channels["src"] * conv.taps
 
 
 def _pack_ns(spec: KernelSpec, read: Read) -> float:

@@ -1,12 +1,12 @@
-"""How a weight or bias gradient is cut: parts of the weights and of the batch for threads, chunks for caches."""
+"""How work is cut: parts of it for threads, cache blocks of a part; and the ways to cut weight and bias gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import ceil, gcd, prod
 from operator import le
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from convgrad.plan.constants import ALL_BYTES, L2_WAYS, MOST_AGAIN, MOST_PARTS
 from convgrad.plan.lines import tap_share
@@ -16,31 +16,28 @@ from convgrad.plan.tree import levels_of
 from convgrad.plan.view import View, blocks_a_row, per_group
 
 
-class Chunk(NamedTuple):
-    """What a task packs at a time: blocks of one image, or, where ``blocks`` is 0, whole images.
+class Cut(NamedTuple):
+    """How the work of a kernel is divided among tasks, and what a task has at a time.
 
-    It is cut by about what it takes in scratch; ``schedule.py`` counts what it takes.
+    A task is one part of each: of the groups, of the output, of the batch or of the output blocks.
     """
 
-    blocks: int
-    images: int
-    about_bytes: int
-
-
-class Cut(NamedTuple):
-    """Parts of all panels and of the batch, a task each, for so many threads; a task's chunk."""
-
-    panels: Parts  # of groups, of a group's rows and lanes, tiles of taps; units of the batch
-    parts: Parts
-    largest: Parts  # the panels and units of the largest task
+    counts: tuple[int, ...]  # of what is divided: panels, units of the batch, output blocks
+    parts: tuple[int, ...]
     threads: int
-    chunk: Chunk
-    kept_bytes: int  # of sums that tasks share: written by all, read by one
+    loops: Mapping[str, Any]  # what a task has at a time, by the names that the plan has for it
+    own_bytes: int = 0  # about what a thread takes in scratch: ``schedule.py`` counts it
+    shared_bytes: int = 0  # of partial sums: written by all tasks, read by one
 
     @property
     def tasks(self) -> int:
-        """One for each part of the weights and of the batch."""
+        """One for each part of the output and of the batch."""
         return prod(self.parts)
+
+    @property
+    def largest(self) -> list[int]:
+        """How many the largest task has of each."""
+        return [-(-count // parts) for count, parts in zip(self.counts, self.parts, strict=True)]
 
 
 def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int) -> Iterator[Cut]:
@@ -50,9 +47,8 @@ def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, thr
     for used in sorted({1, threads}):
         for parts in _parts(several, used):
             kept = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
-            groups, rows, lanes, taps, units = map(ceil, (n / p for n, p in zip(panels, parts, strict=True)))
-            largest = (groups, rows, lanes, taps, units)
-            yield Cut(panels, parts, largest, used, _chunk(view, machine, spec, operands, largest, size), kept)
+            largest = [-(-count // each) for count, each in zip(panels, parts, strict=True)]
+            yield Cut(panels, parts, used, *_slices(view, machine, spec, operands, largest, size), kept)
 
 
 def panels_of(view: View, spec: KernelSpec, operands: Operands) -> Parts:
@@ -104,7 +100,7 @@ class _Position(NamedTuple):
     held: float
 
 
-def _position(view: View, spec: KernelSpec, operands: Operands, part: Parts, size: int) -> _Position:
+def _position(view: View, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int) -> _Position:
     """Several groups are packed one after the other out of what lies together; groups in lanes all at once."""
     (groups, row_panels, lane_panels, *_), (rows, lanes), channels = part, operands, per_group(view)
     sources = prod(axis.src for axis in view.conv.axes)
@@ -123,10 +119,13 @@ def _position(view: View, spec: KernelSpec, operands: Operands, part: Parts, siz
     return _Position(packed, packed if spec.groups_in_lanes else row_bytes + lane_bytes, read, held + lane_read)
 
 
-def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, part: Parts, size: int) -> Chunk:
-    """Return what a part of the weights packs at a time: all, if two panels fit L2, else what fits beside its sums.
+def _slices(
+    view: View, machine: Machine, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int
+) -> tuple[Mapping[str, int], int]:
+    """Return what a task packs at a time, and about what it takes in scratch.
 
-    What is read to be packed, ``size`` bytes a value, is to fit L2 too.
+    It packs all, if two panels fit L2, else what fits beside its sums. What is read to be packed, ``size`` bytes a
+    value, is to fit L2 too.
     """
     conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
     blocks, images_a_block = view.blocks
@@ -134,22 +133,26 @@ def _chunk(view: View, machine: Machine, spec: KernelSpec, operands: Operands, p
     levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // images_a_block)))
     tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2
     if spec.body == STRIP:  # nothing is packed; chains wait beside the sums
-        return Chunk(0, batch if blocks == 1 else 1, (levels + 1) * spec.tile_bytes * groups * taps)
+        return _loops(0, batch if blocks == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
     one, everything = _position(view, spec, operands, part, size), batch * conv.positions
     fits = max(one.two_panels, one.read) * everything <= half and one.packed * everything <= ALL_BYTES
     if spec.rows.in_place:
         fits = fits and everything <= 2 * lines_held(machine.l2_bytes, L2_WAYS, view.strides(operands[0])[-1])
     if blocks == 1 and fits:
-        return Chunk(0, batch, int(one.packed * everything) + tile_bytes * taps)
+        return _loops(0, batch), int(one.packed * everything) + tile_bytes * taps
     sums = tile_bytes * groups * row_panels * lane_panels * taps
     room = max(machine.l2_bytes // 4, half - sums // levels) / max(1.0, one.held + one.read)  # positions
     if blocks == 1:
         images = max(1, int(room / conv.positions) // images_a_block) * images_a_block
         images = min(images, units * images_a_block)
-        return Chunk(0, images, int(one.packed * images * conv.positions) + sums)
+        return _loops(0, images), int(one.packed * images * conv.positions) + sums
     block = conv.positions / blocks
     taken = max(1, min(int(room / block), blocks))
     least = ceil(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN)
     if least > taken:  # whole rows, where those are longer than a block
         taken = ceil(least / blocks_a_row(conv)) * blocks_a_row(conv)
-    return Chunk(taken, 1, int(one.packed * taken * block) + sums)
+    return _loops(taken, 1), int(one.packed * taken * block) + sums
+
+
+def _loops(slice_blocks: int, chunk_images: int) -> Mapping[str, int]:
+    return {"slice_blocks": slice_blocks, "chunk_images": chunk_images}

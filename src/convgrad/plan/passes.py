@@ -1,4 +1,4 @@
-"""What the generated engine solves for, a row each: who sees, plans and schedules it."""
+"""What the generated engine solves for, a row each: who sees and schedules it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 from convgrad.plan import choose, schedule
-from convgrad.plan.forward import choose as forward_choose
 from convgrad.plan.forward import kn2row_schedule, spatial_stencil_schedule
 from convgrad.plan.forward import schedule as forward_schedule
 from convgrad.plan.forward.kn2row import PRODUCTS
@@ -33,13 +32,11 @@ ONES = "ones"  # in the place of an operand: a one everywhere
 
 @dataclass(frozen=True)
 class Pass:
-    """What is solved for, which of a problem's operands are the convolution's tensors, and who plans on which view."""
+    """What is solved for, which of a problem's operands are the convolution's tensors, and how it is viewed."""
 
     solves_for: str
     operands: Mapping[str, str]
     view: Callable[[Problem, Mapping[str, Strides], Strides], Any]
-    plan: Callable[..., Any]
-    plans: Callable[..., list[Any]]
 
 
 def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> View:
@@ -61,17 +58,14 @@ def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
     return strides + (size,) * (rank - len(strides))
 
 
-_SUMS = (_summed_view, choose.plan, choose.plans)
-_FORWARD = (_forward_view, forward_choose.plan, forward_choose.plans)
-
 PASSES = {
     one.solves_for: one
     for one in (
-        Pass("weights", {"src": "src", "dst": "dst"}, *_SUMS),
+        Pass("weights", {"src": "src", "dst": "dst"}, _summed_view),
         # the weight gradient of one src channel of ones under one tap: the same terms in the same order, and 1 * y = y
-        Pass("bias", {"src": ONES, "dst": "dst"}, *_SUMS),
-        Pass("dst", {"src": "src", "weights": "weights"}, *_FORWARD),
-        Pass("src", {"dst": "dst", "weights": "weights"}, *_FORWARD),
+        Pass("bias", {"src": ONES, "dst": "dst"}, _summed_view),
+        Pass("dst", {"src": "src", "weights": "weights"}, _forward_view),
+        Pass("src", {"dst": "dst", "weights": "weights"}, _forward_view),
     )
 }
 
@@ -117,13 +111,11 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
     """Return the cheapest plan for a view of a problem."""
     if problem.variant:
         return TILES[problem.solves_for](problem, machine, threads)
-    chosen: Chosen = PASSES[problem.solves_for].plan(problem, view, machine, threads)
+    chosen: Chosen = choose.plan(problem, view, machine, threads)
     return chosen
 
 
-def plans(problem: Problem, view: Any, machine: Machine, threads: int, most: int | None = None) -> list[Any]:
-    """Return the plans there are, the cheapest first: of the ``most`` most promising kernels, or of all."""
-    return PASSES[problem.solves_for].plans(problem, view, machine, threads, most)
+plans = choose.plans
 
 
 def scratch_bytes(problem: Problem, chosen: Chosen) -> int:

@@ -157,6 +157,7 @@ class Chosen:
     strategy: str
     spec: Any
     operands: Operands
+    parts: tuple[int, ...] = ()  # of what the work is divided by: a task is one of each
     threads: int
     error_height: int
     time_ms: float
@@ -165,7 +166,7 @@ class Chosen:
     @property
     def tasks(self) -> int:
         """Parts of the work, as many of which run at a time as there are threads."""
-        raise NotImplementedError
+        return prod(self.parts)
 
     @property
     def in_pairs(self) -> bool:
@@ -205,11 +206,6 @@ class Plan(Chosen):
     slice_blocks: int
     chunk_images: int
     parts: Parts  # of the groups, of a group's rows, lanes and taps, of the batch: a task is one of each
-
-    @property
-    def tasks(self) -> int:
-        """Parts of the weights times parts of the batch."""
-        return prod(self.parts)
 
     @property
     def rows(self) -> str:

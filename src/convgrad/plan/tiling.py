@@ -1,8 +1,9 @@
-"""Which tiles of weights registers hold, and what a term of a tile takes."""
+"""Which micro-tiles registers hold, how many rows divide what there is, and what a step of K takes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import ceil, prod
 
 from convgrad.plan.constants import FEWER_ROWS, LEAST_CYCLES, LOADS_CYCLES, STRIP_OUTER, TERM_CYCLES
@@ -24,6 +25,38 @@ def term_cycles(rows: int, vectors: int) -> float:
     """Return the cycles a term of a tile of one tap: two multiply-adds or loads each, and a sum's own latency."""
     busy = max(rows * vectors / 2, LOADS_CYCLES * (rows + 2 * vectors), LEAST_CYCLES)
     return busy + TERM_CYCLES
+
+
+def heights(rows: int) -> tuple[int, ...]:
+    """Return the rows of a kernel's tiles: the most, and the powers of two below.
+
+    >>> heights(14), heights(4)
+    ((14, 8, 4, 2, 1), (4, 2, 1))
+    """
+    return (rows, *(1 << i for i in reversed(range((rows - 1).bit_length()))))
+
+
+@lru_cache(maxsize=4096)
+def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
+    """Return the height of the tiles of some positions, how many there are, and cycles a term and position.
+
+    The last tile overlaps the one before.
+
+    >>> [tiles(n, 14, 2)[:2] for n in (56, 54, 9, 1)]
+    [(14, 4), (14, 4), (4, 3), (1, 1)]
+    """
+    found = [(-(-count // h) * term_cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
+    least, height = min(found)
+    return height, -(-count // height), least
+
+
+def k_steps(count: int, step: int) -> int:
+    """Return the multiply-adds that a stretch of K takes: in pairs, an odd last one alone.
+
+    >>> k_steps(7, 1), k_steps(7, 2)
+    (7, 4)
+    """
+    return count // step + count % step
 
 
 def outer_products(most: int, vectors: int, items: int) -> list[Tile]:

@@ -38,6 +38,11 @@ class View:
         extents = [axis.dst for axis in self.conv.axes]
         return over_positions(1, extents).blocks, images_a_block(extents)
 
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds, those of absent taps among them."""
+        return self.conv.multiply_adds
+
     def strides(self, tensor: str) -> Strides:
         """Return the strides of src or dst."""
         return self.src_strides if tensor == "src" else self.dst_strides

@@ -1,72 +1,103 @@
-"""What a kernel costs on a forward or a data gradient, and under a cut of it, in terms of ``constants.py``."""
+"""What kernels of forwards and data gradients cost, and under a cut of them: what they add to ``plan/cost.py``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from math import ceil, inf, prod
 
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
-from convgrad.plan.cost import PACK_NS
-from convgrad.plan.forward import grouped_stencil
-from convgrad.plan.forward.cuts import Cut, panels_of, parts_of, read_bytes
-from convgrad.plan.forward.heights import tiles
+from convgrad.plan.cost import PACK_NS, STORE_NS, Costs, cycle_ns, on_threads_ns, traffic_ns
+from convgrad.plan.cuts import Cut
+from convgrad.plan.forward.cuts import claimed, cuts, kn2row_cuts, parts_of, read_bytes
+from convgrad.plan.forward.kn2row import Kn2rowSpec, reached, rows_of, slab_count
 from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS
+from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
+from convgrad.plan.tiling import k_steps, tiles
+from convgrad.spec.problem import Problem
 
-FINISH_NS = {CHANNELS: constants.FINISH_LANES_NS, SPATIAL: constants.FINISH_ROWS_NS, STRIDED: constants.FINISH_NONE_NS}
-WEIGHTS_NS = {
-    CHANNELS_OUT: constants.PACK_CHANNELS_NS,
-    CHANNELS_IN: constants.PACK_SPATIAL_NS,
-    TAPS: constants.PACK_TAPS_NS,
-    STRIDED: constants.PACK_STRIDED_NS,
-}
+Timed = Iterator[tuple[float, Cut]]  # ways to cut a kernel's work, and what each takes
 
 
-@dataclass(frozen=True)
-class Costs:
-    """What a kernel costs on a problem: arithmetic, output, packing the data slab by slab and all weights once."""
-
-    spec: ForwardSpec
-    compute_ns: float
-    finish_ns: float
-    data_ns: float
-    weights_ns: float
-
-    @property
-    def alone_ns(self) -> float:
-        """One thread's time where nothing is cut."""
-        return self.compute_ns + self.finish_ns + self.data_ns + self.weights_ns
+def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands) -> Costs:
+    """Return what a kernel costs as if all positions were one output block."""
+    return costs(view.seen(spec), machine, spec, operands, tuple(axis.extent for axis in view.seen(spec).axes))
 
 
-def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...] = ()) -> Costs:
-    """Return what a kernel costs by slabs of such a size, or as if all were one."""
-    cycle_ns = 2 * machine.isa.lanes / machine.fma_per_ns
-    size = slab or tuple(axis.extent for axis in view.axes)
-    if spec.window:
-        return _of_window(view, machine, spec, size, grouped_stencil.cycles(view, spec, size) * cycle_ns)
-    full, rest = divmod(view.results, spec.width)
-    widths = [spec.vectors] * full
-    if rest:
-        widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
-    of_width = {v: _box_cycles(view, spec.rows, v, size, spec.step) for v in set(widths)}
-    compute = view.groups * sum(map(of_width.__getitem__, widths)) * cycle_ns
-    if spec.in_place and spec.data != CHANNELS:
-        compute *= constants.TERMS_APART
-    elif spec.in_place and crowded(view):
-        compute *= constants.IN_PLACE_CROWDED
-    elif spec.in_pairs and spec.step == 1:
-        compute *= constants.WORDS
-    results = view.positions * view.groups * view.results
-    finish = results * FINISH_NS[spec.out]
-    data = _read_ns(view, machine, spec, size)
+def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
+    """Yield the ways to cut a kernel's work: costs depend on the size of output blocks, data is packed by them."""
+    view = view.seen(one.spec)
+    along = runs_along(view.axes, one.spec.rows, one.spec.vectors)
+    in_slabs: dict[tuple[int, ...], Costs] = {}
+    for cut in cuts(view, machine, one.spec, threads, along):
+        slab = cut.loops["slab"]
+        if slab not in in_slabs:
+            in_slabs[slab] = costs(view, machine, one.spec, one.operands, slab)
+        yield time_ns(in_slabs[slab], view, machine, cut), cut
+
+
+def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
+    """Return the time under a cut: a thread, or a task, packs the weights it needs, each part of results all data."""
+    (_, parts, slabs), (_, panels, _) = cut.parts, cut.counts
+    compute = one.compute_ns
+    if not one.spec.lanes_in_place and not cut.loops["pass_blocks"]:
+        over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
+        compute *= 1 + constants.PANEL_FROM_FAR * min(max(0.0, over), 1.0)
+    chunks = ceil(panels / parts / cut.loops["panels"])  # that a thread packs for each task, if several
+    times = slabs if chunks > 1 else min(slabs, cut.threads)
+    packed = compute + one.store_ns + one.a_ns * (parts * chunks) + one.b_ns * times
+    return on_threads_ns(packed, _share(cut), cut, constants.UNEVEN_BOXES)
+
+
+def _share(cut: Cut) -> float:
+    """Return the share of the largest task; of the last parts, which threads claim, as if all were alike."""
+    *others, last = (most / count for most, count in zip(cut.largest, cut.counts, strict=True))
+    return prod(others) * (last if cut.parts[-1] <= cut.threads else 1 / cut.parts[-1])
+
+
+# -- outer products, and grouped stencils ------------------------------------------------------------------------------
+
+
+def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands, slab: tuple[int, ...]) -> Costs:
+    """Return what a kernel costs on its view by output blocks of such a size."""
+    results, window = view.positions * view.groups * view.results, spec.window
+    store = results * (_window_store_ns(machine, spec) if window else STORE_NS[spec.out])
+    if window:
+        cycles, packed = _window_cycles(view, spec, slab), view.results
+    else:
+        cycles, packed = _tile_cycles(view, spec, slab), ceil(view.results / spec.width) * spec.width
     paired = constants.PAIR_NS if spec.step == 2 else 0.0
-    weights = view.groups * view.taps * view.terms * len(widths) * spec.width * (WEIGHTS_NS[spec.weights] + paired)
+    weights = view.groups * view.taps * view.terms * packed * (PACK_NS[spec.weights] + paired)
     if spec.lanes_in_place:
         weights = 0.0
-    return Costs(spec, compute, finish, data, weights)
+    return Costs(spec, operands, cycles * cycle_ns(machine), store, _read_ns(view, machine, spec, slab), weights)
+
+
+def _window_store_ns(machine: Machine, spec: ForwardSpec) -> float:
+    """Return what an output of a window costs: where results lie together, it stores them itself."""
+    if spec.out == CHANNELS:
+        return traffic_ns(machine, FORMATS[spec.output].dtype.itemsize)
+    if spec.out == SPATIAL:  # squares of few rows are as long
+        return constants.WINDOW_FINISH_NS * max(1.0, spec.isa.lanes / spec.rows)
+    return STORE_NS[spec.out]
+
+
+def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
+    """Return the time to read all data, and to pack it where it is packed: once, and again what slabs share."""
+    met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, slab, strict=True))
+    elements = met * view.groups * view.channels
+    read = traffic_ns(machine, FORMATS[spec.operand].dtype.itemsize)
+    looked = {1: 0.0, 2: constants.LEAST_NS if spec.in_place else constants.PAIR_NS}[spec.step]
+    return elements * (read + looked + (0.0 if spec.in_place else PACK_NS[spec.data]))
+
+
+def _halo(axis: Along, size: int) -> float:
+    """Return how often slabs of so many positions have a position of the operand packed."""
+    slabs = ceil(axis.extent / size)
+    return 1 + (slabs - 1) * axis.parts.reach / max(1, axis.met)
 
 
 def crowded(view: ForwardNest) -> bool:
@@ -80,52 +111,19 @@ def crowded(view: ForwardNest) -> bool:
     return few and view.taps > 1
 
 
-def _of_window(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...], compute: float) -> Costs:
-    """Return what a window costs: where results lie together, it stores them itself."""
-    results = view.positions * view.results
-    stored = FORMATS[spec.output].dtype.itemsize / machine.bytes_per_ns
-    rows = constants.WINDOW_FINISH_NS * max(1.0, spec.isa.lanes / spec.rows)  # squares of few rows are as long
-    finish = results * {CHANNELS: stored, SPATIAL: rows, STRIDED: FINISH_NS[STRIDED]}[spec.out]
-    weights = view.taps * view.terms * view.results * WEIGHTS_NS[spec.weights]
-    return Costs(spec, compute, finish, _read_ns(view, machine, spec, slab), weights)
-
-
-def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
-    """Return the time to read all data, and to pack it where it is packed: once, and again what slabs share."""
-    met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, slab, strict=True))
-    elements = met * view.groups * view.channels
-    read = FORMATS[spec.operand].dtype.itemsize / machine.bytes_per_ns
-    looked = {1: 0.0, 2: constants.LEAST_NS if spec.in_place else constants.PAIR_NS}[spec.step]
-    return elements * (read + looked + (0.0 if spec.in_place else PACK_NS[spec.data]))
-
-
-def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut, threads: int) -> float:
-    """Return the time under a cut: a thread, or a task, packs the weights it needs, each part of results all data."""
-    (groups, parts, slabs), panels = cut.parts, panels_of(view, one.spec)
-    compute = one.compute_ns
-    if not one.spec.lanes_in_place and not cut.pass_blocks:
-        over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
-        compute *= 1 + constants.PANEL_FROM_FAR * min(max(0.0, over), 1.0)
-    chunks = ceil(panels / parts / cut.panels)  # that a thread packs for each task, if several
-    times = slabs if chunks > 1 else min(slabs, threads)
-    alone = compute + one.finish_ns + one.data_ns * (parts * chunks) + one.weights_ns * times
-    share = _largest(view.groups, groups) * _largest(panels, parts)
-    share *= _largest(cut.slabs, slabs) if slabs <= threads else 1 / slabs
-    time = alone * ceil(cut.tasks / threads) * share
-    if min(threads, cut.tasks) > 1:
-        time = time * (1 + constants.UNEVEN_BOXES * threads / cut.tasks) + constants.WAKE_NS
-    return time + constants.CALL_NS
-
-
-def _largest(count: int, parts: int) -> float:
-    """Return the share of the largest of so many parts."""
-    return ceil(count / parts) / count
-
-
-def _halo(axis: Along, size: int) -> float:
-    """Return how often slabs of so many positions have a position of the operand packed."""
-    slabs = ceil(axis.extent / size)
-    return 1 + (slabs - 1) * axis.parts.reach / max(1, axis.met)
+def _tile_cycles(view: ForwardNest, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
+    """Return the cycles of the tiles of all panels."""
+    full, rest = divmod(view.results, spec.width)
+    widths = [spec.vectors] * full
+    if rest:
+        widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
+    of_width = {v: _box_cycles(view, spec.rows, v, slab, spec.step) for v in set(widths)}
+    cycles = view.groups * sum(map(of_width.__getitem__, widths))
+    if spec.in_place and spec.data != CHANNELS:
+        return cycles * constants.TERMS_APART
+    if spec.in_place and crowded(view):
+        return cycles * constants.IN_PLACE_CROWDED
+    return cycles * constants.WORDS if spec.in_pairs and spec.step == 1 else cycles
 
 
 def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...], step: int) -> float:
@@ -144,12 +142,109 @@ def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...
                 more[least] = more.get(least, 0.0) + found * meetings
         work, boxes, runs = more, boxes * len(parts), runs * parts.all_taps
     begin = constants.BOX_CYCLES * boxes + constants.LIST_CYCLES * runs
-    terms = view.terms // step + view.terms % step
     compute = sum(waste * found for waste, found in work.items())
-    return compute * terms + begin + constants.ROW_CYCLES * view.positions
+    return compute * k_steps(view.terms, step) + begin + constants.ROW_CYCLES * view.positions
 
 
 def runs_along(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
     """Return the axis that wastes least where the most work is: the last of such."""
     waste = [tiles(axis.parts.largest, rows, vectors)[2] for axis in axes]
     return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.ALONG_LAST)
+
+
+def _window_cycles(view: ForwardNest, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
+    """Return the cycles of all windows of a view whose groups are merged, by slabs of such a size."""
+    *outer, last = (parts_of(axis, size) for axis, size in zip(view.axes, slab, strict=True))
+    positions = prod(axis.extent for axis in view.axes[:-1])
+    rows_of_taps = prod(parts.meetings for parts in outer)
+    panels = ceil(view.results / spec.width)
+    found = 0.0
+    for (count, taps), parts in last.alike:
+        rows, each, _ = tiles(count, spec.rows, spec.vectors)
+        many = each * parts
+        found += many * positions * (constants.WINDOW_CYCLES + constants.WINDOW_ROW_CYCLES * rows * spec.vectors)
+        if taps:
+            found += many * rows_of_taps * _row_cycles(spec, rows, taps)
+    boxes = prod(len(parts) for parts in (*outer, last))
+    assert spec.window is not None
+    if spec.window.groups == spec.isa.lanes and spec.in_place and panels > 1:
+        found *= constants.WINDOW_ALONE
+    return found * panels + constants.BOX_CYCLES * boxes
+
+
+def _row_cycles(spec: ForwardSpec, rows: int, taps: int) -> float:
+    """Return the cycles of a row of taps: two multiply-adds or loads each, and a vector spread over its lanes each."""
+    window = spec.window
+    assert window is not None
+    found = 0.0
+    for size in window.sizes:
+        times, taps = divmod(taps, size)
+        products = rows * size * window.terms * spec.vectors
+        met = min(window.reach(rows, size), rows * size) * spec.vectors
+        held = spec.holds(window, rows, size, spec.vectors)
+        of_a_vector = ceil(window.groups * window.terms / spec.vectors / spec.isa.lanes)
+        loads = met * of_a_vector + (0 if held else products)
+        spread = met * window.terms * of_a_vector if window.results * window.terms > 1 else 0
+        found += times * (max(products / 2, loads * constants.LOADS_CYCLES) + spread)
+    return found + constants.WINDOW_RUN_CYCLES
+
+
+# -- kn2row, and the spatial stencil ---------------------------------------------------------------------------------
+
+
+def kn2row_alone(problem: Problem, view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands) -> Costs:
+    """Return what kn2row costs as if all positions were one output block."""
+    return _kn2row_costs(view, machine, spec, operands, (view.axes[spec.line].extent, view.axes[-1].extent), 1)
+
+
+def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
+    """Yield the way to cut kn2row: each part packs all weights."""
+    for cut in kn2row_cuts(view, machine, one.spec, threads):
+        (parts,) = cut.parts
+        each = _kn2row_costs(view, machine, one.spec, one.operands, cut.loops["slab"], parts)
+        packed = each.alone_ns + each.a_ns * (parts - 1)
+        yield on_threads_ns(packed, _share(cut), cut, constants.UNEVEN_BOXES), cut
+
+
+def _kn2row_costs(
+    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands, slab: tuple[int, int], parts: int
+) -> Costs:
+    """Return the costs of what output blocks reach, each part's own lines among them, and of what is gathered."""
+    one, rows = spec.product, rows_of(view)
+    lines, last = (reached(view.axes[at], size) for at, size in zip((spec.line, -1), slab, strict=True))
+    inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
+    images = prod(axis.extent for axis in view.axes[: spec.line])
+    fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
+    again = max(0, parts - images) * max(0, max(map(len, lines)) - fresh // len(lines))
+    met = (images * fresh + again) * inner * sum(map(len, last))
+    met = max(met, slab_count(view, spec, slab) * one.width)  # lanes of a slab without a position are packed too
+    _, _, cycles = tiles(rows, one.rows, one.vectors)
+    compute = met * rows * view.terms * cycles / one.width * cycle_ns(machine)
+    read = PACK_NS[one.weights] + traffic_ns(machine, FORMATS[one.operand].dtype.itemsize)
+    store = STORE_NS[STRIDED if spec.out == STRIDED else CHANNELS]
+    adds = view.met_taps * view.results / one.isa.lanes * constants.PRODUCT_NS + view.positions * view.results * store
+    return Costs(spec, operands, compute, adds, rows * view.terms * PACK_NS[one.data], met * view.terms * read)
+
+
+def stencil_costs(
+    problem: Problem, view: ForwardNest, machine: Machine, spec: SpatialStencilSpec, operands: Operands
+) -> Costs:
+    """Return what a spatial stencil costs: loads and multiply-adds of whole tiles, lists of taps, what is stored."""
+    lines, last = view.axes[-2], view.axes[-1]
+    outer = prod(axis.extent for axis in view.axes[:-2])
+    tiles_along = sum(ceil(len(phase.positions) / spec.lines) for phase in lines.phases)
+    taps = view.taps / len(lines.phases) * view.terms
+    many = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.results / spec.results)
+    vectors = spec.lines * spec.vectors
+    vector = constants.PLANE_LOAD_CYCLES + constants.PLANE_PRODUCT_CYCLES * spec.results
+    term = vectors * vector + spec.lines * constants.PLANE_LINE_CYCLES
+    cycles = many * taps * (term + constants.PLANE_WIDE_CYCLES * (spec.vectors - 1) + constants.TERM_CYCLES)
+    listed = tiles_along * taps * constants.LIST_CYCLES
+    store = view.positions * view.groups * view.results * STORE_NS[CHANNELS]
+    return Costs(spec, operands, (cycles + listed) * cycle_ns(machine), store, 0.0, 0.0)
+
+
+def stencil_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
+    """Yield the way to cut a spatial stencil: parts of the groups."""
+    cut = Cut((view.groups,), (claimed(view.groups, threads),), threads, {})
+    yield on_threads_ns(one.alone_ns, _share(cut), cut, constants.UNEVEN_BOXES), cut

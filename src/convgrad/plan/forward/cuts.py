@@ -5,32 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import ceil, prod
-from typing import NamedTuple
 
 from convgrad.plan import constants
-from convgrad.plan.forward.heights import tiles
+from convgrad.plan.cuts import Cut
+from convgrad.plan.forward.kn2row import Kn2rowSpec, kept_lines, line_positions, rows_of, slab_count
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.stretches import Parts
+from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import BLOCK
-
-
-class Cut(NamedTuple):
-    """Output positions of a slab along each axis, panels packed at a time, parts of groups, panels and slabs."""
-
-    slab: tuple[int, ...]
-    panels: int
-    parts: tuple[int, int, int]
-    slabs: int  # how many there are
-    pass_blocks: int = 0  # blocks of terms under which all tiles of a box go before the next; 0: all
-
-    @property
-    def tasks(self) -> int:
-        """How many there are."""
-        return prod(self.parts)
 
 
 def panels_of(view: ForwardNest, spec: ForwardSpec) -> int:
@@ -61,12 +47,13 @@ def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, r
     wishes = sorted({1, *(threads << n for n in range(4))})
     for wanted, last in product(wishes, sorted({runs_along, len(view.axes) - 1})):
         slab = _slab(view, machine, spec, wanted if wanted <= threads else 2 * wanted, last)
-        there = prod(ceil(axis.extent / size) for axis, size in zip(view.axes, slab, strict=True))
+        there = _count(view, slab)
         taken = min(there, wanted)
         for others in sorted({1, threads, 4 * threads, ceil(panels / at_once)}):
             groups = min(view.groups, others)
             parts = min(panels, ceil(others / groups))
-            yield Cut(slab, min(at_once, ceil(panels / parts)), (groups, parts, taken), there)
+            loops = {"slab": slab, "panels": min(at_once, ceil(panels / parts)), "pass_blocks": 0}
+            yield Cut((view.groups, panels, there), (groups, parts, taken), threads, loops)
     if not spec.lanes_in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
         yield from _in_passes(view, machine, spec, threads)
 
@@ -79,9 +66,15 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: 
         slab = _whole_slab(view, wanted)
         if most_tiles(view, slab, spec) * tile_sums(view, spec) > constants.WAITING_BYTES:
             continue
-        there = prod(ceil(axis.extent / size) for axis, size in zip(view.axes, slab, strict=True))
+        there = _count(view, slab)
         for parts in sorted({min(panels, threads), min(panels, 2 * threads), panels}):
-            yield Cut(slab, 1, (1, parts, min(there, wanted)), there, blocks)
+            loops = {"slab": slab, "panels": 1, "pass_blocks": blocks}
+            yield Cut((view.groups, panels, there), (1, parts, min(there, wanted)), threads, loops)
+
+
+def _count(view: ForwardNest, slab: Sequence[int]) -> int:
+    """Return how many output blocks there are."""
+    return prod(ceil(axis.extent / size) for axis, size in zip(view.axes, slab, strict=True))
 
 
 def _whole_slab(view: ForwardNest, wanted: int) -> tuple[int, ...]:
@@ -141,3 +134,42 @@ def _reach(axis: Along, size: int) -> int:
     """Return about how many positions of the operand some of the output reach, from the first to the last."""
     between = (size - 1) * axis.parts.by_position // axis.parts.step
     return min(axis.met, between + axis.parts.reach + 1)
+
+
+# -- kn2row, and the spatial stencil ---------------------------------------------------------------------------------
+
+
+def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Cut]:
+    """Yield the way to cut kn2row, if the products of an output block are few enough."""
+    slab, chunk = _lines_at_once(view, machine, spec, threads)
+    rows, count = rows_of(view), slab_count(view, spec, slab)
+    if kept_lines(view, spec, slab[0]) * line_positions(view, spec, slab[1]) * rows * F32_BYTES > constants.SLAB_BYTES:
+        return
+    height, many, _ = tiles(rows, spec.product.rows, spec.product.vectors)
+    block = max(1, int(machine.l2_bytes * constants.PACKED_SHARE) // (height * view.terms * F32_BYTES))
+    loops = {"slab": slab, "chunk": chunk, "block": min(many, block)}
+    yield Cut((count,), (claimed(count, threads),), threads, loops)
+
+
+def claimed(count: int, threads: int) -> int:
+    """Return in how many parts threads claim so many alike: some each, as they seldom run alike."""
+    return min(count, 1 if threads == 1 else 4 * threads)
+
+
+def _lines_at_once(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> tuple[tuple[int, int], int]:
+    """Return how many outputs are computed at a time, and from how many positions of the data packed at a time.
+
+    Products of as many lines as fit in the cache; a line is cut where one alone does not.
+    """
+    lines, last, width = view.axes[spec.line], view.axes[-1], spec.product.width
+    stride, phases = len(last.phases), len(lines.phases)
+    inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
+    room = max(
+        constants.LEAST_PRODUCTS, int(machine.l2_bytes * constants.PRODUCTS_SHARE) // (rows_of(view) * F32_BYTES)
+    )
+    across = min(last.extent, ceil(last.extent / ceil(last.met * inner / room) / stride) * stride)
+    in_line = line_positions(view, spec, across)
+    together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
+    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // (view.terms * F32_BYTES))
+    chunk = ceil(min(packed, max(1, together * in_line)) / width) * width
+    return (min(lines.extent, phases * together), across), chunk

@@ -13,20 +13,17 @@ from math import ceil, prod
 
 import numpy as np
 
-from convgrad.formats import F32, FORMATS
+from convgrad.formats import F32
 from convgrad.plan import constants
-from convgrad.plan.cost import PACK_NS
-from convgrad.plan.forward.cost import WEIGHTS_NS
-from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.view import OPERAND, Along, ForwardNest
-from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED, Chosen
-from convgrad.spec.order import APART_RESULTS, FAN_IN, height_of
+from convgrad.plan.machine import Isa
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Chosen, Operands
+from convgrad.plan.tiling import tiles
+from convgrad.spec.order import APART_RESULTS, FAN_IN
 from convgrad.spec.problem import Problem
 
 PRODUCTS = "products"  # the body
-FINISH_NS = {CHANNELS: constants.ORDERED_NS, SPATIAL: constants.ORDERED_NS, STRIDED: constants.FINISH_NONE_NS}
 MOST_TAPS = FAN_IN**3  # gathered through three levels of the tree
 VECTORS = 4  # of outputs that gather at a time
 
@@ -70,12 +67,7 @@ class Kn2rowPlan(Chosen):
     slab: tuple[int, int]  # outputs along the axis of lines, and along the last, that are computed at a time
     chunk: int  # positions of the data whose products are computed at a time
     block: int  # tiles of rows under all of those before the next
-    parts: int  # of all slabs: a task is one
-
-    @property
-    def tasks(self) -> int:
-        """How many there are."""
-        return self.parts
+    parts: tuple[int]  # of all slabs: a task is one
 
     @property
     def words(self) -> str:
@@ -87,7 +79,7 @@ class Kn2rowPlan(Chosen):
     def cut(self) -> str:
         """How the work is cut, in one line."""
         lines, last = self.slab
-        return f"{self.parts} parts of {lines} lines of {last} outputs; {self.chunk} positions of data packed at a time"
+        return f"{self.tasks} parts of {lines} lines of {last} outputs; {self.chunk} positions of data packed at a time"
 
 
 def line_axis(view: ForwardNest) -> int:
@@ -96,18 +88,23 @@ def line_axis(view: ForwardNest) -> int:
     return next((at for at, axis in enumerate(view.axes[:last]) if not axis.even), last - 1)
 
 
-def products(problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Iterator[Kn2rowPlan]:
-    """Yield the plans of products for a problem that allows them: one for each width of a tile."""
-    last = view.axes[-1]
-    apart = view.groups == 1 and view.results <= APART_RESULTS and view.order.lines == 1 and view.taps <= MOST_TAPS
-    if not apart or any(phase.by_position != 1 for phase in last.phases):
-        return
-    for most, vectors in machine.isa.tiles:
-        spec = _spec(problem, view, machine.isa, most, vectors)
-        slab, chunk = _slab(view, machine, spec, threads)
-        kept = kept_lines(view, spec, slab[0]) * line_positions(view, spec, slab[1])
-        if kept * rows_of(view) * F32_BYTES <= constants.SLAB_BYTES:
-            yield _planned(problem, view, machine, threads, spec, slab, chunk)
+def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
+    """Return why not; nothing where it applies."""
+    if view.groups > 1:
+        return "there are several groups"
+    if view.results > APART_RESULTS:
+        return f"a position has {view.results} results; at most {APART_RESULTS} are summed tap by tap"
+    if view.order.lines != 1 or view.taps > MOST_TAPS:
+        return "a sum is not that of the taps' own sums, or has too many taps"
+    if any(phase.by_position != 1 for phase in view.axes[-1].phases):
+        return "neighbouring outputs do not meet neighbouring positions"
+    return ""
+
+
+def products(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2rowSpec, Operands]]:
+    """Yield the kernels, one for each width of a tile."""
+    for most, vectors in isa.tiles:
+        yield _spec(problem, view, isa, most, vectors), (OPERAND[problem.solves_for], "weights")
 
 
 def rows_of(view: ForwardNest) -> int:
@@ -164,65 +161,3 @@ def reached(axis: Along, size: int) -> list[range]:
     begin = np.minimum.accumulate(np.where(low < end, low, axis.met)[::-1])[::-1]
     high = np.maximum.accumulate(end)
     return list(map(range, np.minimum(begin, high).tolist(), high.tolist()))
-
-
-def _planned(
-    problem: Problem,
-    view: ForwardNest,
-    machine: Machine,
-    threads: int,
-    spec: Kn2rowSpec,
-    slab: tuple[int, int],
-    chunk: int,
-) -> Kn2rowPlan:
-    """Return the plan of one kernel."""
-    one = spec.product
-    height, many, _ = tiles(rows_of(view), one.rows, one.vectors)
-    block = max(1, int(machine.l2_bytes * constants.PACKED_SHARE) // (height * view.terms * F32_BYTES))
-    count = slab_count(view, spec, slab)
-    parts = 1 if threads == 1 else min(count, 4 * threads)
-    time = _time_ns(view, machine, spec, slab, parts) * ceil(parts / threads) / parts
-    if threads > 1:
-        time = time * (1 + constants.UNEVEN_BOXES * threads / parts) + constants.WAKE_NS
-    return Kn2rowPlan(
-        strategy=PRODUCTS, spec=spec, operands=(OPERAND[problem.solves_for], "weights"), slab=slab, chunk=chunk,
-        block=min(many, block), parts=parts, threads=min(threads, parts), error_height=height_of(problem),
-        time_ms=(time + constants.CALL_NS) / 1e6,
-    )  # fmt: skip
-
-
-def _slab(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> tuple[tuple[int, int], int]:
-    """Return how many outputs are computed at a time, and from how many positions of the data packed at a time.
-
-    Products of as many lines as fit in the cache; a line is cut where one alone does not.
-    """
-    lines, last, width = view.axes[spec.line], view.axes[-1], spec.product.width
-    stride, phases = len(last.phases), len(lines.phases)
-    inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
-    room = max(
-        constants.LEAST_PRODUCTS, int(machine.l2_bytes * constants.PRODUCTS_SHARE) // (rows_of(view) * F32_BYTES)
-    )
-    across = min(last.extent, ceil(last.extent / ceil(last.met * inner / room) / stride) * stride)
-    in_line = line_positions(view, spec, across)
-    together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
-    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // (view.terms * F32_BYTES))
-    chunk = ceil(min(packed, max(1, together * in_line)) / width) * width
-    return (min(lines.extent, phases * together), across), chunk
-
-
-def _time_ns(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, slab: tuple[int, int], parts: int) -> float:
-    """Return one thread's time: arithmetic and packs of what slabs reach, each part's own lines, what is gathered."""
-    one, rows = spec.product, rows_of(view)
-    lines, last = (reached(view.axes[at], size) for at, size in zip((spec.line, -1), slab, strict=True))
-    inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
-    images = prod(axis.extent for axis in view.axes[: spec.line])
-    fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
-    again = max(0, parts - images) * max(0, max(map(len, lines)) - fresh // len(lines))
-    met = (images * fresh + again) * inner * sum(map(len, last))
-    met = max(met, slab_count(view, spec, slab) * one.width)  # lanes of a slab without a position are packed too
-    _, _, cycles = tiles(rows, one.rows, one.vectors)
-    compute = met * rows * view.terms * cycles / one.width * 2 * one.isa.lanes / machine.fma_per_ns
-    read = WEIGHTS_NS[one.weights] + FORMATS[one.operand].dtype.itemsize / machine.bytes_per_ns
-    outputs = view.positions * view.results
-    adds = view.met_taps * view.results / one.isa.lanes * constants.PRODUCT_NS + outputs * FINISH_NS[spec.out]
-    return compute + met * view.terms * read + adds + rows * view.terms * PACK_NS[one.data] * parts

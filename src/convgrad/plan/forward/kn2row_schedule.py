@@ -8,7 +8,6 @@ from math import prod
 
 import numpy as np
 
-from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
 from convgrad.plan.forward.schedule import BLOCK, RUN, of_axes
 from convgrad.plan.forward.view import Along, ForwardNest
@@ -18,6 +17,7 @@ from convgrad.plan.records import Record, addresses
 from convgrad.plan.stretches import Parts
 from convgrad.plan.tables import Schedule, placed
 from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.plan.view import Ints, wrapped
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
@@ -81,7 +81,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     ]
     blocks = [{"number": at, "runs": 1, "run": at * RUN.bytes} for at in range(block_count)]
     count = prod(axis.extent for axis in view.axes[: spec.line]) * len(rows) * len(ends)
-    tasks = [{"slab": first, "slabs": end - first} for first, end in evenly(count, plan.parts)]
+    tasks = [{"slab": first, "slabs": end - first} for first, end in evenly(count, *plan.parts)]
     tables = {
         "tasks": TASK.rows(tasks), "slabs": SLAB.rows(slabs), "parts": np.concatenate(parts), "ends": END.rows(ends),
         "phases": PHASE.rows(phases), "runs": RUN.rows(runs),

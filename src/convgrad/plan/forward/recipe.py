@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan.constants import WINDOW_OTHERS
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
+from convgrad.plan.tiling import heights
 
 POSITIONS = "positions"  # the body: rows are output positions, lanes results
 
@@ -163,15 +163,6 @@ class ForwardSpec:
         return f"{self.operand} to {self.output}, {tile} of {self.isa}{pairs}"
 
 
-def heights(rows: int) -> tuple[int, ...]:
-    """Return the rows of a kernel's tiles: the most, and the powers of two below.
-
-    >>> heights(14), heights(4)
-    ((14, 8, 4, 2, 1), (4, 2, 1))
-    """
-    return (rows, *(1 << i for i in reversed(range((rows - 1).bit_length()))))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ForwardPlan(Chosen):
     """How a forward or a data gradient is computed."""
@@ -181,11 +172,6 @@ class ForwardPlan(Chosen):
     panels: int  # of results whose weights are packed at a time
     pass_blocks: int  # under which all tiles of a box go before the next; 0: each under all of its own
     parts: tuple[int, int, int]  # of the groups, of a group's panels, of the slabs: a task is one of each
-
-    @property
-    def tasks(self) -> int:
-        """Parts of the results times parts of the positions."""
-        return prod(self.parts)
 
     @property
     def words(self) -> str:

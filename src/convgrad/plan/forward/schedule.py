@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.forward.cuts import levels, most_tiles, panel_bytes, panels_of, tile_sums
-from convgrad.plan.forward.heights import tiles
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
@@ -21,6 +20,7 @@ from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.stretches import Parts, Slabs
 from convgrad.plan.tables import Schedule, placed
 from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.plan.view import Ints, distinct, wrapped
 from convgrad.spec.order import FAN_IN

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil, prod
 
 from convgrad.formats import BF16
-from convgrad.plan import constants
 from convgrad.plan.forward.view import OPERAND, ForwardNest
-from convgrad.plan.machine import Isa, Machine
-from convgrad.plan.recipe import Chosen
-from convgrad.spec.order import FAN_IN, height_of
+from convgrad.plan.machine import Isa
+from convgrad.plan.recipe import Chosen, Operands
+from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem
 
 PLANES = "planes"  # the body
@@ -61,12 +59,7 @@ class SpatialStencilPlan(Chosen):
     """How a forward or a data gradient of small groups is computed."""
 
     spec: SpatialStencilSpec
-    parts: int  # of the groups
-
-    @property
-    def tasks(self) -> int:
-        """How many there are."""
-        return self.parts
+    parts: tuple[int]  # of the groups
 
     @property
     def words(self) -> str:
@@ -77,47 +70,28 @@ class SpatialStencilPlan(Chosen):
     @property
     def cut(self) -> str:
         """How the work is cut, in one line."""
-        return f"{self.parts} parts of groups"
+        return f"{self.tasks} parts of groups"
 
 
-def planes(problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Iterator[SpatialStencilPlan]:
-    """Yield the plans of planes for a problem that allows them: one for each way to shape a tile."""
+def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
+    """Return why not; nothing where it applies."""
     last, order = view.axes[-1], view.order
-    size, written = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
-    together = last.data == size and last.out == written
-    alone = len(last.phases) == 1 and last.phases[0].by_position == 1
-    if view.groups == 1 or not together or not alone or order.blocks_a_line > 1 or order.blocks > FAN_IN:
-        return
-    if last.met + last.extent >= MOST_POSITIONS:
-        return
-    isa = machine.isa
+    if view.groups == 1:
+        return "there is one group"
+    if (last.data, last.out) != (problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize):
+        return "positions are not neighbours"
+    if len(last.phases) != 1 or last.phases[0].by_position != 1:
+        return "neighbouring outputs do not meet neighbouring positions"
+    if order.blocks_a_line > 1 or order.blocks > FAN_IN:
+        return "sums have more accumulation chains than one node of the tree"
+    return "" if last.met + last.extent < MOST_POSITIONS else f"lanes count at most {MOST_POSITIONS} positions"
+
+
+def planes(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
+    """Yield the kernels, one for each way to shape a tile."""
+    names = (problem.operand_format.name, problem.output_format.name)
     results, most = next(shape for shape in reversed(SHAPES) if shape[0] <= view.results)
     for vectors in (1, 2, 4, 8):
-        if vectors <= most and (vectors == 1 or (vectors - 1) * isa.lanes < last.extent):
-            names = (problem.operand_format.name, problem.output_format.name)
+        if vectors <= most and (vectors == 1 or (vectors - 1) * isa.lanes < view.axes[-1].extent):
             spec = SpatialStencilSpec(isa, *names, len(view.axes), results, most // vectors, vectors)
-            parts = min(view.groups, 1 if threads == 1 else 4 * threads)
-            time = _time_ns(view, machine, spec) * ceil(parts / threads) / parts
-            if threads > 1:
-                time = time * (1 + constants.UNEVEN_BOXES * threads / parts) + constants.WAKE_NS
-            yield SpatialStencilPlan(
-                strategy=PLANES, spec=spec, operands=(OPERAND[problem.solves_for], "weights"), parts=parts,
-                threads=min(threads, parts), error_height=height_of(problem), time_ms=(time + constants.CALL_NS) / 1e6,
-            )  # fmt: skip
-
-
-def _time_ns(view: ForwardNest, machine: Machine, spec: SpatialStencilSpec) -> float:
-    """Return one thread's time: loads and multiply-adds of whole tiles, lists of taps, what is written."""
-    cycle_ns = 2 * spec.isa.lanes / machine.fma_per_ns
-    lines, last = view.axes[-2], view.axes[-1]
-    outer = prod(axis.extent for axis in view.axes[:-2])
-    tiles_along = sum(ceil(len(phase.positions) / spec.lines) for phase in lines.phases)
-    taps = view.taps / len(lines.phases) * view.terms
-    tiles = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.results / spec.results)
-    vectors = spec.lines * spec.vectors
-    vector = constants.PLANE_LOAD_CYCLES + constants.PLANE_PRODUCT_CYCLES * spec.results
-    term = vectors * vector + spec.lines * constants.PLANE_LINE_CYCLES
-    cycles = tiles * taps * (term + constants.PLANE_WIDE_CYCLES * (spec.vectors - 1) + constants.TERM_CYCLES)
-    listed = tiles_along * taps * constants.LIST_CYCLES
-    outputs = view.positions * view.groups * view.results
-    return (cycles + listed) * cycle_ns + outputs * constants.FINISH_LANES_NS
+            yield spec, (OPERAND[problem.solves_for], "weights")

@@ -50,7 +50,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         first = len(rows) * PART.bytes
         numbers |= ALONG.values(f"axis{at}", kernel=axis.kernel, tap=axis.weights, first=first, count=len(parts))
         rows.extend(_part(view, at, part) for part in parts)
-    tasks = [{"group": first, "groups": end - first} for first, end in evenly(view.groups, plan.parts)]
+    tasks = [{"group": first, "groups": end - first} for first, end in evenly(view.groups, *plan.parts)]
     most = max(task["groups"] for task in tasks)
     outer = prod(axis.kernel for axis in view.axes[:-2])
     result_bytes = view.taps * view.terms * F32_BYTES
