@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem as problem_of
-from convgrad.plan import constants
 from convgrad.plan.forward.kn2row import PRODUCTS
 from convgrad.plan.forward.recipe import POSITIONS, ForwardPlan
 from convgrad.plan.forward.spatial_stencil import PLANES
@@ -95,11 +94,8 @@ def test_threads_change_nothing(name: str, role: str, threads: int) -> None:
         (3, "src", "NXC OIX", 5, 1),
     ],
 )
-def test_few_results_are_read_in_place(
-    number: int, role: str, lies: str, results: int, kernel: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_results_are_read_in_place(number: int, role: str, lies: str, results: int, kernel: int) -> None:
     """Loads of fewer results than lanes are masked: nothing beside the weights is read."""
-    monkeypatch.setattr(constants, "PADDED_BYTES", 0)
     formats = (("f32", "f32"), ("bf16", "f32"), ("f16", "f16"))
     for types, accumulate, isa in product(formats, (False, True), HOST):
         few = min(results, 4 * ISAS[isa].lanes - 1)  # a panel has four vectors at most

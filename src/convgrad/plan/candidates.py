@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any
 
 from convgrad.plan import cost, tiling
-from convgrad.plan.constants import GROUP_CHANNELS, LANES_AGAIN, MOST_ADDRESSES, THIN_CHANNELS
+from convgrad.plan.constants import GROUP_CHANNELS, LANES_AGAIN, MOST_ADDRESSES
 from convgrad.plan.cost import Costs
 from convgrad.plan.cuts import Cut
 from convgrad.plan.forward import cost as forward_cost
@@ -93,9 +93,7 @@ def _not_thin(problem: Problem, view: View, isa: Isa) -> str:
     thin = min(per_group(view).values())
     if view.conv.taps == 1:
         return "there is one tap"
-    if thin > THIN_CHANNELS:
-        return f"src and dst have {thin} channels a group or more; {THIN_CHANNELS} of one fit"
-    return ""
+    return "" if 2 * thin < isa.registers else f"registers hold no two taps of {thin} channels"
 
 
 def _thin(problem: Problem, view: View, isa: Isa) -> Proposed:
@@ -104,8 +102,6 @@ def _thin(problem: Problem, view: View, isa: Isa) -> Proposed:
     names = (problem.operand_format.name, problem.output_format.name)
     adjacent = axes[-1].dilation == 1
     for rows, lanes in (("src", "dst"), ("dst", "src")):
-        if channels[rows] > THIN_CHANNELS:
-            continue
         x = Read(contiguous_axis(problem, view, rows), channels[rows], moves=rows == "src")
         for vectors in sorted({min(v, -(-channels[lanes] // isa.lanes)) for v in (1, 2, 3, 4)}):
             y = Read(contiguous_axis(problem, view, lanes), vectors * isa.lanes, moves=lanes == "src")

@@ -48,8 +48,7 @@ def fitted() -> dict[str, Rate | Count]:
 
 GHZ = Rate(3.3, "cycles/ns", BY_HAND, "times are compared with one another, and with what is worth waking threads for")
 BYTES_PER_NS = Rate(20.0, "bytes/ns", BY_HAND, "a core's, where operands usually lie: a shared cache or memory")
-L1_WAYS = Count(8, "ways", BY_HAND, "the fewest of the first caches in use")
-L2_WAYS = Count(16, "ways", BY_HAND, "of the second cache")
+CACHE_WAYS = Count(8, "ways", BY_HAND, "the fewest of the caches in use")
 
 # -- a call ----------------------------------------------------------------------------------------------------------
 
@@ -82,14 +81,13 @@ CROWDING_CHANNELS = Count(64, "channels", BY_HAND, "or fewer of the rows do not 
 TAPS_LOAD_CYCLES = Rate(0.52, "cycles", BY_HAND, "a load of a tile of several taps")
 GROUPS_FULL = Rate(0.65, "of the registers", BY_HAND, "with more sums, tiles of groups are slower,")
 GROUPS_SLOWER = Rate(1.1, "times", BY_HAND, "so much")
-RUN_CYCLES = Rate(12.0, "cycles", BY_HAND, "to begin a line")
-SEGMENT_CYCLES = Rate(8.0, "cycles", BY_HAND, "to begin a segment")
+RUN_CYCLES = Rate(12.0, "cycles", BY_HAND, "to begin a line, or a strip of a panel")
+SEGMENT_CYCLES = Rate(8.0, "cycles", BY_HAND, "to begin a segment, or to list one")
 JOIN_CYCLES = Rate(1.5, "cycles", BY_HAND, "to join a vector of sums")
 
 # -- strips ----------------------------------------------------------------------------------------------------------
 
 STRIP_POSITIONS = Count(64, "positions", BY_HAND, "of a row that strips read at a time")
-STRIP_CYCLES = Rate(12.0, "cycles", BY_HAND, "to begin a strip of a panel")
 STRIP_TERM_CYCLES = Rate(0.5, "cycles", BY_HAND, "a position, for its loop")
 STRIP_LOAD_CYCLES = Rate(2.0, "cycles", BY_HAND, "a load: most lie across two lines of a cache")
 EDGE_CYCLES = Rate(15.0, "cycles", BY_HAND, "more, a position where taps are absent,")
@@ -121,7 +119,6 @@ SHORTEST_LINE = Count(4, "outputs", BY_HAND, "that lie together: fewer are writt
 SCRATCH_BYTES = Count(64 << 20, "bytes", BY_HAND, "of all threads; a plan that takes more counts")
 SCRATCH_SLOWER = Rate(10.0, "times", BY_HAND, "as long")
 ALL_BYTES = Count(8 << 20, "bytes", BY_HAND, "of packed operands, where all are packed at once")
-MOST_PARTS = Count(64, "parts", BY_HAND, "of rows, lanes or taps")
 MOST_AGAIN = Count(16, "times", BY_HAND, "that tables of places have what an image meets")
 MOST_APART_BYTES = Count(256, "bytes", BY_HAND, "from a position to the next where lanes are read in place")
 LANES_AGAIN = Count(5, "tiles", BY_HAND, "that read the same lanes in place, at most: packed, they lie in whole lines")
@@ -129,13 +126,11 @@ LANES_AGAIN = Count(5, "tiles", BY_HAND, "that read the same lanes in place, at 
 # -- forwards and data gradients --------------------------------------------------------------------------------------
 
 PACK_TAPS_NS = Rate(0.3, "ns", BY_HAND, "a weight, where a channel's taps are neighbours")
-LIST_CYCLES = Rate(8.0, "cycles", BY_HAND, "to list a tap that a box of positions meets")
 BOX_CYCLES = Rate(150.0, "cycles", BY_HAND, "to begin a box of positions,")
 ROW_CYCLES = Rate(6.0, "cycles", BY_HAND, "a position under a panel, to begin and to finish its tile")
 UNEVEN_BOXES = Rate(0.04, "of a task", BY_HAND, "threads seldom run alike; larger tasks read less again")
 PANELS_SHARE = Rate(0.5, "of the second cache", BY_HAND, "for the weights that are packed at a time")
 PANELS_BYTES = Count(16 << 20, "bytes", BY_HAND, "of weights at a time, where data would be packed again for each")
-PADDED_BYTES = Count(16 << 20, "bytes", BY_HAND, "of fewer weights, padded to lanes: beyond, these are read in place")
 PANEL_FROM_FAR = Rate(0.5, "times", BY_HAND, "longer, for weights of a panel that exceed the second cache by as much")
 PASS_SHARE = Rate(0.4, "of the second cache", BY_HAND, "for the weights that all tiles of a box meet before others")
 WAITING_BYTES = Count(4 << 20, "bytes", BY_HAND, "of sums that wait for more blocks, at most")
@@ -148,7 +143,6 @@ PLANE_LINE_CYCLES = Rate(1.5, "cycles", BY_HAND, "a line of a tile of planes, un
 PLANE_WIDE_CYCLES = Rate(3.0, "cycles", BY_HAND, "and each of its vectors but one")
 LEAST_PRODUCTS = Count(256, "positions", BY_HAND, "of the data whose products are kept: fewer meet too much again")
 PRODUCT_NS = Rate(1.5, "ns", BY_HAND, "a vector of products, to be gathered")
-TERMS_APART = Rate(2.0, "times", BY_HAND, "longer, where rows in place have terms that are no neighbours")
 WORDS = Rate(1.03, "times", BY_HAND, "longer, where both halves of words of bf16 are taken apart")
 WINDOW_ROWS = Count(14, "rows", BY_HAND, "of a window, at most,")
 WINDOW_OTHERS = Count(4, "registers", BY_HAND, "that are neither sums nor weights,")
@@ -188,7 +182,6 @@ RESULTS_AT_ONCE = Count(32, "results", BY_HAND, "of few tiles: their weights' po
 # -- what a strategy takes -------------------------------------------------------------------------------------------
 
 GROUP_CHANNELS = Count(16, "channels", BY_HAND, "a group, at most, of groups in lanes")
-THIN_CHANNELS = Count(12, "channels", BY_HAND, "a group, at most, of a thin operand")
 MOST_ADDRESSES = Count(7, "taps", BY_HAND, "of a tile under dilation: each has an address of its own")
 FEWER_ROWS = Count(5, "rows", BY_HAND, "than most: a number of rows that divides what there is wastes none")
 STRIP_OUTER = Count(5, "taps", BY_HAND, "of the outer axes in a strip: each has a pointer")

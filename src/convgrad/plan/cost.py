@@ -196,13 +196,13 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
     tiles = outer * ceil(inner.kernel / tile.inner_taps)
     rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
     edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
-    strip = (constants.STRIP_CYCLES + tile.taps) * ceil(inner.dst / constants.STRIP_POSITIONS)
+    strip = (constants.RUN_CYCLES + tile.taps) * ceil(inner.dst / constants.STRIP_POSITIONS)
     edge = constants.EDGE_CYCLES + constants.EDGE_TAP_CYCLES * tile.taps
     cycles = rows * (inner.dst * position + edges * edge + strip)
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * cycle_ns(machine)
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
     read = traffic_ns(machine, met * conv.groups * problem.operand_format.dtype.itemsize)
-    held = lines_held(machine.l1_bytes, constants.L1_WAYS, view.dst_strides[-1])
+    held = lines_held(machine.l1_bytes, view.dst_strides[-1])
     if min(inner.dst, constants.STRIP_POSITIONS) * (tile.outer_taps + 1) > held:
         compute *= constants.STRIP_CROWDED
     if tiles > 1:

@@ -8,7 +8,7 @@ from math import ceil, gcd, prod
 from operator import le
 from typing import Any, NamedTuple
 
-from convgrad.plan.constants import ALL_BYTES, L2_WAYS, MOST_AGAIN, MOST_PARTS
+from convgrad.plan.constants import ALL_BYTES, CACHE_WAYS, MOST_AGAIN
 from convgrad.plan.lines import tap_share
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Operands, Parts
@@ -43,9 +43,8 @@ class Cut(NamedTuple):
 def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int) -> Iterator[Cut]:
     """Yield the ways to cut a problem of ``size`` bytes a value for one thread and for all."""
     panels = panels_of(view, spec, operands)
-    several = (panels[0], *(min(n, MOST_PARTS) for n in panels[1:4]), panels[4])
     for used in sorted({1, threads}):
-        for parts in _parts(several, used):
+        for parts in _parts(panels, used):
             kept = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
             largest = [-(-count // each) for count, each in zip(panels, parts, strict=True)]
             yield Cut(panels, parts, used, *_slices(view, machine, spec, operands, largest, size), kept)
@@ -81,14 +80,14 @@ def _parts(panels: Parts, threads: int) -> list[Parts]:
     return weights + [(1, 1, 1, 1, n) for n in images if n <= panels[-1]]
 
 
-def lines_held(cache_bytes: int, ways: int, pitch: int) -> int:
+def lines_held(cache_bytes: int, pitch: int) -> int:
     """Return how many lines a pitch apart a cache holds: those a power of two apart share few of its sets.
 
-    >>> lines_held(32 << 10, 8, 4), lines_held(32 << 10, 8, 4096)
+    >>> lines_held(32 << 10, 4), lines_held(32 << 10, 4096)
     (512, 8)
     """
-    sets = cache_bytes // (ways * LINE_BYTES)
-    return ways * sets // gcd(sets, max(1, abs(pitch) // LINE_BYTES))
+    sets = cache_bytes // (CACHE_WAYS * LINE_BYTES)
+    return CACHE_WAYS * sets // gcd(sets, max(1, abs(pitch) // LINE_BYTES))
 
 
 class _Position(NamedTuple):
@@ -137,7 +136,7 @@ def _slices(
     one, everything = _position(view, spec, operands, part, size), batch * conv.positions
     fits = max(one.two_panels, one.read) * everything <= half and one.packed * everything <= ALL_BYTES
     if spec.rows.in_place:
-        fits = fits and everything <= 2 * lines_held(machine.l2_bytes, L2_WAYS, view.strides(operands[0])[-1])
+        fits = fits and everything <= 2 * lines_held(machine.l2_bytes, view.strides(operands[0])[-1])
     if blocks == 1 and fits:
         return _loops(0, batch), int(one.packed * everything) + tile_bytes * taps
     sums = tile_bytes * groups * row_panels * lane_panels * taps

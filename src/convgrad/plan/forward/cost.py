@@ -119,9 +119,7 @@ def _tile_cycles(view: ForwardNest, spec: ForwardSpec, slab: tuple[int, ...]) ->
         widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
     of_width = {v: _box_cycles(view, spec.rows, v, slab, spec.step) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
-    if spec.in_place and spec.data != CHANNELS:
-        return cycles * constants.TERMS_APART
-    if spec.in_place and crowded(view):
+    if spec.in_place and spec.data == CHANNELS and crowded(view):
         return cycles * constants.IN_PLACE_CROWDED
     return cycles * constants.WORDS if spec.in_pairs and spec.step == 1 else cycles
 
@@ -141,7 +139,7 @@ def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...
                 least = min(waste, here)
                 more[least] = more.get(least, 0.0) + found * meetings
         work, boxes, runs = more, boxes * len(parts), runs * parts.all_taps
-    begin = constants.BOX_CYCLES * boxes + constants.LIST_CYCLES * runs
+    begin = constants.BOX_CYCLES * boxes + constants.SEGMENT_CYCLES * runs
     compute = sum(waste * found for waste, found in work.items())
     return compute * k_steps(view.terms, step) + begin + constants.ROW_CYCLES * view.positions
 
@@ -239,7 +237,7 @@ def stencil_costs(
     vector = constants.PLANE_LOAD_CYCLES + constants.PLANE_PRODUCT_CYCLES * spec.results
     term = vectors * vector + spec.lines * constants.PLANE_LINE_CYCLES
     cycles = many * taps * (term + constants.PLANE_WIDE_CYCLES * (spec.vectors - 1) + constants.TERM_CYCLES)
-    listed = tiles_along * taps * constants.LIST_CYCLES
+    listed = tiles_along * taps * constants.SEGMENT_CYCLES
     store = view.positions * view.groups * view.results * STORE_NS[CHANNELS]
     return Costs(spec, operands, (cycles + listed) * cycle_ns(machine), store, 0.0, 0.0)
 

@@ -13,7 +13,7 @@ from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.view import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
-from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED, TAPS, Operands
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands
 from convgrad.spec.problem import Problem
 
 # Whether rows are read in place where terms are neighbours: of bf16 if to take words apart costs less than a pack.
@@ -70,8 +70,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
         if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.results:
             continue
         whole = view.results >= vectors * isa.lanes and not problem.accumulate
-        padded = view.taps * view.terms * vectors * isa.lanes * F32_BYTES
-        masked = view.results < vectors * isa.lanes and padded > constants.PADDED_BYTES
+        masked = view.results < vectors * isa.lanes
         once = few or (transposed_gemm and f32)  # else caches want them close together, and in f32
         readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
         ways = (False, True) if readable and once and (whole or masked) else (False,)
