@@ -71,29 +71,28 @@ MOST_ALONE = Count(32, "calls", BY_HAND, "without help for one that has it, if a
 # -- a tile ----------------------------------------------------------------------------------------------------------
 
 LEAST_CYCLES = Rate(4.0, "cycles", BY_HAND, "a term, as a sum waits for its last multiply-add")
-TERM_CYCLES = Rate(0.3, "cycles", BY_HAND, "a term, for its loop")
+TERM_CYCLES = Rate(0.3, "cycles", BY_HAND, "a term, or a position of a strip, for its loop")
 LOADS_CYCLES = Rate(0.58, "cycles", BY_HAND, "a load of a row's item; a vector of lanes counts twice")
 LINE_CYCLES = Rate(1.2, "cycles", BY_HAND, "a line that comes from the second cache,")
 AGAIN_TAPS = Count(8, "taps", BY_HAND, "at most, find it in the first again")
 IN_PLACE_CROWDED = Rate(1.15, "times", BY_HAND, "longer, where rows in place lie apart and taps meet them again")
 CROWDED_BYTES = Count(1024, "bytes", BY_HAND, "apart: of a cache of 64 lines a way four sets are met")
 CROWDING_CHANNELS = Count(64, "channels", BY_HAND, "or fewer of the rows do not crowd the sets of a cache")
+UNALIGNED_CYCLES = Rate(2.4, "cycles", BY_HAND, "a load of operands as they are: most are across two lines")
 TAPS_LOAD_CYCLES = Rate(0.52, "cycles", BY_HAND, "a load of a tile of several taps")
 GROUPS_FULL = Rate(0.65, "of the registers", BY_HAND, "with more sums, tiles of groups are slower,")
 GROUPS_SLOWER = Rate(1.1, "times", BY_HAND, "so much")
-RUN_CYCLES = Rate(12.0, "cycles", BY_HAND, "to begin a line, or a strip of a panel")
+RUN_CYCLES = Rate(12.0, "cycles", BY_HAND, "to begin a line or a strip, or, more, a position where taps are absent")
 SEGMENT_CYCLES = Rate(8.0, "cycles", BY_HAND, "to begin a segment, or to list one")
 JOIN_CYCLES = Rate(1.5, "cycles", BY_HAND, "to join a vector of sums")
 
 # -- strips ----------------------------------------------------------------------------------------------------------
 
 STRIP_POSITIONS = Count(64, "positions", BY_HAND, "of a row that strips read at a time")
-STRIP_TERM_CYCLES = Rate(0.5, "cycles", BY_HAND, "a position, for its loop")
-STRIP_LOAD_CYCLES = Rate(2.0, "cycles", BY_HAND, "a load: most lie across two lines of a cache")
-EDGE_CYCLES = Rate(15.0, "cycles", BY_HAND, "more, a position where taps are absent,")
-EDGE_TAP_CYCLES = Rate(3.0, "cycles", BY_HAND, "and for each of its taps")
-STRIP_CROWDED = Rate(1.7, "times", BY_HAND, "longer, where lines of a row share few sets of the first cache")
-STRIP_AGAIN = Rate(1.4, "times", BY_HAND, "longer, where several tiles of taps read the same rows")
+EDGE_TAP_CYCLES = Rate(3.0, "cycles", BY_HAND, "more, a tap, a position where some are absent")
+STRIP_SLOWER = Rate(
+    1.4, "times", BY_HAND, "longer, where lines crowd the first cache, or tiles of taps read them again"
+)
 
 # -- packs and output ------------------------------------------------------------------------------------------------
 
@@ -121,7 +120,7 @@ SCRATCH_SLOWER = Rate(10.0, "times", BY_HAND, "as long")
 ALL_BYTES = Count(8 << 20, "bytes", BY_HAND, "of packed operands, where all are packed at once")
 MOST_AGAIN = Count(16, "times", BY_HAND, "that tables of places have what an image meets")
 MOST_APART_BYTES = Count(256, "bytes", BY_HAND, "from a position to the next where lanes are read in place")
-LANES_AGAIN = Count(5, "tiles", BY_HAND, "that read the same lanes in place, at most: packed, they lie in whole lines")
+LANES_AGAIN = Count(5, "tiles", BY_HAND, "that read the same lanes in place, at most: packed, they are whole lines")
 
 # -- forwards and data gradients --------------------------------------------------------------------------------------
 
@@ -137,8 +136,7 @@ WAITING_BYTES = Count(4 << 20, "bytes", BY_HAND, "of sums that wait for more blo
 SLAB_SHARE = Rate(0.25, "of the second cache", BY_HAND, "for the data of a slab of positions")
 PRODUCTS_SHARE = Rate(0.3, "of the second cache", BY_HAND, "for the products of taps that outputs gather")
 PACKED_SHARE = Rate(0.125, "of the second cache", BY_HAND, "for the data, or the weights, that products are made of")
-PLANE_LOAD_CYCLES = Rate(2.4, "cycles", BY_HAND, "a vector of a plane as it lies: most lie across two lines,")
-PLANE_PRODUCT_CYCLES = Rate(0.36, "cycles", BY_HAND, "and each of its products: a load may wait while others multiply")
+PLANE_PRODUCT_CYCLES = Rate(0.36, "cycles", BY_HAND, "a product of a vector: a load may wait while others multiply")
 PLANE_LINE_CYCLES = Rate(1.5, "cycles", BY_HAND, "a line of a tile of planes, under a term,")
 PLANE_WIDE_CYCLES = Rate(3.0, "cycles", BY_HAND, "and each of its vectors but one")
 LEAST_PRODUCTS = Count(256, "positions", BY_HAND, "of the data whose products are kept: fewer meet too much again")
@@ -151,7 +149,6 @@ WINDOW_CYCLES = Rate(40.0, "cycles", BY_HAND, "to begin a window,")
 WINDOW_ROW_CYCLES = Rate(2.0, "cycles", BY_HAND, "to finish a vector of its sums,")
 WINDOW_ALONE = Rate(1.1, "times", BY_HAND, "longer, where a vector of groups in place is not met with its neighbour")
 WINDOW_FINISH_NS = Rate(0.25, "ns", BY_HAND, "an output, where those of full rows of lanes lie together,")
-WINDOW_RUN_CYCLES = Rate(10.0, "cycles", BY_HAND, "to begin a row of taps")
 WINDOW_VECTORS = Count(4, "vectors", BY_HAND, "of channels that lanes are picked from,")
 WINDOW_SPREAD = Count(8, "registers", BY_HAND, "for them, at most")
 WINDOW_WIDEST = Count(5, "vectors", BY_HAND, "of a panel")

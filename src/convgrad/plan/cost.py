@@ -189,24 +189,22 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
     """Return the time of strips: positions, edges, strips to begin; what is read where it lies comes from memory."""
     conv, tile, inner = view.conv, spec.tile, view.conv.axes[-1]
     loads = tile.outer_taps * (spec.slide or tile.inner_taps) + 1
-    position = (
-        max(tile.taps / 2, constants.STRIP_LOAD_CYCLES * loads, constants.LEAST_CYCLES) + constants.STRIP_TERM_CYCLES
-    )
+    position = max(tile.taps / 2, constants.UNALIGNED_CYCLES * loads, constants.LEAST_CYCLES) + constants.TERM_CYCLES
     outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / tile.outer_taps)
     tiles = outer * ceil(inner.kernel / tile.inner_taps)
     rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
     edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
     strip = (constants.RUN_CYCLES + tile.taps) * ceil(inner.dst / constants.STRIP_POSITIONS)
-    edge = constants.EDGE_CYCLES + constants.EDGE_TAP_CYCLES * tile.taps
+    edge = constants.RUN_CYCLES + constants.EDGE_TAP_CYCLES * tile.taps
     cycles = rows * (inner.dst * position + edges * edge + strip)
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * cycle_ns(machine)
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
     read = traffic_ns(machine, met * conv.groups * problem.operand_format.dtype.itemsize)
     held = lines_held(machine.l1_bytes, view.dst_strides[-1])
     if min(inner.dst, constants.STRIP_POSITIONS) * (tile.outer_taps + 1) > held:
-        compute *= constants.STRIP_CROWDED
+        compute *= constants.STRIP_SLOWER
     if tiles > 1:
-        compute *= constants.STRIP_AGAIN
+        compute *= constants.STRIP_SLOWER
     return compute + read
 
 

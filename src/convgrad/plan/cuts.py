@@ -28,16 +28,12 @@ class Cut(NamedTuple):
     loops: Mapping[str, Any]  # what a task has at a time, by the names that the plan has for it
     own_bytes: int = 0  # about what a thread takes in scratch: ``schedule.py`` counts it
     shared_bytes: int = 0  # of partial sums: written by all tasks, read by one
+    largest: Sequence[int] = ()  # how many the largest task has of each, if that is told here
 
     @property
     def tasks(self) -> int:
         """One for each part of the output and of the batch."""
         return prod(self.parts)
-
-    @property
-    def largest(self) -> list[int]:
-        """How many the largest task has of each."""
-        return [-(-count // parts) for count, parts in zip(self.counts, self.parts, strict=True)]
 
 
 def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int) -> Iterator[Cut]:
@@ -47,7 +43,7 @@ def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, thr
         for parts in _parts(panels, used):
             kept = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
             largest = [-(-count // each) for count, each in zip(panels, parts, strict=True)]
-            yield Cut(panels, parts, used, *_slices(view, machine, spec, operands, largest, size), kept)
+            yield Cut(panels, parts, used, *_slices(view, machine, spec, operands, largest, size), kept, largest)
 
 
 def panels_of(view: View, spec: KernelSpec, operands: Operands) -> Parts:

@@ -54,8 +54,11 @@ def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
 
 def _share(cut: Cut) -> float:
     """Return the share of the largest task; of the last parts, which threads claim, as if all were alike."""
-    *others, last = (most / count for most, count in zip(cut.largest, cut.counts, strict=True))
-    return prod(others) * (last if cut.parts[-1] <= cut.threads else 1 / cut.parts[-1])
+    share = 1.0
+    for count, parts in zip(cut.counts, cut.parts, strict=True):
+        largest = -(-count // parts) / count
+        share *= largest
+    return share if parts <= cut.threads else share / largest / parts
 
 
 # -- outer products, and grouped stencils ------------------------------------------------------------------------------
@@ -184,7 +187,7 @@ def _row_cycles(spec: ForwardSpec, rows: int, taps: int) -> float:
         loads = met * of_a_vector + (0 if held else products)
         spread = met * window.terms * of_a_vector if window.results * window.terms > 1 else 0
         found += times * (max(products / 2, loads * constants.LOADS_CYCLES) + spread)
-    return found + constants.WINDOW_RUN_CYCLES
+    return found + constants.SEGMENT_CYCLES
 
 
 # -- kn2row, and the spatial stencil ---------------------------------------------------------------------------------
@@ -234,7 +237,7 @@ def stencil_costs(
     taps = view.taps / len(lines.phases) * view.terms
     many = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.results / spec.results)
     vectors = spec.lines * spec.vectors
-    vector = constants.PLANE_LOAD_CYCLES + constants.PLANE_PRODUCT_CYCLES * spec.results
+    vector = constants.UNALIGNED_CYCLES + constants.PLANE_PRODUCT_CYCLES * spec.results
     term = vectors * vector + spec.lines * constants.PLANE_LINE_CYCLES
     cycles = many * taps * (term + constants.PLANE_WIDE_CYCLES * (spec.vectors - 1) + constants.TERM_CYCLES)
     listed = tiles_along * taps * constants.SEGMENT_CYCLES
