@@ -1,4 +1,4 @@
-"""How a forward or a data gradient is cut: slabs of positions for caches and threads, parts of the results."""
+"""The ways to cut forwards and data gradients: output blocks for caches and threads, parts of the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows: forwards and data gradients of small groups, whose lanes are channels of several; and what they cost."""
+"""The grouped stencil: forwards and data gradients of small groups, whose lanes are channels of several."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     parts = view.with_merged_groups.axes[-1].parts
     if not parts.most_taps:
         return "no position meets a tap"
-    # else there may be chains that none of a row's taps is in
+    # else a chain may have none of a row's taps
     return "" if parts.tap_step * view.terms <= BLOCK else f"taps of a row are more than {BLOCK} terms apart"
 
 

@@ -95,7 +95,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     if view.results > APART_RESULTS:
         return f"a position has {view.results} results; at most {APART_RESULTS} are summed tap by tap"
     if view.order.lines != 1 or view.taps > MOST_TAPS:
-        return "a sum is not that of the taps' own sums, or has too many taps"
+        return "its order is not tap by tap, or there are too many taps"
     if any(phase.by_position != 1 for phase in view.axes[-1].phases):
         return "neighbouring outputs do not meet neighbouring positions"
     return ""
