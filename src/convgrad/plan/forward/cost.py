@@ -180,12 +180,13 @@ def _row_cycles(spec: ForwardSpec, rows: int, taps: int) -> float:
     found = 0.0
     for size in window.sizes:
         times, taps = divmod(taps, size)
-        products = rows * size * window.terms * spec.vectors
+        terms = window.terms // spec.step
+        products = rows * size * terms * spec.vectors
         met = min(window.reach(rows, size), rows * size) * spec.vectors
         held = spec.holds(window, rows, size, spec.vectors)
-        of_a_vector = ceil(window.groups * window.terms / spec.vectors / spec.isa.lanes)
+        of_a_vector = ceil(window.groups * terms / spec.vectors / spec.isa.lanes)
         loads = met * of_a_vector + (0 if held else products)
-        spread = met * window.terms * of_a_vector if window.results * window.terms > 1 else 0
+        spread = met * terms * of_a_vector if window.results * window.terms > 1 else 0
         found += times * (max(products / 2, loads * constants.LOADS_CYCLES) + spread)
     return found + constants.SEGMENT_CYCLES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from math import ceil, gcd, lcm
 
 from convgrad.plan import constants
@@ -11,6 +12,7 @@ from convgrad.plan.forward.positions import contiguous_axes
 from convgrad.plan.forward.recipe import ForwardSpec, GroupedStencil
 from convgrad.plan.forward.view import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
 from convgrad.plan.stretches import Parts
 from convgrad.spec.order import BLOCK
@@ -36,13 +38,15 @@ def windows(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[For
     parts = merged.axes[-1].parts
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = contiguous_axes(merged, *names)
-    for groups, vectors in _panels(view, isa):
-        window = _window(view, isa, groups, vectors, parts)
+    for step, (groups, vectors) in product(steps(problem, isa), _panels(view, isa)):
+        if view.terms % step:
+            continue  # the last pair of an odd group would be of two groups
+        window = _window(view, isa, groups, vectors, parts, step)
         rest = view.groups % groups * view.results
-        for rows in _heights(isa, window, vectors):
+        for rows in _heights(isa, window, vectors, step):
             spec = ForwardSpec(
                 isa, *names, rows, vectors, vectors > 1 and 0 < rest <= isa.lanes, len(view.axes), data,
-                STRIDED if window.apart else weights, out, data == CHANNELS, window=window,
+                STRIDED if window.apart else weights, out, data == CHANNELS, window=window, step=step,
             )  # fmt: skip
             yield spec, (OPERAND[problem.solves_for], "weights")
 
@@ -57,18 +61,19 @@ def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
             yield groups, vectors
 
 
-def _heights(isa: Isa, window: GroupedStencil, vectors: int) -> range:
+def _heights(isa: Isa, window: GroupedStencil, vectors: int, step: int) -> range:
     """Return the rows of windows that registers hold, beside weights if these are few."""
-    room, held = isa.registers // vectors, max(window.sizes) * window.terms
-    spread = min(window.terms * vectors, constants.WINDOW_SPREAD) if window.terms * window.results > 1 else 0
+    terms = window.terms // step
+    room, held = isa.registers // vectors, max(window.sizes) * terms
+    spread = min(terms * vectors, constants.WINDOW_SPREAD) if window.terms * window.results > 1 else 0
     most = room - (constants.WINDOW_OTHERS + spread) // vectors - (held if held <= room // 2 else 0)
     most = min(constants.WINDOW_ROWS, max(1, most))
     return range(most, max(1, most // 2) - 1, -1)
 
 
-def _window(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts) -> GroupedStencil:
+def _window(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> GroupedStencil:
     """Return the numbers of windows of so many groups and vectors a panel, under phases of the last axis."""
-    most, unit = max(1, constants.WINDOW_WEIGHTS // view.terms), gcd(parts.by_position, parts.by_tap)
+    most, unit = max(1, constants.WINDOW_WEIGHTS * step // view.terms), gcd(parts.by_position, parts.by_tap)
     counts, in_blocks = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
     sizes = {min(n, most) for n in counts} | {n % most for n in counts if n > most} | ({1} if in_blocks else set())
     group, item, _ = view.weights
@@ -77,8 +82,8 @@ def _window(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts
         tuple(sorted(sizes - {0}, reverse=True)), guarded=in_blocks or max(counts) > most,
         apart=view.results > 1 and group != view.results * item, masked=False,
     )  # fmt: skip
-    met = [window.channels(isa.lanes, v) for v in range(vectors)]
-    over = any(each.start + ceil(len(each) / isa.lanes) * isa.lanes > groups * view.terms for each in met)
+    met = [window.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
+    over = any(first + count * step > groups * view.terms for first, count in met)
     rest = view.groups % groups * view.results
     alone = vectors > 1 and rest == isa.lanes  # a full vector, which tiles of one take
     return replace(window, masked=over or (rest > 0 and not alone))

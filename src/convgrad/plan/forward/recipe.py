@@ -50,6 +50,17 @@ class GroupedStencil:
         first, last = (self.group(lane) for lane in (vector * lanes, (vector + 1) * lanes - 1))
         return range(first * self.terms, (last + 1) * self.terms)
 
+    def reads(self, lanes: int, vector: int, step: int) -> list[tuple[int, int]]:
+        """Return the first channel and the values of each load of what a vector meets, ``step`` channels a value.
+
+        >>> GroupedStencil(8, 8, 2, 1, 1, 1, (1,), False, False, True).reads(16, 0, 2)
+        [(0, 8)]
+        """
+        channels = self.channels(lanes, vector)
+        values = len(channels) // step
+        count = values if step > 1 and values < lanes and values.bit_count() == 1 else lanes
+        return [(first, count) for first in range(channels.start, channels.stop, count * step)]
+
     def reach(self, rows: int, taps: int) -> int:
         """Return how many units of the operand some rows reach by some taps, from the first to the last."""
         return (rows - 1) * self.by_position + (taps - 1) * abs(self.by_tap) + 1
@@ -102,8 +113,8 @@ class ForwardSpec:
 
     @property
     def packs_pairs(self) -> bool:
-        """Whether those of a pair change places where data is packed: a window takes them in order itself."""
-        return self.pairs and not self.window
+        """Whether those of a pair change places where data is packed: a window of single terms takes them in order."""
+        return self.pairs and (self.step == 2 or not self.window)
 
     @property
     def item_bytes(self) -> int:
@@ -146,7 +157,7 @@ class ForwardSpec:
 
     def holds(self, window: GroupedStencil, rows: int, size: int, vectors: int) -> bool:
         """Whether registers hold the weights of so many taps beside the sums of a window."""
-        return (size * window.terms + rows) * vectors + WINDOW_OTHERS <= self.isa.registers
+        return (size * window.terms // self.step + rows) * vectors + WINDOW_OTHERS <= self.isa.registers
 
     @property
     def tile_bytes(self) -> int:

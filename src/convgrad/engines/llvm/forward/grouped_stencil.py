@@ -18,7 +18,8 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.runs import end_blocks
 from convgrad.engines.llvm.forward.tile import PARAMETERS, Tile
-from convgrad.engines.llvm.microkernel import opaque_pointer
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
+from convgrad.engines.llvm.microkernel import multiply_add, opaque_pointer
 from convgrad.formats import F32
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.recipe import GroupedStencil as Numbers
@@ -38,7 +39,8 @@ def window(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
     The first row meets the operand's position ``met`` by the first tap of a row of the kernel, the next ``met_step``
     further.
     """
-    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64")
+    pairs = {"pairs": "i64"} if spec.step == 2 else {}
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64", **pairs)
     made = GroupedStencil(f, spec, rows, vectors, WINDOW_RUN.bytes)
     made.ask()
     made.blocks()
@@ -60,13 +62,26 @@ class GroupedStencil(Tile):
         """Whether further taps meet further positions."""
         return self.n.by_tap > 0
 
+    @property
+    def steps(self) -> int:
+        """Multiply-adds of a tap: one for each K, or for each pair."""
+        return self.n.terms // self.spec.step
+
+    @property
+    def channel_bytes(self) -> int:
+        """Bytes of a channel of the data where tiles read it."""
+        return self.spec.position_bytes(2) // 2 if not self.spec.in_place else BYTES[self.spec.operand]
+
+    def operand_kind(self, lanes: int) -> str:
+        """A vector of what a multiply-add takes."""
+        return f"<{lanes} x {'float' if self.spec.step == 1 else 'i32'}>"
+
     def ask(self) -> None:
         """Ask for what the same rows of the next slab read newly."""
         f, n = self.f, self.n
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
         channels = n.channels(self.spec.isa.lanes, self.vectors - 1).stop
-        size = BYTES[self.spec.operand] if self.spec.in_place else F32_BYTES
-        here = f.next
+        size, here = self.channel_bytes, f.next
         for _ in range(self.rows * min(n.by_position, max(n.sizes))):
             for line in range(0, channels * size, LINE_BYTES):
                 f.prefetch(f.at(here, line), locality=2)
@@ -99,12 +114,22 @@ class GroupedStencil(Tile):
         extent = along(arguments(f, self.spec), self.spec)[-1].met
         last = state["met"] + unit * (n.reach(self.rows, size) - 1)
         inside = f.compare("ult", state["met"], extent) & f.compare("ult", last, extent)
+        looked = unit, extent
+
+        def where(condition: Value, sums: Values, looked: tuple[Value, Value] | None, way: MultiplyAdd) -> Values:
+            return self.where(condition, sums, lambda now: self.met(size, state, now, step, looked, way))
+
         sums = {name: state[name] for name in self.names}
-        sums = self.where(inside, sums, lambda now: self.met(size, state, now, step))
-        outside = f.op("i1", f"xor {inside}, true")
-        sums = self.where(outside, sums, lambda now: self.met(size, state, now, step, (unit, extent)))
+        if self.spec.step == 1:
+            sums = where(inside, sums, None, multiply_add)
+            sums = where(f.op("i1", f"xor {inside}, true"), sums, looked, multiply_add)
+        else:  # half by half they are taken seldom: one way serves wherever the tile is
+            paired, way = f.compare("ne", f.pairs, 0), PAIR_SUMS[self.spec.isa.pairs]
+            sums = where(inside & paired, sums, None, way)
+            sums = where(f.op("i1", f"xor {inside}, true") & paired, sums, looked, way)
+            sums = where(f.op("i1", f"xor {paired}, true"), sums, looked, fused)
         moved = abs(n.by_tap) * size
-        weights = n.tap_step * n.terms * self.spec.pitch * F32_BYTES * size
+        weights = n.tap_step * self.steps * self.spec.pitch * F32_BYTES * size
         return {"x": f.at(state["x"], step * moved), "w": f.at(state["w"], weights), "met": state["met"] + unit * moved,
                 **sums}  # fmt: skip
 
@@ -116,7 +141,7 @@ class GroupedStencil(Tile):
         return {name: once.carried[name] for name in sums}
 
     def met(
-        self, size: int, state: Values, sums: Values, step: Value, looked: tuple[Value, Value] | None = None
+        self, size: int, state: Values, sums: Values, step: Value, looked: tuple[Value, Value] | None, way: MultiplyAdd
     ) -> Values:
         """Meet what the operand has, one after the other: ``looked`` tells which of it exists."""
         f, n = self.f, self.n
@@ -129,7 +154,7 @@ class GroupedStencil(Tile):
                 place = here
 
                 def meet(now: Values, rows: Sequence[tuple[int, int]] = rows, place: Value = place) -> Values:
-                    return self.multiplied(rows, place, weights(), now)
+                    return self.multiplied(rows, place, weights(), now, way)
 
                 if looked is not None and (n.guarded or at < edge or at >= reach - edge):
                     unit, extent = looked
@@ -159,45 +184,58 @@ class GroupedStencil(Tile):
         f, n = self.f, self.n
 
         def load(place: Value, tap: int, term: int, v: int) -> Value:
-            vector = (tap * n.tap_step * n.terms + term) * self.spec.vectors + v
-            return f.load(self.kind, place, vector * self.spec.isa.lanes * F32_BYTES)
+            vector = (tap * n.tap_step * self.steps + term) * self.spec.vectors + v
+            return f.load(self.operand_kind(self.spec.isa.lanes), place, vector * self.spec.isa.lanes * F32_BYTES)
 
         if not self.spec.holds(n, self.rows, size, self.vectors):
             return lambda: partial(load, opaque_pointer(self.f, place))
-        held = {each: load(place, *each) for each in product(range(size), range(n.terms), range(self.vectors))}
+        held = {each: load(place, *each) for each in product(range(size), range(self.steps), range(self.vectors))}
         return lambda: lambda *which: held[which]
 
-    def multiplied(self, rows: Sequence[tuple[int, int]], place: Value, weights: Weights, sums: Values) -> Values:
+    def multiplied(
+        self, rows: Sequence[tuple[int, int]], place: Value, weights: Weights, sums: Values, way: MultiplyAdd
+    ) -> Values:
         """Read the channels of some groups once, and add their terms to the sums of some rows in their order."""
-        f, n, fmt, lanes = self.f, self.n, self.spec.operand, self.spec.isa.lanes
-        size = BYTES[fmt if self.spec.in_place else F32.name]
-        stored_as = fmt if self.spec.in_place else F32.name
-        found = dict(sums)
+        f, found = self.f, dict(sums)
         for v in range(self.vectors):
-            channels, vectors = n.channels(lanes, v), []
-            for first in range(channels.start, channels.stop, lanes):
-                there = f.at(place, first * size)
-                mask = None
-                if n.masked:
-                    mask = f.mask(f.op("i64", f"udiv {f.left}, {n.results}") * n.terms - first, lanes)
-                vectors.append(read(f, stored_as, there, lanes, mask))
-            for order in range(n.terms):
-                term = order ^ 1 if self.spec.pairs and order ^ 1 < n.terms else order
-                data = self.spread(vectors, v, term)
+            vectors = self.read(place, v)
+            for order in range(self.steps):
+                data = self.spread(vectors, v, order)
                 for row, tap in rows:
                     name = f"sum{row}_{v}"
-                    found[name] = f.fma(data, weights(tap, order, v), found[name])
+                    found[name] = way(f, found[name], data, weights(tap, order, v))
         return found
 
-    def spread(self, vectors: Sequence[Value], v: int, term: int) -> Value:
-        """Return a term of its own group in each lane."""
-        f, n, lanes = self.f, self.n, self.spec.isa.lanes
+    def read(self, place: Value, v: int) -> list[Value]:
+        """Return the channels that a vector of a position meets: in f32, or in pairs as they are."""
+        f, n, step = self.f, self.n, self.spec.step
+        stored_as, vectors = self.spec.operand if self.spec.in_place else F32.name, list[Value]()
+        for first, count in n.reads(self.spec.isa.lanes, v, step):
+            there, mask = f.at(place, first * self.channel_bytes), None
+            if n.masked:
+                left = f.op("i64", f"udiv {f.left}, {n.results}") * n.terms - first
+                mask = f.mask(left >> 1 if step == 2 else left, count)
+            if step == 1:
+                vectors.append(read(f, stored_as, there, count, mask))
+            elif mask is None:
+                vectors.append(f.load(self.operand_kind(count), there))
+            else:
+                vectors.append(f.masked_load(self.operand_kind(count), there, mask))
+        return vectors
+
+    def spread(self, vectors: Sequence[Value], v: int, order: int) -> Value:
+        """Return in each lane what its own group has of the K that are taken as the ``order``-th: one, or a pair."""
+        f, n, lanes, step = self.f, self.n, self.spec.isa.lanes, self.spec.step
+        k = order * step
+        if self.spec.pairs and step == 1 and k ^ 1 < n.terms:
+            k ^= 1
         start = n.channels(lanes, v).start
-        wanted = [n.group(v * lanes + lane) * n.terms + term - start for lane in range(lanes)]
-        if wanted == list(range(lanes)):
+        wanted = [(n.group(v * lanes + lane) * n.terms + k - start) // step for lane in range(lanes)]
+        count = n.reads(lanes, v, step)[0][1]
+        if wanted == list(range(count)):
             return vectors[0]
-        two = vectors[: 1 + any(each >= lanes for each in wanted)]
-        result = f.shuffle(two[0], two[-1], [each if each < 2 * lanes else 0 for each in wanted])
+        two = vectors[: 1 + any(each >= count for each in wanted)]
+        result = f.shuffle(two[0], two[-1], [each if each < 2 * count else 0 for each in wanted])
         for number, vector in enumerate(vectors[2:], 2):
             mine = [each - number * lanes for each in wanted]
             if any(0 <= each < lanes for each in mine):
