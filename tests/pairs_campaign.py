@@ -25,7 +25,7 @@ from classes import CLASSES, CONVOLUTIONS, NAMES, QUICK_ELEMENTS, TYPES, any_cas
 from convgrad.engines.llvm import execute, isas
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan import constants
-from convgrad.plan.machine import ISAS, modelled
+from convgrad.plan.machine import ISAS, Machine, modelled
 from convgrad.verify.fill import Kind
 from engine_helpers import HOST
 from engine_runs import assert_bounded, assert_exact, run_anyhow
@@ -35,6 +35,7 @@ from test_engine_random import CHANNELS
 CHUNK = 2000  # problems, which share some channels and a type of results: few kernels are compiled
 # the instruction itself where there is one, else what it does
 TAKES = next((isa for isa in isas.host_isas() if isa.pairs), modelled(ISAS[HOST[0]], "flushed"))
+FAST = Machine(TAKES)  # whose pairs are worth to be taken
 DENSE = ("dense", "pointwise", "dense")
 
 
@@ -55,6 +56,7 @@ def cases_of(chunk: int) -> Iterator[Case]:
 def as_large(patch: pytest.MonkeyPatch) -> None:
     """Let kernels of their own be taken for layers however small."""
     patch.setattr(isas, "isa", lambda: TAKES)
+    patch.setattr(isas, "machine", lambda isa: FAST)
     patch.setattr(constants, "FEW", 0)
     patch.setattr(constants, "FEWER_HEIGHTS", 1)
 

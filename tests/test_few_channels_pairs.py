@@ -13,10 +13,11 @@ from convgrad.engines.llvm import isas, jit
 from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import BF16, F32
 from convgrad.notation import problem as problem_of
+from convgrad.plan.constants import PAIR_ADDS
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.pairs import LEAST_SUM
-from convgrad.plan.passes import dense_view, plans
+from convgrad.plan.passes import dense_view, plan, plans
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape
 from data_problems import AnyPlan, along, plans_of, posed
@@ -90,9 +91,9 @@ def test_any_data_has_the_same_bits(number: int) -> None:
     word = with_pairs(("flushed", "fused")[number // 2 % 2], number % 2)
     for isa in (word, *(isa for isa in isas.host_isas() if isa.pairs)):
         _, found = plans_of(problem, operands, empty(problem), isa, 1 + number % 2)
-        for plan in of_pairs(found)[number % 3 :: 3][:1]:
-            bits, paths = taken(plan, problem, operands, LEAST_SUM)
-            assert bits == wanted, (plan, paths)
+        for one in of_pairs(found)[number % 3 :: 3][:1]:
+            bits, paths = taken(one, problem, operands, LEAST_SUM)
+            assert bits == wanted, (one, paths)
 
 
 def test_pairs_of_an_odd_group_are_not_taken() -> None:
@@ -103,6 +104,20 @@ def test_pairs_of_an_odd_group_are_not_taken() -> None:
         operands = [lying(array, layout) for array, layout in zip(operands, problem.layouts, strict=False)]
         _, found = plans_of(problem, operands, empty(problem), with_pairs("fused"))
         assert bool(of_pairs(found)) == pairs
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "FWD_D bf16 NXC mb2ic64ih56oc64oh56kh3ph1n", "BWD_D bf16 NXC mb2ic256ih14oc256oh14kh3ph1n",
+        "BWD_W bf16 NXC mb2ic64ih56oc64oh56kh3ph1n", "FWD_D bf16 NXC g32mb4ic256ih28oc256oh28kh3ph1n",
+    ],
+)  # fmt: skip
+def test_slow_pairs_are_not_taken(line: str) -> None:
+    """A pair that takes as long as four multiply-adds saves none; if it takes as long as one, it saves half."""
+    problem, fast = problem_of(line), Machine(ISAS["avx512bf16"])
+    for machine, step in ((fast, 2), (replace(fast, pair_adds=float(PAIR_ADDS)), 1)):
+        assert plan(problem, dense_view(problem), machine, 1).spec.step == step
 
 
 @pytest.mark.parametrize(("channels", "spilt"), [(4, 0), (8, 8), (16, 0)])

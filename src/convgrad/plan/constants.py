@@ -103,6 +103,7 @@ SPREAD_NS = Rate(0.015, "ns", BY_HAND, "more, an element, for each channel of a 
 PAIR_NS = Rate(
     0.03, "ns", BY_HAND, "more, an element, to become a word of two terms of bf16 and have its size looked at"
 )
+PAIR_ADDS = Rate(4.0, "multiply-adds", "pair_adds.csv", "as long as one of a pair; on Zen 4 and later one is")
 PACK_PAIRS_CHANNELS_NS = Rate(0.05, "ns", BY_HAND, "an element, packed into words of every second position,")
 PACK_PAIRS_SPATIAL_NS = Rate(0.12, "ns", BY_HAND, "or transposed into them")
 LEAST_NS = Rate(0.015, "ns", BY_HAND, "an element in place, to have its size looked at")

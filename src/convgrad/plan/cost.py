@@ -12,6 +12,7 @@ from convgrad.plan import constants
 from convgrad.plan.cuts import Cut, cuts, lines_held
 from convgrad.plan.lines import meetings
 from convgrad.plan.machine import LINE_BYTES, Machine
+from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import (
     CHANNELS,
     CHANNELS_IN,
@@ -26,7 +27,7 @@ from convgrad.plan.recipe import (
     Read,
 )  # fmt: skip
 from convgrad.plan.taps import of_tiles
-from convgrad.plan.tiling import k_steps, term_cycles
+from convgrad.plan.tiling import term_cycles
 from convgrad.plan.view import View, per_group
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
@@ -137,13 +138,13 @@ def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands)
             widths.append((1, min(1 << (ceil(rest / isa.lanes) - 1).bit_length(), tile.vectors)))
     if tile.taps == 1 and not spec.groups_in_lanes:
         line = conv.positions if view.pointwise else conv.axes[-1].dst
-        terms = conv.batch * conv.positions / line * k_steps(line, spec.step) * conv.taps
+        terms = conv.batch * conv.positions / line * chain_adds(line, spec.step, machine) * conv.taps
         passed = 1 if spec.compact else spec.step
         cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps, passed) for n, v in widths)
         if spec.rows.in_place and conv.taps > 1 and channels[rows] > constants.CROWDING_CHANNELS:
             cycles *= constants.IN_PLACE_CROWDED
     else:
-        cycles = sum(n * _taps_cycles(view, spec, v) for n, v in widths)
+        cycles = sum(n * _taps_cycles(view, machine, spec, v) for n, v in widths)
     return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns(machine)
 
 
@@ -158,7 +159,7 @@ def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int, passed: int) -
     return step if passed == 1 else max(step, lines * passed)
 
 
-def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
+def _taps_cycles(view: View, machine: Machine, spec: KernelSpec, vectors: int) -> float:
     """Return cycles for all positions and taps of a tile of several taps: FMAs or loads, lines, segments, joins."""
     conv, tile = view.conv, spec.tile
     inner = conv.axes[-1]
@@ -175,7 +176,9 @@ def _taps_cycles(view: View, spec: KernelSpec, vectors: int) -> float:
     begin = constants.RUN_CYCLES + constants.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
     blocks, images = view.blocks
     joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
-    return tiles * (lines * (position * k_steps(inner.dst, spec.step) + begin) + joins * constants.JOIN_CYCLES * sums)
+    return tiles * (
+        lines * (position * chain_adds(inner.dst, spec.step, machine) + begin) + joins * constants.JOIN_CYCLES * sums
+    )
 
 
 @lru_cache(maxsize=256)

@@ -92,3 +92,4 @@ class Machine:
     l2_bytes: int = 1 << 20
     fma_per_ns: float = 64.0  # of one core
     bytes_per_ns: float = BYTES_PER_NS  # where operands usually lie, in a shared cache or memory, of one core
+    pair_adds: float = 1.0  # multiply-adds of single terms that take as long as one of a pair

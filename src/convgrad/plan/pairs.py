@@ -8,7 +8,7 @@ small, nothing can be denormal, and the instruction is two fused multiply-adds, 
 from __future__ import annotations
 
 from convgrad.formats import BF16, F32
-from convgrad.plan.machine import Isa
+from convgrad.plan.machine import Isa, Machine
 from convgrad.spec.problem import Problem
 
 # 2**(ex + ey - 14) is 2**-126 or more: in biased exponents, where neither operand is denormal itself. One less, and
@@ -22,3 +22,13 @@ PATHS = ("pairs", "single")  # counted, by panels: how multiply-adds took the te
 def steps(problem: Problem, isa: Isa) -> tuple[int, ...]:
     """Return how many terms a multiply-add may take."""
     return (1, 2) if isa.pairs and problem.operand_format is BF16 else (1,)
+
+
+def chain_adds(terms: int, step: int, machine: Machine) -> float:
+    """Return the time of some K in multiply-adds of single K: pairs, and an odd last K alone.
+
+    >>> from convgrad.plan.machine import ISAS
+    >>> [chain_adds(7, step, Machine(ISAS["avx512bf16"])) for step in (1, 2)]
+    [7.0, 4.0]
+    """
+    return terms // step * (machine.pair_adds if step == 2 else 1.0) + terms % step

@@ -50,15 +50,6 @@ def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
     return height, -(-count // height), least
 
 
-def k_steps(count: int, step: int) -> int:
-    """Return the multiply-adds that a stretch of K takes: in pairs, an odd last one alone.
-
-    >>> k_steps(7, 1), k_steps(7, 2)
-    (7, 4)
-    """
-    return count // step + count % step
-
-
 def outer_products(most: int, vectors: int, items: int) -> list[Tile]:
     """Return the tiles of one tap with as many rows as registers hold, or some fewer.
 

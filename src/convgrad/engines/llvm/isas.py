@@ -10,7 +10,7 @@ from functools import cache
 from convgrad.engines.llvm import jit, tried
 from convgrad.engines.settings import max_isa
 from convgrad.engines.starting import forked_with
-from convgrad.plan.constants import GHZ
+from convgrad.plan.constants import GHZ, PAIR_ADDS
 from convgrad.plan.machine import ISAS, Isa, Machine
 
 _trying = forked_with()  # younger than the compiler's lock, which is taken in it
@@ -82,9 +82,13 @@ def isa() -> Isa | None:
 @cache
 def machine(isa: Isa) -> Machine:
     """Return this machine under an instruction set."""
-    return Machine(
-        isa, _cache_bytes("LEVEL1_DCACHE", 32 << 10), _cache_bytes("LEVEL2_CACHE", 1 << 20), 2 * isa.lanes * GHZ
-    )
+    caches = _cache_bytes("LEVEL1_DCACHE", 32 << 10), _cache_bytes("LEVEL2_CACHE", 1 << 20)
+    return Machine(isa, *caches, 2 * isa.lanes * GHZ, pair_adds=pair_adds())
+
+
+def pair_adds() -> float:
+    """Return the multiply-adds of single terms that take this processor as long as one of a pair."""
+    return 1.0 if jit.llvm().get_host_cpu_name().startswith("znver") else PAIR_ADDS
 
 
 def _cache_bytes(cache: str, otherwise: int) -> int:

@@ -15,8 +15,9 @@ from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import Machine
+from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
-from convgrad.plan.tiling import k_steps, tiles
+from convgrad.plan.tiling import tiles
 from convgrad.spec.problem import Problem
 
 Timed = Iterator[tuple[float, Cut]]  # ways to cut a kernel's work, and what each takes
@@ -69,9 +70,9 @@ def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Oper
     results, window = view.positions * view.groups * view.results, spec.window
     store = results * (_window_store_ns(machine, spec) if window else STORE_NS[spec.out])
     if window:
-        cycles, packed = _window_cycles(view, spec, slab), view.results
+        cycles, packed = _window_cycles(view, machine, spec, slab), view.results
     else:
-        cycles, packed = _tile_cycles(view, spec, slab), ceil(view.results / spec.width) * spec.width
+        cycles, packed = _tile_cycles(view, machine, spec, slab), ceil(view.results / spec.width) * spec.width
     paired = constants.PAIR_NS if spec.step == 2 else 0.0
     weights = view.groups * view.taps * view.terms * packed * (PACK_NS[spec.weights] + paired)
     if spec.lanes_in_place:
@@ -114,20 +115,21 @@ def crowded(view: ForwardNest) -> bool:
     return few and view.taps > 1
 
 
-def _tile_cycles(view: ForwardNest, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
+def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
     """Return the cycles of the tiles of all panels."""
     full, rest = divmod(view.results, spec.width)
     widths = [spec.vectors] * full
     if rest:
         widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
-    of_width = {v: _box_cycles(view, spec.rows, v, slab, spec.step) for v in set(widths)}
+    adds = chain_adds(view.terms, spec.step, machine)
+    of_width = {v: _box_cycles(view, spec.rows, v, slab, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
     if spec.in_place and spec.data == CHANNELS and crowded(view):
         return cycles * constants.IN_PLACE_CROWDED
     return cycles * constants.WORDS if spec.in_pairs and spec.step == 1 else cycles
 
 
-def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...], step: int) -> float:
+def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...], adds: float) -> float:
     """Return the cycles of all boxes under one panel: tiles run along the axis of each that wastes least.
 
     Boxes are products of the axes' parts, and so is most of what they cost: only what is wasted is not, so parts of an
@@ -144,7 +146,7 @@ def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...
         work, boxes, runs = more, boxes * len(parts), runs * parts.all_taps
     begin = constants.BOX_CYCLES * boxes + constants.SEGMENT_CYCLES * runs
     compute = sum(waste * found for waste, found in work.items())
-    return compute * k_steps(view.terms, step) + begin + constants.ROW_CYCLES * view.positions
+    return compute * adds + begin + constants.ROW_CYCLES * view.positions
 
 
 def runs_along(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
@@ -153,7 +155,7 @@ def runs_along(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
     return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.ALONG_LAST)
 
 
-def _window_cycles(view: ForwardNest, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
+def _window_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
     """Return the cycles of all windows of a view whose groups are merged, by slabs of such a size."""
     *outer, last = (parts_of(axis, size) for axis, size in zip(view.axes, slab, strict=True))
     positions = prod(axis.extent for axis in view.axes[:-1])
@@ -165,7 +167,7 @@ def _window_cycles(view: ForwardNest, spec: ForwardSpec, slab: tuple[int, ...]) 
         many = each * parts
         found += many * positions * (constants.WINDOW_CYCLES + constants.WINDOW_ROW_CYCLES * rows * spec.vectors)
         if taps:
-            found += many * rows_of_taps * _row_cycles(spec, rows, taps)
+            found += many * rows_of_taps * _row_cycles(machine, spec, rows, taps)
     boxes = prod(len(parts) for parts in (*outer, last))
     assert spec.window is not None
     if spec.window.groups == spec.isa.lanes and spec.in_place and panels > 1:
@@ -173,7 +175,7 @@ def _window_cycles(view: ForwardNest, spec: ForwardSpec, slab: tuple[int, ...]) 
     return found * panels + constants.BOX_CYCLES * boxes
 
 
-def _row_cycles(spec: ForwardSpec, rows: int, taps: int) -> float:
+def _row_cycles(machine: Machine, spec: ForwardSpec, rows: int, taps: int) -> float:
     """Return the cycles of a row of taps: two multiply-adds or loads each, and a vector spread over its lanes each."""
     window = spec.window
     assert window is not None
@@ -182,12 +184,13 @@ def _row_cycles(spec: ForwardSpec, rows: int, taps: int) -> float:
         times, taps = divmod(taps, size)
         terms = window.terms // spec.step
         products = rows * size * terms * spec.vectors
+        adds = products / terms * chain_adds(window.terms, spec.step, machine)
         met = min(window.reach(rows, size), rows * size) * spec.vectors
         held = spec.holds(window, rows, size, spec.vectors)
         of_a_vector = ceil(window.groups * terms / spec.vectors / spec.isa.lanes)
         loads = met * of_a_vector + (0 if held else products)
         spread = met * terms * of_a_vector if window.results * window.terms > 1 else 0
-        found += times * (max(products / 2, loads * constants.LOADS_CYCLES) + spread)
+        found += times * (max(adds / 2, loads * constants.LOADS_CYCLES) + spread)
     return found + constants.SEGMENT_CYCLES
 
 
