@@ -118,9 +118,8 @@ ORDERS = {
         "verify_others",
         "verify",
         "info",
-        "completion",
     ),
-    "cli.parsers": ("parser", "texts", "run", "verify", "explain", "probe", "bench", "info", "completion"),
+    "cli.parsers": ("parser", "texts", "run", "verify", "explain", "probe", "bench", "info"),
     "verify": (
         "verdict",
         "declared",

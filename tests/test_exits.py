@@ -76,7 +76,6 @@ def test_every_command_ends_by_the_table(
         "run": ["BiasAdd", "a.npy"],
         "explain": ["graph.json"],
         "probe": ["convgrad:run"],
-        "completion": ["bash"],
     }.get(command, [])
     for error in (errors.FileError("a"), errors.InvalidShapeError("a"), MemoryError(), KeyboardInterrupt()):
         monkeypatch.setattr(module, "main", raising(error))

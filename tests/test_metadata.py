@@ -61,7 +61,7 @@ def test_platforms_tells_what_is_required() -> None:
     page = (ROOT / "docs/platforms.md").read_text(encoding="utf-8")
     extras = [
         one
-        for extra in ("files", "torch", "jax", "dask", "onnx", "plot", "completion")
+        for extra in ("files", "torch", "jax", "dask", "onnx", "plot")
         for one in PROJECT["optional-dependencies"][extra]
     ]
     for required in (*PROJECT["dependencies"], *extras):
