@@ -303,8 +303,6 @@ ORDERS = {
         "progress",
         "call",
         "run",
-        "shares",
-        "costs",
     ),
     "jax": (
         "frame",
