@@ -331,9 +331,7 @@ ORDERS = {
         "reader",
         "writer",
         "explain",
-        "stations",
-        "layered",
-        "picture",
+        "dot",
     ),
     "torch": (
         "kernels",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from convgrad.cli import main
-from convgrad.graph import read
+from convgrad.graph import read, to_dot
 
 GRAPHS = Path(__file__).parent / "graphs"
 STEP = Path(__file__).parents[1] / "examples" / "digits_step.json"
@@ -70,14 +70,9 @@ def test_explain_draws_rails(capsys: pytest.CaptureFixture[str]) -> None:
     assert drawing[-1] == "o        7: f32 3x2x4  result"
 
 
-def test_explain_writes_a_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert said(capsys, "explain", STEP, "--plot", tmp_path / "step.png")[0] == 0
-    assert (tmp_path / "step.png").read_bytes().startswith(b"\x89PNG")
-    code, _, err = said(capsys, "explain", STEP, "--plot", tmp_path / "no" / "step.png")
-    assert (code, "no such directory" in err) == (3, True)
-    code, _, err = said(capsys, "explain", STEP, "--plot", tmp_path / "step.png")
-    assert (code, "the file exists; give --force" in err) == (3, True)
-    assert said(capsys, "explain", STEP, "--plot", tmp_path / "step.png", "--force")[0] == 0
+def test_explain_prints_dot(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "explain", STEP, "--dot")
+    assert (code, out) == (0, to_dot(read(STEP)) + "\n")
 
 
 def test_given_tensors_and_expected_results(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

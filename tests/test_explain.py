@@ -127,11 +127,12 @@ def test_command_tells_pieces(line: str, words: list[str], capsys: pytest.Captur
 def test_command_line_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "BWD_W"]) == 2
     assert "problem line in quotes" in capsys.readouterr().err
-    assert main(["explain", "BWD_W f32 NXC mb8", "--plot", "a.png"]) == 2
+    assert main(["explain", "BWD_W f32 NXC mb8", "--dot"]) == 2
     assert main(["explain", "BWD_W f32 NXC mb8"]) == 2
     assert main(["explain", "BWD_W f32 NXC mb2ic4ih9oc8oh9kh3ph1", "--memory", "9"]) == 2
     assert "which takes" in capsys.readouterr().err
     assert main(["explain", "graph.json", "--memory", "1GB"]) == 2
+    assert main(["explain", "graph.json", "--json", "--dot"]) == 2
 
 
 def test_plans_of_every_layout_and_type_are_of_dense_arrays() -> None:

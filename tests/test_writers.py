@@ -24,7 +24,6 @@ WRITERS: dict[tuple[str, str], list[tuple[list[str], str]]] = {
         ([STEP, "-o", "{}/all.npz"], "all.npz"),
         (["BiasAddBackward", "{}/given.npy", "--memory", "1MB", "-o", "{}/one.npy"], "one.npy"),
     ],
-    ("explain", "plot"): [([STEP, "--plot", "{}/graph.png"], "graph.png")],
     ("bench", "output"): [([LINE, "-o", "{}/rows.csv"], "rows.csv")],
     ("bench", "plot"): [([LINE, "--plot", "{}/roof.png"], "roof.png")],
     ("verify", "junit"): [([LINE, "--junit", "{}/report.xml"], "report.xml")],

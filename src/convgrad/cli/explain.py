@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from convgrad import files, notation, pictures, scale
+from convgrad import files, notation, scale
 from convgrad.cli.arguments import is_graph, limits_of, read_line
-from convgrad.cli.console import say, wrote
+from convgrad.cli.console import say
 from convgrad.cli.exits import DONE, UsageError
 from convgrad.cli.explain_json import of_call, of_graph
 from convgrad.engines.settings import max_error
 from convgrad.formats import Format
 from convgrad.functional.call import problem_from_shapes
 from convgrad.functional.explain import explain as explain_call
+from convgrad.graph.dot import to_dot
 from convgrad.graph.explain import explain
 from convgrad.graph.given import by_id, formats_of
-from convgrad.graph.picture import draw
 from convgrad.graph.reader import read
 from convgrad.spec.chosen import DIRECT
 
@@ -51,8 +51,6 @@ def _explain(options: argparse.Namespace) -> int:
         return DONE
     if options.memory:
         raise UsageError("--memory goes with a problem line")
-    if options.plot:
-        pictures.check_target(options.plot, options.force)
     limits = limits_of(options.limit)
     graph = read(options.what, limits)
     if options.tensors:
@@ -61,10 +59,7 @@ def _explain(options: argparse.Namespace) -> int:
             files.read_all(options.tensors, limits.memory_bytes, formats_of(graph.tensors.values())),
         )
         graph = graph.with_given({t: array for t, array in read_in.items() if t not in graph.computed})
-    say(json.dumps(of_graph(graph)) if options.json else explain(graph))
-    if options.plot:
-        draw(graph, options.plot, options.force)
-        wrote(options.plot)
+    say(json.dumps(of_graph(graph)) if options.json else to_dot(graph) if options.dot else explain(graph))
     return DONE
 
 
@@ -72,8 +67,8 @@ def _explain_line(options: argparse.Namespace) -> None:
     """Print how the calls of a problem line would be computed."""
     if options.json and options.memory:
         raise UsageError("--json tells of a call at once; it does not go with --memory")
-    if options.tensors or options.limit or options.plot or options.force:
-        raise UsageError("--tensors, --limit, --plot and --force go with GRAPH.json")
+    if options.tensors or options.limit or options.dot:
+        raise UsageError("--tensors, --limit and --dot go with GRAPH.json")
     if len(options.what.split()) == 1:
         raise UsageError(f"what to explain is GRAPH.json or a problem line in quotes; got {options.what!r:.200}")
     for call in notation.calls(read_line(options.what)):

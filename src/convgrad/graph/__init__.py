@@ -1,11 +1,11 @@
 """Graphs of oneDNN: built from ops over logical tensors or read from JSON, inferred, explained, run and written."""
 
+from convgrad.graph.dot import to_dot
 from convgrad.graph.explain import explain
 from convgrad.graph.graph import Graph, Header, Outcome
 from convgrad.graph.limits import Limits
 from convgrad.graph.model import LogicalTensor, Op, Verbatim
 from convgrad.graph.partition import CompiledPartition, Execution, Partition
-from convgrad.graph.picture import draw
 from convgrad.graph.reader import from_json, read
 from convgrad.graph.writer import to_json, write
 
@@ -20,10 +20,10 @@ __all__ = [
     "Outcome",
     "Partition",
     "Verbatim",
-    "draw",
     "explain",
     "from_json",
     "read",
+    "to_dot",
     "to_json",
     "write",
 ]

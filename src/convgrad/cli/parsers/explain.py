@@ -23,10 +23,9 @@ def parser() -> argparse.ArgumentParser:
     memory = "of a problem line: how it would be cut, on files, so that it takes at most so much: 1GB, 512MiB, or bytes"
     explain.add_argument("--memory", metavar="BYTES", help=memory)
     explain.add_argument("--tensors", metavar="FILE", help="arrays by tensor id, from which unknown extents follow")
-    explain.add_argument("--plot", metavar="FILE", help="draw a picture, too: .png, .svg, .pdf (needs extra plot)")
-    explain.add_argument(
-        "--json", action="store_true", help="print JSON instead of text: of a graph, or each call of a line"
-    )
-    explain.add_argument("--force", action="store_true", help="replace the picture if it exists")
+    printed = explain.add_mutually_exclusive_group()
+    json = "print JSON instead of text: of a graph, or each call of a line"
+    printed.add_argument("--json", action="store_true", help=json)
+    printed.add_argument("--dot", action="store_true", help="print the graph in DOT, which Graphviz draws")
     add_limit(explain)
     return explain
