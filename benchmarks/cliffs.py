@@ -16,13 +16,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
 from rows import asked, write_rows
 
-from convgrad import pictures
 from convgrad.bench.figures import Series
 from convgrad.bench.harness import SAMPLE_S, Runner
 from convgrad.bench.report import conditions, heading, predicted_ms
@@ -37,6 +36,7 @@ from convgrad.spec.work import moved_bytes, needed_flops
 ROLES = ("FWD_D", "BWD_D", "BWD_W")
 NEIGHBOURS, ONE_GROUP = 2.0, 1.3  # the largest ratios allowed
 WARM_S = 0.02
+FEWEST_TICKS = 3
 
 
 @dataclass(frozen=True)
@@ -225,11 +225,13 @@ def points_of(rows: Sequence[Mapping[str, str]]) -> dict[str, list[Point]]:
     return {name: compared(points, SWEEPS[name].to_first) for name, points in found.items()}
 
 
-def draw(path: Path, found: Mapping[str, Sequence[Point]], run: Mapping[str, Any], force: bool) -> None:
+def draw(path: Path, found: Mapping[str, Sequence[Point]], run: Mapping[str, Any]) -> None:
     """Write the picture, a panel a sweep: measured and least time of a multiply-add, steps that are too high in red."""
     columns = min(4, len(found))
     rows = ceil(len(found) / columns)
-    figure = pictures.figure(figsize=(max(8.0, 4 * columns), 2.6 * rows + 0.9))
+    from matplotlib.figure import Figure  # noqa: PLC0415 - for who asks for a picture
+
+    figure = Figure(figsize=(max(8.0, 4 * columns), 2.6 * rows + 0.9), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, (name, points) in zip(grid.flat, found.items(), strict=False):
         _draw_sweep(axes, name, points)
@@ -241,7 +243,7 @@ def draw(path: Path, found: Mapping[str, Sequence[Point]], run: Mapping[str, Any
     threads = f"{run['threads']} thread{'s' * (int(run['threads']) > 1)}"
     peak = f"f32 multiply-add peak {float(run['fma_gflops']):.0f} GFLOP/s, measured in this run"
     figure.suptitle(f"Steps between neighbouring problems: {what} on {run['machine']}, {threads}\n{peak}", fontsize=12)
-    pictures.save(figure, path, 100, force)
+    figure.savefig(path, dpi=100)
 
 
 def _draw_sweep(axes: Any, name: str, points: Sequence[Point]) -> None:
@@ -261,14 +263,41 @@ def _draw_sweep(axes: Any, name: str, points: Sequence[Point]) -> None:
         axes.axhline(seen[-1], color="C3", linewidth=0.8, linestyle=":", label="the most that groups may take")
     low, high = min(seen) / 1.15, max(seen) * 1.15
     axes.set(yscale="log", ylim=(low, high), ylabel="ms" if sweep.to_first else "ns a multiply-add")
-    pictures.plain_ticks(axes.yaxis, low, high)
+    plain_ticks(axes.yaxis, low, high)
     worst_step = height(worst(points, sweep.to_first), sweep.to_first)
     axes.set_title(f"{name.replace('_', ' ')}: highest step {worst_step:.2f}", fontsize=9)
     if sweep.doubling:
         axes.set(xscale="log")
-        pictures.plain_ticks(axes.xaxis, min(numbers), max(numbers))
+        plain_ticks(axes.xaxis, min(numbers), max(numbers))
     else:
         axes.locator_params(axis="x", integer=True)
+
+
+def plain_ticks(axis: Any, low: float, high: float) -> None:
+    """Have the ticks of a logarithmic axis say plain numbers: 10, 100, or where it is shorter some between."""
+    from matplotlib.ticker import FixedLocator, NullLocator  # noqa: PLC0415 - for who asks for a picture
+
+    axis.set_major_locator(FixedLocator(plain_numbers(low, high)))
+    axis.set_major_formatter(lambda value, place: f"{value:,.15g}")
+    axis.set_minor_locator(NullLocator())
+
+
+def plain_numbers(low: float, high: float) -> list[float]:
+    """Return round numbers from ``low`` to ``high``: three of them at least, of the roundest kind that has as many.
+
+    >>> plain_numbers(0.4, 2000), plain_numbers(0.4, 30), plain_numbers(7.9, 9.3)
+    ([1.0, 10.0, 100.0, 1000.0], [0.5, 1.0, 2.0, 5.0, 10.0, 20.0], [8.0, 8.5, 9.0])
+    """
+    ticks = []
+    for heads in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        decades = range(floor(log10(low)), ceil(log10(high)) + 1)
+        numbers = (float(f"{head}e{decade}") for decade in decades for head in heads)
+        ticks = [number for number in numbers if low <= number <= high]
+        if len(ticks) >= FEWEST_TICKS:
+            return ticks
+    step = 10.0 ** floor(log10(high - low))
+    step = next(s for s in (step, step / 2, step / 5, step / 10) if floor(high / s) - ceil(low / s) + 1 >= FEWEST_TICKS)
+    return [float(f"{number * step:.12g}") for number in range(ceil(low / step), floor(high / step) + 1)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -287,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error("--measured goes with --plot")
         with options.measured.open(newline="") as file:
             rows = list(csv.DictReader(file))
-        draw(options.plot, points_of(rows), rows[0], options.force)
+        draw(options.plot, points_of(rows), rows[0])
         return 0
     roofs = measure_roofs(count(options.threads))
     words = f"{options.direction} {options.type} {options.layout}"
@@ -303,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made = [row(name, one, SWEEPS[name]) | run for name, points in found.items() for one in points]
         write_rows(options.output, made)
     if options.plot:
-        draw(options.plot, found, run, options.force)
+        draw(options.plot, found, run)
     return 0 if all(is_flat(points, SWEEPS[name]) for name, points in found.items()) else 1
 
 

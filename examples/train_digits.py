@@ -48,11 +48,11 @@ LAYERS = {
 }
 
 
-def load(module: str, extra: str) -> Any:
+def load(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        sys.exit(f"{module} is missing: pip install 'convgrad[{extra}]'")
+        sys.exit(f"{module} is missing: pip install 'convgrad[examples]'")
 
 
 def split_images(digits: Any) -> tuple[Array, Array, Array, Array]:
@@ -232,8 +232,8 @@ def main() -> None:
         if path.exists() and not options.force:
             parser.error(f"{path} exists; give --force to replace it")
     if options.plot:
-        figure = load("matplotlib.figure", "plot").Figure(figsize=(11, 6.2), layout="constrained")
-    images, labels, held_out, held_out_labels = split_images(load("sklearn.datasets", "examples").load_digits())
+        figure = load("matplotlib.figure").Figure(figsize=(11, 6.2), layout="constrained")
+    images, labels, held_out, held_out_labels = split_images(load("sklearn.datasets").load_digits())
 
     parameters, epochs, start = initial(np.random.default_rng(options.seed)), [], time.perf_counter()
     for loss, picture_loss in train(parameters, images, labels, options):

@@ -8,7 +8,6 @@ ORDERS = {
         "words",
         "errors",
         "disk",
-        "pictures",
         "formats",
         "host",
         "spec",

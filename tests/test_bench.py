@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,16 +15,14 @@ import numpy as np
 import pytest
 
 from bench_problems import ROOFS, TINY
-from convgrad import pictures
 from convgrad.bench import suites
 from convgrad.bench.agreement import agree, judge, middle
 from convgrad.bench.figures import Series, fastest, geometric_mean, ratio
 from convgrad.bench.harness import BUDGET_S, Outcome, measure
 from convgrad.bench.measure import FmaPeak, fma_ir, read_bandwidth, read_ir, vector_bytes
 from convgrad.bench.peers import PEERS, Peer, contenders, find_peers
-from convgrad.bench.plot import draw
 from convgrad.bench.report import COLUMNS, conditions, heading, line, row, summary
-from convgrad.bench.roofs import Level, Roofs, cache_bytes
+from convgrad.bench.roofs import cache_bytes
 from convgrad.bench.work import Contender, Work, magnitudes, make_work
 from convgrad.cli import bench
 from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
@@ -304,31 +301,6 @@ def test_a_row_as_json_has_what_is_known() -> None:
     figures = {**made_up("a", 2.0, (6.0, 4.0)), **conditions(ROOFS, 3, [])}
     told = json.loads(bench._json(figures | {"predicted_ms": None}))
     assert told == {name: value for name, value in figures.items() if name != "predicted_ms"} | {"right": True}
-
-
-def test_the_plot_is_written(tmp_path: Path) -> None:
-    run = conditions(ROOFS, 3, [])
-    rows = [{**made_up("a", 2.0, (6.0, 4.0)), **run}, {**made_up("b", 3.0, (6.0, 4.0)), "suite": "other", **run}]
-    draw(tmp_path / "roofline.png", rows, ROOFS, [PEERS["torch"]])
-    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_texts_of_the_plot_do_not_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Levels of almost the same speed, twenty cases in a cluster: no text lies on another, some cases are named."""
-    drawn: list[Any] = []
-    monkeypatch.setattr(pictures, "save", lambda figure, *rest: drawn.append(figure))
-    levels = tuple(Level(name, None, gbs) for name, gbs in (("L1", 101.0), ("L2", 100.0), ("memory", 99.0)))
-    run = conditions(ROOFS, 3, [])
-    rows = [{**made_up(f"case {n}", 2.0 + n / 50, (6.0, 4.0)), **run} for n in range(20)]
-    draw(tmp_path / "roofline.png", rows, Roofs(2, 100.0, levels), [PEERS["torch"]])
-    (axes,) = drawn[0].axes
-    drawn[0].draw_without_rendering()
-    texts = {text.get_text(): text.get_window_extent() for text in axes.texts}
-    assert {"L1 101 GB/s", "L2 100 GB/s", "memory 99 GB/s"} < set(texts)
-    assert "case 19" in texts
-    assert not any(one.overlaps(other) for one, other in combinations(texts.values(), 2))
-    assert run["machine"] in axes.get_title()
-    assert all("$" not in label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels()))
 
 
 # -- real peers --------------------------------------------------------------------------------------------

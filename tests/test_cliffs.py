@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import doctest
 import importlib.util
 import sys
 from dataclasses import replace
@@ -31,6 +32,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # whose rows.
 cliffs = load()
 ROOFS = Roofs(1, 100.0, (Level("memory", None, 20.0),))
 TINY = cliffs.Sweep({8: "mb1ic8ih5oc8kh3ph1", 9: "mb1ic9ih5oc9kh3ph1"})
+
+
+def test_docstring_examples() -> None:
+    assert doctest.testmod(cliffs).failed == 0
 
 
 def points_of(*costs: float) -> list:

@@ -183,7 +183,6 @@ WRITTEN: list[tuple] = [
     (("run", STEP, "-o", "full.npz"), 3, "full.npz: cannot be written: File too large", full_disk),
     (("bench", LINE, "-o", "nowhere/a.csv"), 3, "nowhere/a.csv: no such directory"),
     (("bench", LINE, "-o", "fifo.csv", "--force"), 3, "it is no regular file"),
-    (("bench", LINE, "--plot", "dir.npy"), 3, "a picture's name must end in"),
     (("bench", "--shapes", "nowhere.txt"), 3, "nowhere.txt: cannot be read: No such file"),
     (("bench", "--shapes", "none.txt"), 3, "none.txt: has no problem line"),
     (("bench", "--shapes", "lines.txt"), 3, "lines.txt: a problem has at least one spatial axis"),

@@ -61,11 +61,11 @@ def test_platforms_tells_what_is_required() -> None:
     page = (ROOT / "docs/platforms.md").read_text(encoding="utf-8")
     extras = [
         one
-        for extra in ("files", "torch", "jax", "dask", "onnx", "plot")
+        for extra in ("files", "torch", "jax", "dask", "onnx", "examples")
         for one in PROJECT["optional-dependencies"][extra]
     ]
     for required in (*PROJECT["dependencies"], *extras):
-        found = re.match(r"(\w+)(?:\[.*\])?>=([\d.]+)", required)
+        found = re.match(r"([\w-]+)(?:\[.*\])?>=([\d.]+)", required)
         assert found is not None
         assert re.search(rf"^\| {found[1]} \| {re.escape(found[2])} \|", page, re.MULTILINE), required
 

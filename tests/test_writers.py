@@ -13,7 +13,7 @@ from convgrad.cli import COMMANDS, main
 ROOT = Path(__file__).parents[1]
 STEP = str(ROOT / "examples" / "digits_step.json")
 LINE = "BWD_W f32 NXC mb1ic2iw5oc3ow5kw3pw1"
-WRITES = ("output", "plot", "junit", "export")
+WRITES = ("output", "junit", "export")
 OLD = b"somebody's work"
 
 # By command and option: the words of a command line, and the file it writes ({} is a folder).
@@ -25,7 +25,6 @@ WRITERS: dict[tuple[str, str], list[tuple[list[str], str]]] = {
         (["BiasAddBackward", "{}/given.npy", "--memory", "1MB", "-o", "{}/one.npy"], "one.npy"),
     ],
     ("bench", "output"): [([LINE, "-o", "{}/rows.csv"], "rows.csv")],
-    ("bench", "plot"): [([LINE, "--plot", "{}/roof.png"], "roof.png")],
     ("verify", "junit"): [([LINE, "--junit", "{}/report.xml"], "report.xml")],
     ("verify", "output"): [([LINE, "--element", "0,0,0", "-o", "{}/one.json"], "one.json")],
     ("verify", "export"): [([LINE, "--export", "{}"], "mb1ic2iw5oc3ow5kw3pw1.json")],
@@ -47,8 +46,6 @@ def test_every_option_that_writes_has_a_row() -> None:
 def test_nothing_is_replaced(
     command: str, words: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if "plot" in " ".join(words):
-        pytest.importorskip("matplotlib")
     np.save(tmp_path / "given.npy", np.ones((2, 5, 3), np.float32))
     path = tmp_path / name
     if "--export" in words:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from convgrad import pictures
-from convgrad.bench import plot, report, suites
+from convgrad.bench import report, suites
 from convgrad.bench.harness import measure
 from convgrad.bench.peers import Peer, find_peers
 from convgrad.bench.report import Row
@@ -52,8 +51,6 @@ def _bench(options: argparse.Namespace) -> list[Row]:
         raise UsageError(f"{bound}: more have no peak to be held to; got {threads}")
     if options.output:
         check_new(Path(options.output), options.force)
-    if options.plot:
-        pictures.check_target(options.plot, options.force)
     with Progress("measuring the machine:", options.json):
         roofs = measure_roofs(threads)
     if not options.json:
@@ -70,9 +67,6 @@ def _bench(options: argparse.Namespace) -> list[Row]:
         say("\n".join(report.summary(rows, peers)))
     if options.output:
         wrote(options.output)
-    if options.plot:
-        plot.draw(options.plot, rows, roofs, peers, options.force)
-        wrote(options.plot)
     return rows
 
 

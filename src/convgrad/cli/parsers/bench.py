@@ -32,7 +32,6 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "-o", "--output", metavar="FILE.csv", help="write a row of all figures for each problem as it goes"
     )
-    bench.add_argument("--plot", metavar="FILE.png", help="draw speed over intensity under the measured roofs")
     bench.add_argument("--json", action="store_true", help="print one JSON object a problem instead of a table")
-    bench.add_argument("--force", action="store_true", help="replace output files that exist")
+    bench.add_argument("--force", action="store_true", help="replace the output file if it exists")
     return bench
