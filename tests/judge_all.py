@@ -20,8 +20,9 @@ from typing import NoReturn
 
 from convgrad.cases import collection
 from convgrad.cases.case import Case
-from convgrad.descriptor import read_descriptors, write_descriptor
+from convgrad.descriptor import write_descriptor
 from convgrad.verify.fill import KINDS, Kind
+from descriptor_files import read_descriptors
 from judging import judged_in_full
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))

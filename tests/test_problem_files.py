@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import convgrad
-from convgrad.descriptor import Descriptor, read_descriptors
+from convgrad.descriptor import Descriptor
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare, problem_from_shapes
 from convgrad.notation import Line, calls
 from convgrad.spec import oracle
 from convgrad.spec.layouts import axis_order
 from convgrad.verify.fill import fill
+from descriptor_files import read_descriptors
 from helpers import assert_same_bits
 from tiers import tiers
 

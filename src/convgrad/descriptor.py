@@ -160,19 +160,6 @@ def _truncated(number: int, by: int) -> int:
     return -(-number // by) if number < 0 else number // by
 
 
-def read_descriptors(text: str, transposed: bool = False) -> list[Descriptor]:
-    """Read a file of descriptors: separated by white space, with comments from # to the end of the line.
-
-    >>> [d.batch for d in read_descriptors("# two problems\\nmb1ic3ih8oc4kh3 mb5ic3ih8oc4kh3  # the same")]
-    [1, 5]
-    """
-    words = [word for line in text.splitlines() for word in line.partition("#")[0].split()]
-    options = [word for word in words if word.startswith("--")]
-    if options:
-        raise NotationError(f"a file of descriptors has no options; got {options[0]:.100}")
-    return [read_descriptor(word, transposed) for word in words]
-
-
 def write_descriptor(d: Descriptor, transposed: bool = False) -> str:
     """Write a descriptor, or say why the notation cannot."""
     if len(d.axes) > len(_AXIS_LETTERS):
