@@ -26,7 +26,6 @@ WRITERS: dict[tuple[str, str], list[tuple[list[str], str]]] = {
     ],
     ("bench", "output"): [([LINE, "-o", "{}/rows.csv"], "rows.csv")],
     ("verify", "junit"): [([LINE, "--junit", "{}/report.xml"], "report.xml")],
-    ("verify", "output"): [([LINE, "--element", "0,0,0", "-o", "{}/one.json"], "one.json")],
     ("verify", "export"): [([LINE, "--export", "{}"], "mb1ic2iw5oc3ow5kw3pw1.json")],
 }
 ROWS = [(command, *row) for (command, _), rows in WRITERS.items() for row in rows]

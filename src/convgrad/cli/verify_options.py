@@ -22,7 +22,6 @@ NEEDS = (
     ("with_references", ("export",), "a folder to write them to"),
     ("attr", ("shapes",), "one operator's name and shapes"),
     ("type", ("shapes",), "one operator's name and shapes; other cases say their types"),
-    ("output", ("element",), "one element's certificate"),
 )
 # What cannot be had at once.
 APART = (
@@ -61,9 +60,8 @@ def check_for(options: argparse.Namespace, cases: int) -> None:
             raise FileError(f"{options.got}: no such folder or file of results")
         if cases > 1:
             raise UsageError(f"--got must be a folder of results for {cases} cases; got the file {options.got}")
-    for place in (options.junit, options.output):
-        if place is not None:
-            check_new(Path(place), options.force)
+    if options.junit is not None:
+        check_new(Path(options.junit), options.force)
 
 
 def declared_by(options: argparse.Namespace, problem: Problem, height: int | list[int] | None) -> Declared:

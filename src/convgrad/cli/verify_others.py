@@ -9,13 +9,12 @@ from pathlib import Path
 
 from convgrad.cases import scheme
 from convgrad.cases.case import Case
-from convgrad.cli.console import complain, say, wrote
+from convgrad.cli.console import complain, say
 from convgrad.cli.exits import DONE, WRONG
 from convgrad.cli.progress import Progress
 from convgrad.cli.verify_candidates import candidate_of, declared_of, of_type
 from convgrad.cli.verify_cases import Posed, pose
 from convgrad.cli.verify_options import declared_by
-from convgrad.disk import written
 from convgrad.graph.limits import Limits
 from convgrad.verify.exact import exact_of
 from convgrad.verify.tolerance import Tolerance, tolerance
@@ -74,7 +73,7 @@ def _values(case: Case, posed: Posed, found: Tolerance) -> Mapping[str, object]:
 
 
 def _element(options: argparse.Namespace, cases: Sequence[Case], limits: Limits) -> int:
-    """Write the certificate of one element of the one case's result."""
+    """Print the certificate of one element of the one case's result."""
     from convgrad.verify.certificate import certificate  # noqa: PLC0415 - most runs write none
 
     posed = pose(cases[0], options, limits)
@@ -84,13 +83,7 @@ def _element(options: argparse.Namespace, cases: Sequence[Case], limits: Limits)
         say(str(result))
         return WRONG
     found = certificate(posed.call, options.element, result, declared_of(options, posed))
-    text = json.dumps(found, indent=2)
-    if options.output is None:
-        say(text)
-    else:
-        with written(Path(options.output), options.force) as file:
-            file.write(text.encode() + b"\n")
-        wrote(options.output)
+    say(json.dumps(found, indent=2))
     return DONE if found["conclusions"]["verdict"] == "inside" else WRONG
 
 

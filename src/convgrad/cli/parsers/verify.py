@@ -79,9 +79,8 @@ def parser() -> argparse.ArgumentParser:
     instead.add_argument("--kind", metavar="ENDING", default=".npy", help=kinds)
     deserved = "the least atol and rtol, as of numpy.allclose, that no right result exceeds; and what passes them"
     instead.add_argument("--print-tolerance", action="store_const", const=True, help=deserved)
-    certificate = "one element's certificate: its exact value, its bound, and the error of what was got"
+    certificate = "print one element's certificate as JSON: its exact value, its bound, and the error of what was got"
     instead.add_argument("--element", metavar="INDEX", type=index, help=certificate)
-    instead.add_argument("-o", "--output", metavar="FILE", help="write the certificate to this file")
 
     verify.add_argument("--threads", type=positive, help="the most threads of convgrad's own kernels")
     add_limit(verify)
