@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from math import gcd, prod
+from math import prod
 
 from convgrad.spec.layouts import shape_words
 from convgrad.spec.order import BLOCK, FAN_IN, Order, over_positions
@@ -20,29 +20,16 @@ from convgrad.spec.slabs import Box
 REMEMBERED = 64  # images' extents whose order is not found again
 
 
-def row_step(extents: Sequence[int], level: int = 0) -> int | None:
+def row_step(extents: Sequence[int]) -> int | None:
     """Return at which multiples of rows of the first axis an image's sum may be cut; None where it may not.
 
-    An image of one block has no cuts, and none whose blocks have lines of several rows, but not whole rows. Of a level
-    above 0: those of the cuts where nodes of that level begin, behind which no sums wait for their left neighbours.
+    An image of one block has no cuts, and none whose blocks have lines of several rows, but not whole rows.
 
     >>> row_step((56, 56)), row_step((224, 224)), row_step((5000,)), row_step((7, 7))
     (4, 1, 256, None)
     >>> row_step((9, 6, 64)), row_step((9, 6, 128)), row_step((9, 2, 30))
     (None, 1, 4)
-    >>> row_step((600, 600), 1), row_step((600, 512), 1)  # three blocks a row; two
-    (16, 8)
     """
-    rows = _rows_of_blocks(extents)
-    if rows is None:
-        return None
-    blocks, node = len(blocks_of((rows, *extents[1:]), range(rows))), FAN_IN**level
-    step: int = rows * (node // gcd(node, blocks))
-    return step
-
-
-def _rows_of_blocks(extents: Sequence[int]) -> int | None:
-    """Return the least number of whole rows that are whole blocks; None where there are none, or no block is a box."""
     order = over_positions(1, extents)
     if order.lines == 1 and order.length <= BLOCK:
         return None
