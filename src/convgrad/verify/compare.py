@@ -24,13 +24,11 @@ def compare(
     answer: Answer | Reference,
     problem: Problem,
     height: int | NDArray[np.int64],
-    accumulator: Format | None = None,
     bound: F64Array | None = None,
 ) -> Verdict:
     """Compare a canonical result, computed with sums of ``height``, for each element or all, with the exact answer.
 
-    ``accumulator`` is the format the sums were kept in, by default the one of the operands; ``bound`` stands in place
-    of that of such sums.
+    Sums are kept in the operands' accumulator; ``bound`` stands in place of the bound of such sums.
 
     A result may be any value between the rounded ends of [exact - bound, exact + bound]. The bound counts the roundings
     of the sum and of the oracle's own float64 sum; it is 0 where integers add exactly in any order.
@@ -47,7 +45,7 @@ def compare(
     fmt, value = problem.output_format, answer.value
     rounded = store(value + 0.0, fmt)
     if bound is None:
-        bound = sum_bound(answer, accumulator or problem.operand_format.accumulator, height)
+        bound = sum_bound(answer, problem.operand_format.accumulator, height)
     with np.errstate(all="ignore"):
         actual, target = got.astype(np.float64), rounded.astype(np.float64)
         undecided = np.isinf(bound)
