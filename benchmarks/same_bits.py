@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from convgrad.pictures import figure, save
 from numpy.typing import NDArray
 from rows import asked, write_rows
 
 import convgrad
 from convgrad.host import cpu_model
-from convgrad.pictures import figure, save
 from convgrad.verify import check
 
 RESULTS = Path(__file__).parent / "results" / "same_bits.csv"

@@ -13,9 +13,9 @@ import numpy as np
 from convgrad.formats import FORMATS
 from convgrad.plan.forward.cuts import panels_of
 from convgrad.plan.forward.kn2row import Kn2rowPlan, slab_count
+from convgrad.plan.forward.nest import ForwardNest
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
-from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import plans, view_of
 from convgrad.spec.geometry import Axis, Conv, effective_kernel

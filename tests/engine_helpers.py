@@ -19,10 +19,11 @@ from convgrad.engines.numpy import NumPyCall
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem as problem_of
+from convgrad.plan.backward_weights.nest import view
+from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.choose import plans
 from convgrad.plan.machine import ISAS, Isa, Machine
-from convgrad.plan.recipe import Chosen, Plan
-from convgrad.plan.view import view
+from convgrad.plan.recipe import Chosen
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
 from helpers import Case, operands_of, random_case

@@ -19,12 +19,12 @@ import numpy as np
 from convgrad import engines, notation
 from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import BF16
+from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.passes import dense_view, tables
-from convgrad.plan.recipe import Plan
 from convgrad.plan.tables import Schedule
 from convgrad.spec.check import check_attributes
 from convgrad.spec.operators import find

@@ -16,10 +16,10 @@ from classes import CLASSES, draw
 from convgrad.notation import problem
 from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.kn2row_schedule import TABLES as PRODUCTS_TABLES
+from convgrad.plan.forward.nest import ForwardNest
 from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.plan.forward.schedule import ALONG, BLOCK, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
-from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, tables
 from convgrad.plan.tables import Schedule

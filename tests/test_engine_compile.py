@@ -11,28 +11,17 @@ from pathlib import Path
 import pytest
 
 from convgrad.engines.llvm import jit
+from convgrad.engines.llvm.backward_weights.stencil import strip
+from convgrad.engines.llvm.backward_weights.tile import tile
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
 from convgrad.engines.llvm.forward.tile import tile as tile_of_positions
-from convgrad.engines.llvm.stencil import strip
-from convgrad.engines.llvm.tile import tile
+from convgrad.plan.backward_weights.recipe import GROUPS, STRIP, TILE, KernelSpec, Read, Tile
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.machine import ISAS
-from convgrad.plan.recipe import (
-    CHANNELS,
-    CHANNELS_IN,
-    CHANNELS_OUT,
-    GROUPS,
-    SPATIAL,
-    STRIDED,
-    STRIP,
-    TILE,
-    KernelSpec,
-    Read,
-    Tile,
-)
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED
 from engine_helpers import HOST
 from tiers import tiers
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
-from convgrad.plan.recipe import Plan
+from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem

@@ -15,8 +15,8 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
+from convgrad.plan.backward_weights.schedule import TASK
 from convgrad.plan.machine import ISAS
-from convgrad.plan.tasks import TASK
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem

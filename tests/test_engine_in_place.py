@@ -9,8 +9,8 @@ import pytest
 
 from convgrad import engines
 from convgrad.notation import problem
+from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.machine import Machine
-from convgrad.plan.recipe import Plan
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, ISAS, Array, empty, made, plans_for

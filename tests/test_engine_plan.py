@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
+from convgrad.plan.backward_weights.nest import View, pieces, view
+from convgrad.plan.backward_weights.recipe import Plan
+from convgrad.plan.backward_weights.schedule import schedule
 from convgrad.plan.choose import plan
 from convgrad.plan.constants import TERMS_AHEAD_BYTES
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.recipe import Plan
-from convgrad.plan.schedule import schedule
 from convgrad.plan.tree import DIGIT_BITS, chains, chains_of_units, levels_of
-from convgrad.plan.view import View, pieces, view
 from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of, over_positions

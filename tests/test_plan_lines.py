@@ -13,10 +13,10 @@ from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.notation import problem
-from convgrad.plan.lines import lines, meetings, tap_share
+from convgrad.plan.backward_weights.lines import lines, meetings, tap_share
+from convgrad.plan.backward_weights.schedule import schedule
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view
-from convgrad.plan.schedule import schedule
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from engine_helpers import Array, empty

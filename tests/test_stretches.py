@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convgrad.plan.stretches import Part, parts, phases, uncut
+from convgrad.plan.regions import Part, parts, phases, uncut
 from convgrad.spec.geometry import Axis
 from helpers import within
 

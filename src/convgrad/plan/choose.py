@@ -8,8 +8,7 @@ from typing import Any
 
 from convgrad.plan import constants
 from convgrad.plan.candidates import CANDIDATES, Candidate, Kernels, Nest
-from convgrad.plan.cost import Costs
-from convgrad.plan.cuts import Cut
+from convgrad.plan.cost import Costs, Cut
 from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.order import height_of

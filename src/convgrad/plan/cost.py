@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from convgrad.plan import constants
-from convgrad.plan.cuts import Cut, cuts, lines_held
-from convgrad.plan.lines import meetings
-from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.pairs import chain_adds
-from convgrad.plan.recipe import (
-    CHANNELS,
-    CHANNELS_IN,
-    CHANNELS_OUT,
-    F32_BYTES,
-    SPATIAL,
-    STRIDED,
-    STRIP,
-    TAPS,
-    KernelSpec,
-    Operands,
-    Read,
-)  # fmt: skip
-from convgrad.plan.taps import of_tiles
-from convgrad.plan.tiling import term_cycles
-from convgrad.plan.view import View, per_group
-from convgrad.spec.geometry import Axis
-from convgrad.spec.problem import Problem
+from convgrad.plan.machine import Machine
+from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands
+
+
+class Cut(NamedTuple):
+    """How the work of a kernel is divided among tasks, and what a task has at a time.
+
+    A task is one part of each: of the groups, of the output, of the batch or of the output blocks.
+    """
+
+    counts: tuple[int, ...]  # of what is divided: panels, units of the batch, output blocks
+    parts: tuple[int, ...]
+    threads: int
+    loops: Mapping[str, Any]  # what a task has at a time, by the names that the plan has for it
+    own_bytes: int = 0  # about what a thread takes in scratch: ``schedule.py`` counts it
+    shared_bytes: int = 0  # of partial sums: written by all tasks, read by one
+    largest: Sequence[int] = ()  # how many the largest task has of each, if that is told here
+
+    @property
+    def tasks(self) -> int:
+        """One for each part of the output and of the batch."""
+        return prod(self.parts)
+
 
 # An element, by the axis along which its operand is contiguous: to pack it, and to pack it into compact bf16 pairs.
 PACK_NS = {
     CHANNELS: constants.PACK_CHANNELS_NS, SPATIAL: constants.PACK_SPATIAL_NS, STRIDED: constants.PACK_STRIDED_NS,
     CHANNELS_OUT: constants.PACK_CHANNELS_NS, CHANNELS_IN: constants.PACK_SPATIAL_NS, TAPS: constants.PACK_TAPS_NS,
 }  # fmt: skip
-PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.PACK_PAIRS_SPATIAL_NS}
 # An output, by which of B's, of A's and of the taps' are contiguous: the first, as engines/llvm/finish.py has it.
 STORE_NS = {
     CHANNELS: constants.FINISH_LANES_NS, SPATIAL: constants.FINISH_ROWS_NS, TAPS: constants.FINISH_TAPS_NS,
@@ -79,173 +78,3 @@ def on_threads_ns(alone_ns: float, share: float, cut: Cut, uneven: float) -> flo
     if min(cut.threads, tasks) > 1:
         time = time * (1 + uneven * cut.threads / tasks) + constants.WAKE_NS
     return time + constants.CALL_NS
-
-
-# -- weight and bias gradients ---------------------------------------------------------------------------------------
-
-
-def costs(problem: Problem, view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
-    """Return what a kernel costs on a problem where nothing is cut."""
-    store = _store_ns(problem, view, spec, operands)
-    if spec.body == STRIP:
-        return Costs(spec, operands, _strip_ns(problem, view, machine, spec), store, 0.0, 0.0)
-    conv, (a, b) = view.conv, operands
-    elements = {
-        "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
-        "dst": conv.batch * conv.positions * conv.dst_channels,
-    }
-    read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # each part of the weights reads all again
-    pack_a, pack_b = (_pack_ns(spec, read) + read_ns for read in (spec.rows, spec.lanes))
-    compute = _tile_ns(view, machine, spec, operands)
-    return Costs(spec, operands, compute, store, pack_a * elements[a], pack_b * elements[b])
-
-
-def timed(one: Costs, problem: Problem, view: View, machine: Machine, threads: int) -> Iterator[tuple[float, Cut]]:
-    """Yield the ways to cut a kernel's work, and what each takes."""
-    for cut in cuts(view, machine, one.spec, one.operands, threads, problem.operand_format.dtype.itemsize):
-        yield _time_ns(one, problem, view, machine, cut), cut
-
-
-def _time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
-    """Return the time under a cut: each part of A packs all of B again, and cache blocks overlap in src."""
-    spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
-    in_order = SPATIAL in (spec.rows.contiguous, spec.lanes.contiguous) or (spec.body == STRIP and cut.parts[0] == 1)
-    piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
-    apart = 1.0 if view.conv.groups == 1 or in_order else 1 + constants.APART_BYTES / piece
-    halo = _halo(view, cut.loops["slice_blocks"])
-    a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
-    _, a_parts, b_parts, taps, _ = cut.parts
-    compute = one.compute_ns * apart if spec.body == STRIP else one.compute_ns
-    alone = compute + one.store_ns + apart * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
-    images = min(1.0, largest[4] * view.blocks[1] / view.conv.batch)
-    share = prod(largest[:4]) / prod(cut.counts[:4]) * images
-    time = on_threads_ns(alone, share, cut, constants.UNEVEN)
-    time += traffic_ns(machine, cut.shared_bytes * (1 / cut.threads + constants.REMOTE))
-    if cut.own_bytes * cut.threads + cut.shared_bytes > constants.SCRATCH_BYTES:
-        time *= constants.SCRATCH_SLOWER
-    return time
-
-
-def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
-    conv, isa, tile = view.conv, spec.isa, spec.tile
-    channels, (rows, lanes) = per_group(view), operands
-    if spec.groups_in_lanes:
-        widths = [(ceil(channels[lanes] / tile.vectors), tile.vectors)]
-    else:
-        full, rest = divmod(channels[lanes], spec.width)
-        widths = [(full, tile.vectors)]
-        if rest:
-            widths.append((1, min(1 << (ceil(rest / isa.lanes) - 1).bit_length(), tile.vectors)))
-    if tile.taps == 1 and not spec.groups_in_lanes:
-        line = conv.positions if view.pointwise else conv.axes[-1].dst
-        terms = conv.batch * conv.positions / line * chain_adds(line, spec.step, machine) * conv.taps
-        passed = 1 if spec.compact else spec.step
-        cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps, passed) for n, v in widths)
-        if spec.rows.in_place and conv.taps > 1 and channels[rows] > constants.CROWDING_CHANNELS:
-            cycles *= constants.IN_PLACE_CROWDED
-    else:
-        cycles = sum(n * _taps_cycles(view, machine, spec, v) for n, v in widths)
-    return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns(machine)
-
-
-def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int, passed: int) -> float:
-    """Return cycles a step: two FMAs or loads each cycle, a sum's own latency, and lines from L2.
-
-    A single tap reads each line once, more taps find it in L1 again. A step over words of every position passes by as
-    many lines as it takes terms, and is no faster than those come.
-    """
-    lines = constants.LINE_CYCLES * (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
-    step = term_cycles(rows, vectors) + lines / min(taps, constants.AGAIN_TAPS)
-    return step if passed == 1 else max(step, lines * passed)
-
-
-def _taps_cycles(view: View, machine: Machine, spec: KernelSpec, vectors: int) -> float:
-    """Return cycles for all positions and taps of a tile of several taps: FMAs or loads, lines, segments, joins."""
-    conv, tile = view.conv, spec.tile
-    inner = conv.axes[-1]
-    sums = tile.taps * tile.rows * vectors
-    loads = tile.rows * (tile.taps if spec.rows.moves else 1) + vectors * (1 if spec.rows.moves else tile.taps)
-    position = max(sums / 2, constants.TAPS_LOAD_CYCLES * loads, constants.LEAST_CYCLES) + constants.TERM_CYCLES
-    passed = (spec.step - 1) * (tile.rows + vectors * spec.isa.lanes) * F32_BYTES / LINE_BYTES
-    position += constants.LINE_CYCLES * passed / constants.AGAIN_TAPS
-    if sums > constants.GROUPS_FULL * spec.isa.registers and spec.groups_in_lanes:
-        position *= constants.GROUPS_SLOWER
-    lines = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
-    tiles = ceil(inner.kernel / tile.inner_taps)
-    padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
-    begin = constants.RUN_CYCLES + constants.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
-    blocks, images = view.blocks
-    joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
-    return tiles * (
-        lines * (position * chain_adds(inner.dst, spec.step, machine) + begin) + joins * constants.JOIN_CYCLES * sums
-    )
-
-
-@lru_cache(maxsize=256)
-def _outer_meetings(axes: tuple[Axis, ...], taps: int) -> int:
-    """Return how many pairs there are of a row of dst and a tile of outer taps, of which the one that most meet."""
-    met = meetings(axes)
-    return int(met[of_tiles(len(met), taps)].max(1).sum())
-
-
-def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) -> float:
-    """Return the time of strips: positions, edges, strips to begin; what is read where it lies comes from memory."""
-    conv, tile, inner = view.conv, spec.tile, view.conv.axes[-1]
-    loads = tile.outer_taps * (spec.slide or tile.inner_taps) + 1
-    position = max(tile.taps / 2, constants.UNALIGNED_CYCLES * loads, constants.LEAST_CYCLES) + constants.TERM_CYCLES
-    outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / tile.outer_taps)
-    tiles = outer * ceil(inner.kernel / tile.inner_taps)
-    rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
-    edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
-    strip = (constants.RUN_CYCLES + tile.taps) * ceil(inner.dst / constants.STRIP_POSITIONS)
-    edge = constants.RUN_CYCLES + constants.EDGE_TAP_CYCLES * tile.taps
-    cycles = rows * (inner.dst * position + edges * edge + strip)
-    compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * cycle_ns(machine)
-    met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
-    read = traffic_ns(machine, met * conv.groups * problem.operand_format.dtype.itemsize)
-    held = lines_held(machine.l1_bytes, view.dst_strides[-1])
-    if min(inner.dst, constants.STRIP_POSITIONS) * (tile.outer_taps + 1) > held:
-        compute *= constants.STRIP_SLOWER
-    if tiles > 1:
-        compute *= constants.STRIP_SLOWER
-    return compute + read
-
-
-def _store_ns(problem: Problem, view: View, spec: KernelSpec, operands: Operands) -> float:
-    """Return what rounding and storing the weights takes."""
-    conv, channels, (dst, src, *taps) = view.conv, per_group(view), view.weights_strides
-    next_row, next_lane = ({"src": src, "dst": dst}[tensor] for tensor in operands)
-    if spec.groups_in_lanes:
-        next_lane = channels["dst"] * dst
-    line = conv.taps if spec.tile.taps == 1 else spec.tile.taps
-    next_tap = next((step for step in reversed(taps) if step), 0) if line >= constants.SHORTEST_LINE else 0
-    size, ways = problem.output_format.dtype.itemsize, {CHANNELS: next_lane, SPATIAL: next_row, TAPS: next_tap}
-    way = next((name for name, step in ways.items() if step == size), STRIDED)
-    return STORE_NS[way] * conv.dst_channels * channels["src"] * conv.taps
-
-
-def _pack_ns(spec: KernelSpec, read: Read) -> float:
-    """Return what packing an element takes."""
-    if read.in_place:
-        return 0.0
-    spread = read.items if spec.groups_in_lanes and read.contiguous == CHANNELS else 0
-    if spec.compact:
-        return PACK_PAIRS_NS[read.contiguous]
-    paired = constants.PAIR_NS if spec.step == 2 else 0
-    return PACK_NS[read.contiguous] + constants.SPREAD_NS * spread + paired
-
-
-def _halo(view: View, slice_blocks: int) -> float:
-    """Return how often chunks of an image read a value of src: their rows overlap by the kernel's extent."""
-    outer = view.conv.axes[:-1]
-    if not slice_blocks or not outer:
-        return 1.0
-    blocks, _ = view.blocks
-    rows = max(1, round(slice_blocks * prod(a.dst for a in outer) / blocks))  # of dst, at a time
-    chunks = prod(a.dst for a in outer) / rows
-    read = 1.0
-    for axis in reversed(outer):
-        extent = min(axis.dst, rows)
-        read *= min(axis.src, (extent - 1) * axis.stride + axis.effective_kernel)
-        rows = max(1, rows // axis.dst)
-    return max(1.0, chunks * read / max(1, prod(a.src for a in outer)))

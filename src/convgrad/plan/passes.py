@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from convgrad.plan import choose, schedule
+from convgrad.plan import choose
+from convgrad.plan.backward_weights import schedule
+from convgrad.plan.backward_weights.nest import View, view
+from convgrad.plan.backward_weights.recipe import STRIP, TILE
 from convgrad.plan.forward import kn2row_schedule, spatial_stencil_schedule
 from convgrad.plan.forward import schedule as forward_schedule
 from convgrad.plan.forward.kn2row import PRODUCTS
+from convgrad.plan.forward.nest import ForwardNest, forward_nest
 from convgrad.plan.forward.recipe import POSITIONS
 from convgrad.plan.forward.spatial_stencil import PLANES
-from convgrad.plan.forward.view import ForwardNest, forward_nest
 from convgrad.plan.machine import Machine
 from convgrad.plan.reach import conv_of
-from convgrad.plan.recipe import STRIP, TILE, Chosen
+from convgrad.plan.recipe import Chosen
 from convgrad.plan.records import Record
-from convgrad.plan.tables import Schedule
-from convgrad.plan.view import Strides, View, view
+from convgrad.plan.tables import Schedule, Strides
 from convgrad.plan.winograd import positions, weights
 from convgrad.plan.winograd.recipe import TiledPlan
 from convgrad.spec.layouts import axis_order, from_canonical

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from convgrad.plan.view import Ints, wrapped
+from convgrad.plan.tables import Ints, wrapped
 
 COLUMN_BYTES = 8
 

@@ -1,18 +1,19 @@
-"""What a plan becomes: the tables and numbers that a compiled driver walks."""
+"""Tables and numbers that a compiled driver reads, and the array functions that make them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.view import Ints
 
+Ints = NDArray[np.int64]
+Strides = tuple[int, ...]
 Table = Ints | NDArray[np.int32]
 
 
@@ -41,3 +42,60 @@ def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """
     at = [0, *accumulate(-(-size // LINE_BYTES) * LINE_BYTES for size in sizes.values())]
     return dict(zip(sizes, at[:-1], strict=True)), at[-1]
+
+
+def distinct(numbers: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct numbers, ascending, and which of them each is.
+
+    NumPy's own loads numpy.ma at its first call, which a fork by another thread would cut in two.
+
+    >>> [found.tolist() for found in distinct(np.array([7, 3, 7]))]
+    [[3, 7], [1, 0, 1]]
+    """
+    ascending = np.sort(numbers)
+    found = ascending[np.diff(ascending, prepend=ascending[:1] - 1) > 0]
+    return found, np.searchsorted(found, numbers)
+
+
+def wrapped(number: int) -> int:
+    """Return a distance in bytes as 64 bits: addresses are modulo 2**64, and so far it may be to what is not there.
+
+    >>> wrapped(5), wrapped(2**63 + 5)
+    (5, -9223372036854775803)
+    """
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
+    """Return the byte offset of every index of some axes, row-major.
+
+    >>> offsets((2, 3), (10, 1)).tolist()
+    [0, 1, 2, 10, 11, 12]
+    """
+    found = np.zeros(1, np.int64)
+    for extent, stride in zip(extents, strides, strict=True):
+        found = (found[:, None] + np.arange(extent, dtype=np.int64) * stride).ravel()
+    return found
+
+
+def merged(entries: Ints, step: int) -> Ints:
+    """Join (byte offset, positions) entries that continue one another.
+
+    >>> merged(np.array([[0, 2], [8, 2], [32, 2]]), 4).tolist()
+    [[0, 4], [32, 2]]
+    """
+    if not len(entries):
+        return entries
+    starts = np.r_[True, entries[1:, 0] != entries[:-1, 0] + entries[:-1, 1] * step]
+    return np.stack([entries[starts, 0], np.add.reduceat(entries[:, 1], np.flatnonzero(starts))], 1)
+
+
+def evenly(count: int, into: int) -> list[tuple[int, int]]:
+    """Cut a range into parts as equal as can be.
+
+    >>> evenly(7, 3)
+    [(0, 3), (3, 5), (5, 7)]
+    """
+    size, rest = divmod(count, into)
+    ends = [size * i + min(i, rest) for i in range(into + 1)]
+    return [(a, b) for a, b in pairwise(ends) if b > a]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from convgrad.plan.records import Record
-from convgrad.plan.view import Ints
+from convgrad.plan.tables import Ints
 from convgrad.spec.order import FAN_IN
 
 DIGIT_BITS = FAN_IN.bit_length() - 1

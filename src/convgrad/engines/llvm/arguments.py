@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from convgrad.engines.llvm.emit import Function, Value
+from convgrad.plan.backward_weights.schedule import ARGUMENTS
 from convgrad.plan.records import Record
-from convgrad.plan.schedule import ARGUMENTS
 
 
 class Named:

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.engines.llvm import gemm_nest, stencil_nest
+from convgrad.engines.llvm.backward_weights import gemm_nest, stencil_nest
+from convgrad.engines.llvm.backward_weights.nest import store_panel
 from convgrad.engines.llvm.claims import claims, driver
 from convgrad.engines.llvm.emit import Function, Module
 from convgrad.engines.llvm.forward import boxes, kn2row, spatial_stencil
 from convgrad.engines.llvm.forward.arguments import arguments
-from convgrad.engines.llvm.nest import store_panel
-from convgrad.plan import tasks
+from convgrad.plan.backward_weights import schedule as tasks
+from convgrad.plan.backward_weights.recipe import STRIP, TILE
 from convgrad.plan.forward import kn2row_schedule, schedule, spatial_stencil_schedule
 from convgrad.plan.forward.kn2row import PRODUCTS
 from convgrad.plan.forward.recipe import POSITIONS
 from convgrad.plan.forward.spatial_stencil import PLANES
-from convgrad.plan.recipe import STRIP, TILE
 from convgrad.plan.records import Record
 
 

@@ -22,8 +22,7 @@ from convgrad.plan.machine import Machine
 from convgrad.plan.passes import ONES, PASSES, arguments_of, plan, tables, view_of
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.records import COLUMN_BYTES, FLAGS
-from convgrad.plan.tables import Schedule, Table
-from convgrad.plan.view import wrapped
+from convgrad.plan.tables import Schedule, Table, wrapped
 from convgrad.spec.problem import Problem
 
 CAPACITY = 256  # prepared calls kept,

@@ -76,3 +76,14 @@ class StridedRows:
 def opaque_pointer(f: Function, pointer: Value) -> Value:
     """Return a pointer that LLVM does not split into one for each row."""
     return f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
+
+
+def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, given: tuple[Value, ...]) -> None:
+    """Call the narrowest that covers the lanes left, of functions named by their vectors, the widest first."""
+    if len(among) == 1:
+        f.call(f"{name}{among[0]}", *given)
+        return
+    with f.when(f.compare("sgt", left, among[1] * lanes)):
+        f.call(f"{name}{among[0]}", *given)
+    with f.otherwise():
+        by_width(f, lanes, among[1:], left, name, given)

@@ -16,10 +16,10 @@ from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.llvm import jit, scaled, squares
 from convgrad.engines.llvm.execute import Executable, executable
 from convgrad.formats import Format
+from convgrad.plan.backward_weights.schedule import SIDES
 from convgrad.plan.constants import BYTES_PER_NS
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.records import COLUMN_BYTES, FLAGS
-from convgrad.plan.schedule import SIDES
 from convgrad.plan.tables import placed
 from convgrad.spec.problem import Problem
 

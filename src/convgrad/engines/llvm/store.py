@@ -16,8 +16,8 @@ from typing import Any
 from convgrad.engines.llvm.convert import BYTES, PairNarrow, read, write
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.transpose import transposed
+from convgrad.plan.backward_weights.taps import ELSEWHERE
 from convgrad.plan.recipe import F32_BYTES
-from convgrad.plan.taps import ELSEWHERE
 from convgrad.spec.activation import RELU
 
 NO_BIAS = "-0.0"  # x + -0.0 is x, whatever x is

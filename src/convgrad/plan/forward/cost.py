@@ -7,13 +7,12 @@ from math import ceil, inf, prod
 
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
-from convgrad.plan.cost import PACK_NS, STORE_NS, Costs, cycle_ns, on_threads_ns, traffic_ns
-from convgrad.plan.cuts import Cut
+from convgrad.plan.cost import PACK_NS, STORE_NS, Costs, Cut, cycle_ns, on_threads_ns, traffic_ns
 from convgrad.plan.forward.cuts import claimed, cuts, kn2row_cuts, parts_of, read_bytes
 from convgrad.plan.forward.kn2row import Kn2rowSpec, reached, rows_of, slab_count
+from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
-from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import Machine
 from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands

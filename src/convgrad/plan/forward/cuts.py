@@ -7,13 +7,13 @@ from itertools import product
 from math import ceil, prod
 
 from convgrad.plan import constants
-from convgrad.plan.cuts import Cut
+from convgrad.plan.cost import Cut
 from convgrad.plan.forward.kn2row import Kn2rowSpec, kept_lines, line_positions, rows_of, slab_count
+from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES
-from convgrad.plan.stretches import Parts
+from convgrad.plan.regions import Parts
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import BLOCK

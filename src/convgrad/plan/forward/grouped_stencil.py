@@ -8,13 +8,13 @@ from itertools import product
 from math import ceil, gcd, lcm
 
 from convgrad.plan import constants
+from convgrad.plan.forward.nest import OPERAND, ForwardNest
 from convgrad.plan.forward.positions import contiguous_axes
 from convgrad.plan.forward.recipe import ForwardSpec, GroupedStencil
-from convgrad.plan.forward.view import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import CHANNELS, STRIDED, Operands
-from convgrad.plan.stretches import Parts
+from convgrad.plan.regions import Parts
 from convgrad.spec.order import BLOCK
 from convgrad.spec.problem import Problem
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from convgrad.formats import F32
 from convgrad.plan import constants
+from convgrad.plan.forward.nest import OPERAND, Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.forward.view import OPERAND, Along, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Chosen, Operands
 from convgrad.plan.tiling import tiles

@@ -9,17 +9,15 @@ from math import prod
 import numpy as np
 
 from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
+from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.schedule import BLOCK, RUN, of_axes
-from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
 from convgrad.plan.records import Record, addresses
-from convgrad.plan.stretches import Parts
-from convgrad.plan.tables import Schedule, placed
-from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.regions import Parts
+from convgrad.plan.tables import Ints, Schedule, evenly, placed, wrapped
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
-from convgrad.plan.view import Ints, wrapped
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 TABLES = addresses("ends", "phases", "runs", "blocks")  # besides those of any forward or data gradient

@@ -9,8 +9,8 @@ from convgrad.formats import BF16, F32, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.forward.cost import crowded
 from convgrad.plan.forward.cuts import reached_bytes
+from convgrad.plan.forward.nest import OPERAND, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.forward.view import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, TAPS, Operands

@@ -11,18 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convgrad.plan.forward.cuts import levels, most_tiles, panel_bytes, panels_of, tile_sums
+from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
-from convgrad.plan.forward.view import Along, ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
-from convgrad.plan.stretches import Parts, Slabs
-from convgrad.plan.tables import Schedule, placed
-from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.regions import Parts, Slabs
+from convgrad.plan.tables import Ints, Schedule, distinct, evenly, placed, wrapped
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
-from convgrad.plan.view import Ints, distinct, wrapped
 from convgrad.spec.order import FAN_IN
 
 CALL = FLAGS + addresses("data", "weights", "out", "bias")  # what each call has of its own; no bias: that of -0.0

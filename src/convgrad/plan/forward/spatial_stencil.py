@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from convgrad.formats import BF16
-from convgrad.plan.forward.view import OPERAND, ForwardNest
+from convgrad.plan.forward.nest import OPERAND, ForwardNest
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import Chosen, Operands
 from convgrad.spec.order import FAN_IN

@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import cache
 from math import prod
 
+from convgrad.plan.forward.nest import ForwardNest
 from convgrad.plan.forward.schedule import CALL
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
-from convgrad.plan.forward.view import ForwardNest
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.records import Record, addresses
-from convgrad.plan.stretches import Part
-from convgrad.plan.tables import Schedule, placed
-from convgrad.plan.tasks import parts as evenly
+from convgrad.plan.regions import Part
+from convgrad.plan.tables import Schedule, evenly, placed
 
 TABLES = addresses("tasks", "parts")
 NUMBERS = Record(

@@ -17,7 +17,7 @@ from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.grouped_stencil import rows_of_taps, window
 from convgrad.engines.llvm.forward.runs import runs
 from convgrad.engines.llvm.forward.tile import store_panel, tile
-from convgrad.engines.llvm.gemm_nest import by_width
+from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
 from convgrad.plan.constants import MOST_AHEAD_BYTES

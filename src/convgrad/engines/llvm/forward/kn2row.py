@@ -12,7 +12,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import kn2row_adds, pack
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.tile import store_panel, tile
-from convgrad.engines.llvm.gemm_nest import by_width
+from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import Cells, Copy, bias, nested
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.forward.kn2row import Kn2rowSpec

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from convgrad.engines.llvm.arguments import Named, arguments, columns
+from convgrad.engines.llvm.backward_weights.lines import Met, outer_taps
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.lines import Met, outer_taps
-from convgrad.plan.recipe import KernelSpec
-from convgrad.plan.taps import SEGMENT, TAP
+from convgrad.plan.backward_weights.recipe import KernelSpec
+from convgrad.plan.backward_weights.taps import SEGMENT, TAP
 
 SCALES = 3  # an address adds an index times 1, 2, 4 or 8
 Values = dict[str, Value]

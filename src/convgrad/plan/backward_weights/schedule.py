@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import prod
 
 import numpy as np
 
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
-from convgrad.plan.cuts import panels_of
-from convgrad.plan.lines import lines
+from convgrad.plan.backward_weights.cuts import panels_of
+from convgrad.plan.backward_weights.lines import lines
+from convgrad.plan.backward_weights.nest import Pieces, View, per_group, pieces, shortened
+from convgrad.plan.backward_weights.operands import Side, sides_of
+from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec, Parts, Plan
+from convgrad.plan.backward_weights.slices import Slices, slices
+from convgrad.plan.backward_weights.taps import margins, of_tiles, tap_tables, together
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import LEAST_SUM, PATHS
-from convgrad.plan.recipe import SPATIAL, STRIP, KernelSpec, Plan
+from convgrad.plan.recipe import SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
-from convgrad.plan.sides import Side, sides_of
-from convgrad.plan.slices import Slices, slices
-from convgrad.plan.tables import Schedule, Table
-from convgrad.plan.taps import margins, of_tiles, tap_tables, together
-from convgrad.plan.tasks import parts, tasks
+from convgrad.plan.tables import Ints, Schedule, Table, evenly
 from convgrad.plan.tree import chains, chains_of_units, levels_of
-from convgrad.plan.view import Ints, Pieces, View, per_group, pieces, shortened
 
 SIDES = ("rows", "lanes")
 CALL = FLAGS + addresses("rows.data", "lanes.data", "out", "partial_sums")  # what each call has of its own
@@ -74,7 +76,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     met = lines(() if view.pointwise else conv.axes[:-1])
     cut = slices(view, cutting, plan.slice_blocks, spec, sides, met)
     units = -(-conv.batch // cutting.images_a_block)
-    ends = [min(unit * cutting.images_a_block, conv.batch) for _, unit in parts(units, plan.parts[-1])]
+    ends = [min(unit * cutting.images_a_block, conv.batch) for _, unit in evenly(units, plan.parts[-1])]
     apart = len(ends) > 1
     cache_blocks = [_cache_blocks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
     numbered, levels = (chains_of_units if apart else chains)(cutting.blocks, units)
@@ -212,3 +214,47 @@ def _spans(entries: Sequence[Ints], number: int) -> tuple[Ints, Ints]:
     """Return where the entries of each slice begin, and how many they are."""
     counts = np.array([len(one) for one in entries[:number]], np.int64)
     return np.cumsum(counts) - counts, counts
+
+
+# Each range as its begin and its length; which part of the weights it is, and where that part's partial sums are.
+TASK = Record(
+    "group", "groups", "rows.first", "rows.count", "lanes.first", "lanes.count", "tap", "taps",
+    "cache_block", "cache_blocks", "part", "partial_sums",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Rows of TASK, and what they need."""
+
+    table: Ints
+    most: tuple[int, int, int, int]  # panels of groups, of rows, of lanes, tiles of taps
+    partial_bytes: int  # of the partial sums of all tiles, after a counter for each part of the weights
+    counters: int
+
+
+def tasks(whole: Sequence[int], into: Parts, cache_blocks: Sequence[int], unit_bytes: int) -> Tasks:
+    """Cut panels of groups, rows and lanes and tiles of taps; ``cache_blocks`` are those of each part of the batch.
+
+    ``unit_bytes`` is what a tile's sums of all units take.
+    """
+    weights = list(product(*map(evenly, whole, into[: len(whole)])))  # ranges of groups, rows, lanes, taps
+    sizes = [[end - begin for begin, end in each] for each in weights]
+    shared = len(cache_blocks) > 1
+    sums_step = unit_bytes * shared
+    counters = len(weights) * shared
+    first = -(-8 * counters // LINE_BYTES) * LINE_BYTES
+    sums_at = np.cumsum([first, *(prod(each) * sums_step for each in sizes)]).tolist()
+    table = TASK.rows(
+        {
+            "group": group, "groups": groups, "rows.first": row, "rows.count": rows, "lanes.first": lane,
+            "lanes.count": lanes, "tap": tap, "taps": taps, "cache_block": begin, "cache_blocks": end - begin,
+            "part": part, "partial_sums": sums_at[part],
+        }
+        for begin, end in pairwise(np.cumsum([0, *cache_blocks]).tolist())
+        for part, (((group, _), (row, _), (lane, _), (tap, _)), (groups, rows, lanes, taps)) in enumerate(
+            zip(weights, sizes, strict=True)
+        )
+    )  # fmt: skip
+    groups, rows, lanes, taps = map(max, zip(*sizes, strict=True))
+    return Tasks(table, (groups, rows, lanes, taps), sums_at[-1], counters)

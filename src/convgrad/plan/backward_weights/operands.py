@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.formats import F32
+from convgrad.plan.backward_weights.nest import View, collapsed, per_group
+from convgrad.plan.backward_weights.recipe import KernelSpec, Read
 from convgrad.plan.constants import MOST_APART_BYTES
 from convgrad.plan.machine import Isa
-from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, KernelSpec, Operands, Read
-from convgrad.plan.view import View, collapsed, per_group
+from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
 from convgrad.spec.problem import Problem
 
 

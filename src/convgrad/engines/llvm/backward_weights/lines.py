@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import reduce
 
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.plan.lines import LINE, NOWHERE
-from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.backward_weights.lines import LINE, NOWHERE
+from convgrad.plan.backward_weights.recipe import KernelSpec
 
 
 def outer_taps(f: Function, spec: KernelSpec, places: Value, shifts: Value, number: Value) -> list[Value]:

@@ -9,8 +9,8 @@ from itertools import pairwise
 from math import prod
 
 from convgrad.plan.forward.recipe import ForwardSpec
-from convgrad.plan.stretches import Part, Parts, parts, phases, uncut
-from convgrad.plan.view import Strides
+from convgrad.plan.regions import Part, Parts, parts, phases, uncut
+from convgrad.plan.tables import Strides
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import Order
 

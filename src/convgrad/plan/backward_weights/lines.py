@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from convgrad.plan.records import Record
-from convgrad.plan.view import Ints
+from convgrad.plan.tables import Ints
 from convgrad.spec.geometry import Axis
 
 # Positions in the row, the bytes of dst at position 0, and the line's number in bytes of the table of places.

@@ -8,12 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from convgrad.plan.lines import LINE, NOWHERE, Lines
-from convgrad.plan.recipe import KernelSpec
+from convgrad.plan.backward_weights.lines import LINE, NOWHERE, Lines
+from convgrad.plan.backward_weights.nest import Pieces, View, blocks_a_row
+from convgrad.plan.backward_weights.operands import Side
+from convgrad.plan.backward_weights.recipe import KernelSpec
+from convgrad.plan.backward_weights.taps import margins
 from convgrad.plan.records import Record
-from convgrad.plan.sides import Side
-from convgrad.plan.taps import margins
-from convgrad.plan.view import Ints, Pieces, View, blocks_a_row, distinct, merged, wrapped
+from convgrad.plan.tables import Ints, distinct, merged, wrapped
 
 ENTRY = Record("offset", "terms")  # what is packed at a time: bytes from the image, positions
 INDEX = Record("line", "lines")  # of a block: its first line, and their number

@@ -11,9 +11,9 @@ from convgrad.engines.llvm.arguments import Named, arguments, columns, going
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.store import Epilogue, Panel, Taps
-from convgrad.plan.recipe import F32_BYTES, KernelSpec, Read
-from convgrad.plan.schedule import CACHE_BLOCK
-from convgrad.plan.tasks import TASK
+from convgrad.plan.backward_weights.recipe import KernelSpec, Read
+from convgrad.plan.backward_weights.schedule import CACHE_BLOCK, TASK
+from convgrad.plan.recipe import F32_BYTES
 
 
 @dataclass(frozen=True)

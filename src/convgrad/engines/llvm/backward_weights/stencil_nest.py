@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.backward_weights.nest import Nest, combine_after, nest, trees, when_all_ended
+from convgrad.engines.llvm.backward_weights.stencil import first_group, strip
 from convgrad.engines.llvm.emit import Module, Value
-from convgrad.engines.llvm.nest import Nest, combine_after, nest, trees, when_all_ended
-from convgrad.engines.llvm.stencil import first_group, strip
+from convgrad.plan.backward_weights.lines import LINE
+from convgrad.plan.backward_weights.recipe import KernelSpec
+from convgrad.plan.backward_weights.slices import INDEX
+from convgrad.plan.backward_weights.taps import TAP
 from convgrad.plan.constants import STRIP_PANELS
-from convgrad.plan.lines import LINE
-from convgrad.plan.recipe import F32_BYTES, KernelSpec
-from convgrad.plan.slices import INDEX
-from convgrad.plan.taps import TAP
+from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import CHAIN
 
 

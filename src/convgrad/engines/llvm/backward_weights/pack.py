@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.backward_weights.nest import Nest, TaskSide
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.nest import Nest, TaskSide
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, pair
+from convgrad.plan.backward_weights.recipe import KernelSpec, Read
+from convgrad.plan.backward_weights.slices import ENTRY
 from convgrad.plan.constants import PACK_AHEAD_BYTES
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, KernelSpec, Read
-from convgrad.plan.slices import ENTRY
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 
 def packs(module: Module, spec: KernelSpec) -> None:

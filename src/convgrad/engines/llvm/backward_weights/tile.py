@@ -8,14 +8,15 @@ from itertools import product
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments, columns
+from convgrad.engines.llvm.backward_weights.lines import Met, outer_taps
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
-from convgrad.engines.llvm.lines import Met, outer_taps
 from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_product, sum_names
+from convgrad.plan.backward_weights.lines import LINE
+from convgrad.plan.backward_weights.recipe import KernelSpec
+from convgrad.plan.backward_weights.taps import SEGMENT, TAP
 from convgrad.plan.constants import TILE_AHEAD
-from convgrad.plan.lines import LINE
-from convgrad.plan.recipe import F32_BYTES, KernelSpec
-from convgrad.plan.taps import SEGMENT, TAP
+from convgrad.plan.recipe import F32_BYTES
 
 
 def tile(module: Module, spec: KernelSpec, vectors: int) -> None:

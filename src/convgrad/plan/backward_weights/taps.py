@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from convgrad.plan.backward_weights.nest import View
+from convgrad.plan.backward_weights.operands import Side
+from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec
 from convgrad.plan.constants import SHORTEST_LINE
-from convgrad.plan.recipe import STRIP, KernelSpec
 from convgrad.plan.records import Record
-from convgrad.plan.sides import Side
-from convgrad.plan.tables import Table
-from convgrad.plan.view import Ints, View, offsets, wrapped
+from convgrad.plan.tables import Ints, Table, offsets, wrapped
 
 TAP = Record("outer", "rows.shift", "lanes.shift", "whole", "segment", "segments")
 SEGMENT = Record(

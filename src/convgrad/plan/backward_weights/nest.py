@@ -1,4 +1,4 @@
-"""A convolution as the loops of a weight or bias gradient see it: axes simplified, terms cut into pieces and blocks."""
+"""A weight or bias gradient as loops: axes simplified, positions cut into pieces of a row and accumulation chains."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from convgrad.plan.constants import FAR, FOLDED_CHANNELS
+from convgrad.plan.tables import Ints, Strides, distinct
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import images_a_block, over_positions
-
-Ints = NDArray[np.int64]
-Strides = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -179,19 +176,6 @@ def pieces(view: View) -> Pieces:
     return Pieces(number, first, end, block, len(begins), images_a_block(extents))
 
 
-def distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct numbers, ascending, and which of them each is.
-
-    NumPy's own loads numpy.ma at its first call, which a fork by another thread would cut in two.
-
-    >>> [found.tolist() for found in distinct(np.array([7, 3, 7]))]
-    [[3, 7], [1, 0, 1]]
-    """
-    ascending = np.sort(numbers)
-    found = ascending[np.diff(ascending, prepend=ascending[:1] - 1) > 0]
-    return found, np.searchsorted(found, numbers)
-
-
 def shortened(cutting: Pieces, most: int) -> Pieces:
     """Return the same pieces, those of more positions than ``most`` cut."""
     count = -(-(cutting.end - cutting.first) // most)
@@ -199,36 +183,3 @@ def shortened(cutting: Pieces, most: int) -> Pieces:
     row, first, end, block = (np.repeat(a, count) for a in (cutting.row, cutting.first, cutting.end, cutting.block))
     first = first + number * most
     return replace(cutting, row=row, first=first, end=np.minimum(first + most, end), block=block)
-
-
-def wrapped(number: int) -> int:
-    """Return a distance in bytes as 64 bits: addresses are modulo 2**64, and so far it may be to what is not there.
-
-    >>> wrapped(5), wrapped(2**63 + 5)
-    (5, -9223372036854775803)
-    """
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
-    """Return the byte offset of every index of some axes, row-major.
-
-    >>> offsets((2, 3), (10, 1)).tolist()
-    [0, 1, 2, 10, 11, 12]
-    """
-    found = np.zeros(1, np.int64)
-    for extent, stride in zip(extents, strides, strict=True):
-        found = (found[:, None] + np.arange(extent, dtype=np.int64) * stride).ravel()
-    return found
-
-
-def merged(entries: Ints, step: int) -> Ints:
-    """Join (byte offset, positions) entries that continue one another.
-
-    >>> merged(np.array([[0, 2], [8, 2], [32, 2]]), 4).tolist()
-    [[0, 4], [32, 2]]
-    """
-    if not len(entries):
-        return entries
-    starts = np.r_[True, entries[1:, 0] != entries[:-1, 0] + entries[:-1, 1] * step]
-    return np.stack([entries[starts, 0], np.add.reduceat(entries[:, 1], np.flatnonzero(starts))], 1)

@@ -1,20 +1,21 @@
-"""The nest of panels of weight gradients: a chunk is made ready, then lanes meet rows under tiles of taps."""
+"""TODO."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from convgrad.engines.llvm import pack, tree
+from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, columns, going
-from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.nest import Nest, combine_after, nest, trees, when_all_ended
+from convgrad.engines.llvm.backward_weights import pack
+from convgrad.engines.llvm.backward_weights.nest import Nest, combine_after, nest, trees, when_all_ended
+from convgrad.engines.llvm.backward_weights.tile import tile
+from convgrad.engines.llvm.emit import Module, Value
+from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.pairs import quick
-from convgrad.engines.llvm.tile import tile
-from convgrad.plan.lines import LINE
-from convgrad.plan.recipe import KernelSpec
-from convgrad.plan.slices import INDEX
-from convgrad.plan.taps import TAP
+from convgrad.plan.backward_weights.lines import LINE
+from convgrad.plan.backward_weights.recipe import KernelSpec
+from convgrad.plan.backward_weights.slices import INDEX
+from convgrad.plan.backward_weights.taps import TAP
 from convgrad.plan.tree import CHAIN
 
 
@@ -30,7 +31,8 @@ def widths(spec: KernelSpec) -> list[int]:
     """Return the tiles' vectors, the full ones first: panels of channels at the end may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.recipe import CHANNELS, TILE, KernelSpec, Read, Tile
+    >>> from convgrad.plan.backward_weights.recipe import TILE, KernelSpec, Read, Tile
+    >>> from convgrad.plan.recipe import CHANNELS
     >>> read = Read(CHANNELS, 8)
     >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", TILE, Tile(1, v), read, read)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
@@ -113,17 +115,6 @@ class _Here:
                 x=f.at(block.x, a.chain_step * a.rows.read_image), y=f.at(block.y, a.chain_step * a.lanes.read_image),
                 images=block.images - a.chain_step,
             )  # fmt: skip
-
-
-def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, given: tuple[Value, ...]) -> None:
-    """Call the narrowest that covers the lanes left, of functions named by their vectors, the widest first."""
-    if len(among) == 1:
-        f.call(f"{name}{among[0]}", *given)
-        return
-    with f.when(f.compare("sgt", left, among[1] * lanes)):
-        f.call(f"{name}{among[0]}", *given)
-    with f.otherwise():
-        by_width(f, lanes, among[1:], left, name, given)
 
 
 def _reduced(n: Nest) -> None:

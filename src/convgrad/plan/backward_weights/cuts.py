@@ -1,4 +1,4 @@
-"""How work is cut: parts of it for threads, cache blocks of a part; and the ways to cut weight and bias gradients."""
+"""The ways to cut weight and bias gradients: parts of the weights and of the batch, cache blocks."""
 
 from __future__ import annotations
 
@@ -6,34 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import ceil, gcd, prod
 from operator import le
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from convgrad.plan.backward_weights.lines import tap_share
+from convgrad.plan.backward_weights.nest import View, blocks_a_row, per_group
+from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec, Parts
 from convgrad.plan.constants import ALL_BYTES, CACHE_WAYS, MOST_AGAIN
-from convgrad.plan.lines import tap_share
+from convgrad.plan.cost import Cut
 from convgrad.plan.machine import LINE_BYTES, Machine
-from convgrad.plan.recipe import F32_BYTES, STRIP, KernelSpec, Operands, Parts
+from convgrad.plan.recipe import F32_BYTES, Operands
 from convgrad.plan.tree import levels_of
-from convgrad.plan.view import View, blocks_a_row, per_group
-
-
-class Cut(NamedTuple):
-    """How the work of a kernel is divided among tasks, and what a task has at a time.
-
-    A task is one part of each: of the groups, of the output, of the batch or of the output blocks.
-    """
-
-    counts: tuple[int, ...]  # of what is divided: panels, units of the batch, output blocks
-    parts: tuple[int, ...]
-    threads: int
-    loops: Mapping[str, Any]  # what a task has at a time, by the names that the plan has for it
-    own_bytes: int = 0  # about what a thread takes in scratch: ``schedule.py`` counts it
-    shared_bytes: int = 0  # of partial sums: written by all tasks, read by one
-    largest: Sequence[int] = ()  # how many the largest task has of each, if that is told here
-
-    @property
-    def tasks(self) -> int:
-        """One for each part of the output and of the batch."""
-        return prod(self.parts)
 
 
 def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int) -> Iterator[Cut]:

@@ -17,7 +17,7 @@ from operator import mul
 
 import numpy as np
 
-from convgrad.plan.view import Ints, distinct, wrapped
+from convgrad.plan.tables import Ints, distinct, wrapped
 from convgrad.spec.geometry import Axis
 
 FAR = 1 << 62  # numbers beyond are computed as Python's integers

@@ -1,0 +1,1 @@
+"""Backward weights in IR: the nests of weight and bias gradients, packing, micro-tiles, the direct depthwise kernel."""

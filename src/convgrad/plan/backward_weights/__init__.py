@@ -1,0 +1,1 @@
+"""Backward weights: the loops of weight and bias gradients, their kernels, cuts, costs and schedules."""
