@@ -43,5 +43,5 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let eight threads run a driver, however many cores there are, and whatever calls have learnt."""
     monkeypatch.setattr(pool, "usable_cores", lambda: tuple(range(8)))
     monkeypatch.setattr(pool.Patience, "alone", lambda _: False)
-    monkeypatch.setattr(pool, "WAKE_MS", 0.0)
+    monkeypatch.setattr(pool, "MIN_WAKE_MS", 0.0)
     monkeypatch.setattr(pool, "LOOKS", 200)  # there are fewer cores than threads that look

@@ -76,7 +76,7 @@ def run_one(rng: np.random.Generator, name: str, seed: int, done: Counter[str]) 
         plan = kinds[int(rng.integers(len(kinds)))]
         cuts = [plan, *recut(plan, view)]
         plan = cuts[int(rng.integers(10)) % len(cuts)]
-        words = f"{name} {problem} strides {strides} guard {'behind' if at_end else 'before'} {plan.words} {plan.cut}"
+        words = f"{name} {problem} strides {strides} guard {'behind' if at_end else 'before'} {plan.summary} {plan.cut}"
         print(words, flush=True)
         run_guarded(plan, problem, operands, out, at_end)
         assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(expected), words)

@@ -88,7 +88,7 @@ def _values(plan: Plan, made: Schedule) -> str:
         "parts": ",".join(map(str, plan.parts)),
         "chunk": f"{plan.slice_blocks}b{plan.chunk_images}n",
         "threads": plan.threads,
-        "height": plan.error_height,
+        "height": plan.rounding_depth,
         "scratch": made.scratch_bytes,
         "kept": made.partial_bytes,
     }
@@ -107,7 +107,7 @@ def _data_values(plan: ForwardPlan, made: Schedule) -> str:
         "slab": "x".join(map(str, plan.slab)),
         "panels": plan.panels,
         "threads": plan.threads,
-        "height": plan.error_height,
+        "height": plan.rounding_depth,
         "scratch": made.scratch_bytes,
     }
     return " ".join(f"{name}={value}" for name, value in words.items())
@@ -125,7 +125,7 @@ def _products_values(plan: Kn2rowPlan, made: Schedule) -> str:
         "slab": "x".join(map(str, plan.slab)),
         "chunk": f"{plan.chunk}x{plan.block}",
         "threads": plan.threads,
-        "height": plan.error_height,
+        "height": plan.rounding_depth,
         "scratch": made.scratch_bytes,
     }
     return " ".join(f"{name}={value}" for name, value in words.items())
@@ -138,7 +138,7 @@ def _planes_values(plan: SpatialStencilPlan, made: Schedule) -> str:
         "tile": f"{spec.results}x{spec.lines}x{spec.vectors}",
         "parts": plan.tasks,
         "threads": plan.threads,
-        "height": plan.error_height,
+        "height": plan.rounding_depth,
         "scratch": made.scratch_bytes,
     }
     return " ".join(f"{name}={value}" for name, value in words.items())

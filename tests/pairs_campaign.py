@@ -58,7 +58,7 @@ def as_large(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(isas, "isa", lambda: TAKES)
     patch.setattr(isas, "machine", lambda isa: FAST)
     patch.setattr(constants, "FEW", 0)
-    patch.setattr(constants, "FEWER_HEIGHTS", 1)
+    patch.setattr(constants, "FEWER_ROWS_POSITIONS", 1)
 
 
 def panels(found: Counter[str]) -> None:

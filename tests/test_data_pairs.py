@@ -47,7 +47,7 @@ def test_the_limit_is_sharp(line: str) -> None:
         assert_sharp(plans[:2], problem, operands, wanted, there)
 
 
-@pytest.mark.parametrize(("rows", "vectors"), ISAS["avx512bf16"].tiles_of(2))
+@pytest.mark.parametrize(("rows", "vectors"), ISAS["avx512bf16"].micro_tiles_of(2))
 @pytest.mark.parametrize("place", [False, True])
 def test_the_inner_loop_of_pairs_is_ideal(rows: int, vectors: int, place: bool) -> None:
     """As many dot products as sums, none of them spilt."""

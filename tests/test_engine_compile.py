@@ -134,7 +134,7 @@ def inner_loops(text: str, function: str) -> list[list[str]]:
     return loops
 
 
-TILES = [(isa, tile) for isa in PLAIN for tile in ISAS[isa].tiles]
+TILES = [(isa, tile) for isa in PLAIN for tile in ISAS[isa].micro_tiles]
 
 
 @pytest.mark.parametrize(("isa", "shape"), TILES)
@@ -240,7 +240,7 @@ def compiled_for(isa: str, cpu: str, spec: KernelSpec, capfd: pytest.CaptureFixt
 def test_processors(named: tuple[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     """For each: it compiles, wants no symbol, and its inner loop keeps all sums in registers; types in turn."""
     isa, cpu = named
-    rows, vectors = ISAS[isa].tiles[0]
+    rows, vectors = ISAS[isa].micro_tiles[0]
     fmt = ("f32", "bf16", "f16")[NAMED.index((isa, cpu)) % 3]
     axis = (CHANNELS, SPATIAL)[NAMED.index((isa, cpu)) % 2]
     text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, fmt, axis), capfd)
@@ -252,7 +252,7 @@ def test_processors(named: tuple[str, str], capfd: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(("isa", "cpu"), [("avx512", "znver5"), ("avx2", "haswell"), ("neon", "neoverse-v2")])
 def test_every_tile_of_a_processor(isa: str, cpu: str, capfd: pytest.CaptureFixture[str]) -> None:
-    for rows, vectors in ISAS[isa].tiles:
+    for rows, vectors in ISAS[isa].micro_tiles:
         for place in (False, True):
             text, wanted = compiled_for(isa, cpu, spec_of(isa, rows, vectors, place=place), capfd)
             assert wanted <= {"_GLOBAL_OFFSET_TABLE_"}

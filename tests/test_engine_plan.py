@@ -13,7 +13,7 @@ from convgrad.plan.backward_weights.nest import View, pieces, view
 from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.backward_weights.schedule import schedule
 from convgrad.plan.choose import plan
-from convgrad.plan.constants import TERMS_AHEAD_BYTES
+from convgrad.plan.constants import PREFETCH_TRANSPOSE_BYTES
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.tree import DIGIT_BITS, chains, chains_of_units, levels_of
 from convgrad.spec.chains import tree
@@ -75,7 +75,7 @@ def test_a_pack_that_transposes_asks_ahead_where_items_are_far_apart(extent: int
     numbers = schedule(seen, one, accumulate=False).numbers
     for side, read in (("rows", one.spec.rows), ("lanes", one.spec.lanes)):
         ahead, items = numbers[f"{side}.ahead"], 16 if one.spec.groups_in_lanes else read.items
-        assert ahead * items in range(TERMS_AHEAD_BYTES // 2 * asks, TERMS_AHEAD_BYTES * asks + 1)
+        assert ahead * items in range(PREFETCH_TRANSPOSE_BYTES // 2 * asks, PREFETCH_TRANSPOSE_BYTES * asks + 1)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 64])

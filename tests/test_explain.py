@@ -33,7 +33,7 @@ def explained(**options: object) -> Explanation:
 def test_a_weight_gradient_has_a_plan() -> None:
     one = explained(threads=2)
     assert one.plan is not None
-    assert one.height == one.plan.error_height == 244
+    assert one.height == one.plan.rounding_depth == 244
     assert 0 < one.scratch_bytes <= 64 << 20
     text = str(one)
     for words in (
@@ -141,7 +141,7 @@ def test_plans_of_every_layout_and_type_are_of_dense_arrays() -> None:
             one = problem(f"BWD_W {kind} {layout} mb2ic40ih9oc24oh9kh3ph1")
             machine = engines.machine_of(one)
             assert machine is not None
-            assert engines.plan_of(one, machine, 1).error_height == engines.height(one)
+            assert engines.plan_of(one, machine, 1).rounding_depth == engines.height(one)
 
 
 def test_threads_by_context() -> None:

@@ -96,7 +96,7 @@ def test_the_limit_is_sharp(line: str) -> None:
 
 
 @pytest.mark.parametrize("compact", [False, True])
-@pytest.mark.parametrize("shape", ISAS["avx512bf16"].tiles)
+@pytest.mark.parametrize("shape", ISAS["avx512bf16"].micro_tiles)
 def test_the_inner_loop_of_pairs_is_ideal(shape: tuple[int, int], compact: bool) -> None:
     """As many dot products as sums, none of them spilt."""
     rows, vectors = shape

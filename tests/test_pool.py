@@ -28,7 +28,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> pool._Pool:
     """A pool of no threads yet, all of whose calls are helped."""
     made = pool._Pool()
     monkeypatch.setattr(made.patience, "alone", lambda: False)
-    monkeypatch.setattr(pool, "WAKE_MS", 0.0)
+    monkeypatch.setattr(pool, "MIN_WAKE_MS", 0.0)
     monkeypatch.setattr(pool, "_pool", made)
     return made
 
@@ -216,7 +216,7 @@ def test_calls_go_alone_where_helpers_keep_them_waiting() -> None:
     assert [alone(0.1) for _ in range(20)] == [0] * 20
     busy = [alone(3.0 if call % 3 == 0 else 0.1) for call in range(60)][30:]
     assert 2 <= min(busy) <= max(busy) <= 8
-    assert max([alone(3.0) for _ in range(60)]) == pool.MOST_ALONE - 1
+    assert max([alone(3.0) for _ in range(60)]) == pool.MAX_ALONE - 1
     assert sum(alone(0.1) for _ in range(20)) < 120
     assert alone(0.1) == 0
 

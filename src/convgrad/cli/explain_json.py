@@ -48,7 +48,7 @@ def _multiply_adds(geometry: Conv | Channels) -> int | None:
 def _plan(plan: Chosen) -> dict[str, Any]:
     return {
         "strategy": plan.strategy,
-        "words": plan.words,
+        "words": plan.summary,
         "tasks": plan.tasks,
         "threads": plan.threads,
         "predicted_ms": plan.time_ms,

@@ -18,7 +18,7 @@ from convgrad.engines.addresses import Words
 from convgrad.engines.starting import LEAVE, MAIL, READY, start
 from convgrad.engines.team import PENDING, Team, waiting, work
 from convgrad.host import move_thread, present_core, usable_cores
-from convgrad.plan.constants import CALLS_WEIGHED, LOOKS, MOST_ALONE, SUCCESSION_S, WAKE_MS
+from convgrad.plan.constants import CALLS_WEIGHED, LOOKS, MAX_ALONE, MIN_WAKE_MS, SUCCESSION_S
 
 STATE, SCRATCH = MAIL.index("state"), slice(MAIL.index("scratch"), MAIL.index("scratch_bytes") + 1)
 MORE_THAN_ANY = 1 << 62  # bytes
@@ -175,7 +175,7 @@ class Patience:
     def learn(self, waited_ms: float, time_ms: float) -> None:
         """Take how long a call waited for its helpers when there was nothing left to do, and what it was to take."""
         self.waited += ((waited_ms > time_ms) - self.waited) / CALLS_WEIGHED
-        self.left = int(MOST_ALONE * self.waited**2)  # one call that waited among many that did not is chance
+        self.left = int(MAX_ALONE * self.waited**2)  # one call that waited among many that did not is chance
 
 
 _pool = _Pool()
@@ -205,7 +205,7 @@ def helped(threads: int, time_ms: float) -> bool:
     if there == 1 or pool.patience.alone():
         return False
     before, pool.asked = pool.asked, time.perf_counter()
-    worth = time_ms >= WAKE_MS or pool.asked - before < SUCCESSION_S
+    worth = time_ms >= MIN_WAKE_MS or pool.asked - before < SUCCESSION_S
     return worth or any(helper.looks for helper in pool.helpers)
 
 

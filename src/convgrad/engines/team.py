@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from convgrad.engines import scratch
 from convgrad.engines.addresses import Words
-from convgrad.plan.constants import SPIN
+from convgrad.plan.constants import CALLER_LOOKS
 
 if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting
@@ -108,7 +108,7 @@ class Team:
             if self.working:
                 self.left.clear()
         while self.arguments[PENDING] or self.arguments[ACTIVE]:
-            waiting().idle(self.flag(PENDING), self.flag(ACTIVE), SPIN)
+            waiting().idle(self.flag(PENDING), self.flag(ACTIVE), CALLER_LOOKS)
             _give_way()  # time.sleep(0) takes 50 microseconds: timers have that slack
         while self.working and not self.done:
             self.left.wait(LOOK_S)

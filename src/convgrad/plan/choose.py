@@ -29,7 +29,7 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
     """Return the cheapest plan of all strategies that apply; it keeps the others' reasons."""
     supported: list[tuple[Candidate, Kernels]] = []
     rejected: list[Rejected] = []
-    few = view.multiply_adds < constants.FEW
+    few = view.multiply_adds < constants.SMALL_PROBLEM
     for one in CANDIDATES[problem.solves_for]:
         kernels = one.small if few else one.kernels
         reason = one.unsupported(problem, view, machine.isa)
@@ -37,8 +37,8 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
             supported.append((one, kernels))
         else:
             rejected.append(Rejected(one.name, reason or TOO_LITTLE))
-    best, *others = _planned(supported, problem, view, machine, threads, constants.KERNELS)
-    slower = [Rejected(other.words, f"{other.time_ms:.3g} ms") for other in others]
+    best, *others = _planned(supported, problem, view, machine, threads, constants.MAX_KERNELS_PLANNED)
+    slower = [Rejected(other.summary, f"{other.time_ms:.3g} ms") for other in others]
     return replace(best, rejected=(*slower, *rejected))
 
 
@@ -68,5 +68,5 @@ def _plan(problem: Problem, nest: Nest, strategy: str, costs: Costs, time: float
         spec = replace(spec, activation=problem.activation)
     return nest.plan(
         strategy=strategy, spec=spec, operands=costs.operands, parts=cut.parts, threads=min(cut.threads, cut.tasks),
-        error_height=height_of(problem), time_ms=time / 1e6, **cut.loops,
+        rounding_depth=height_of(problem), time_ms=time / 1e6, **cut.loops,
     )  # fmt: skip

@@ -39,8 +39,8 @@ PACK_NS = {
 }  # fmt: skip
 # An output, by which of B's, of A's and of the taps' are contiguous: the first, as engines/llvm/finish.py has it.
 STORE_NS = {
-    CHANNELS: constants.FINISH_LANES_NS, SPATIAL: constants.FINISH_ROWS_NS, TAPS: constants.FINISH_TAPS_NS,
-    STRIDED: constants.FINISH_NONE_NS,
+    CHANNELS: constants.STORE_LANES_NS, SPATIAL: constants.STORE_ROWS_NS, TAPS: constants.STORE_TAPS_NS,
+    STRIDED: constants.STORE_STRIDED_NS,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ LINE_BYTES = 64  # of caches
 class Isa:
     """An instruction set: f32 lanes of a vector, vector registers, tile shapes that stay in them, and LLVM's words.
 
-    ``tiles`` are pairs (most rows, vectors): a tile of r rows and v vectors keeps r * v accumulators in registers.
+    ``micro_tiles`` are pairs (max rows, vectors): r rows of v vectors keep r * v accumulators in registers.
     """
 
     name: str
@@ -23,14 +23,14 @@ class Isa:
     features: tuple[str, ...]
     lanes: int
     registers: int
-    tiles: tuple[tuple[int, int], ...]
+    micro_tiles: tuple[tuple[int, int], ...]
     spare: int = 1  # registers that a tile of several taps leaves for what it loads
-    word_tiles: tuple[tuple[int, int], ...] = ()  # of positions, where rows and lanes are words: LLVM spills more
+    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # of positions, where rows and lanes are words: LLVM spills more
     pairs: str = ""  # its word for a multiply-add of two terms of bf16: engines/llvm/intrinsics.py has them; or none
 
-    def tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:
+    def micro_tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:
         """Return the tiles of positions whose multiply-adds take so many terms."""
-        return (self.word_tiles or self.tiles) if step == 2 else self.tiles
+        return (self.pair_micro_tiles or self.micro_tiles) if step == 2 else self.micro_tiles
 
     @property
     def architecture(self) -> str:
@@ -54,19 +54,19 @@ ISAS: Mapping[str, Isa] = {
             (*_AVX512, "avx512bf16"),
             lanes=16,
             registers=32,
-            tiles=((14, 2), (24, 1), (6, 4)),
-            word_tiles=((13, 2), (23, 1), (5, 4)),
+            micro_tiles=((14, 2), (24, 1), (6, 4)),
+            pair_micro_tiles=((13, 2), (23, 1), (5, 4)),
             pairs="dpbf16ps",
         ),
-        Isa("avx512", _X86, _AVX512, lanes=16, registers=32, tiles=((14, 2), (24, 1), (6, 4))),
-        Isa("avx2", _X86, _AVX2, lanes=8, registers=16, tiles=((6, 2), (12, 1), (2, 4))),
+        Isa("avx512", _X86, _AVX512, lanes=16, registers=32, micro_tiles=((14, 2), (24, 1), (6, 4))),
+        Isa("avx2", _X86, _AVX2, lanes=8, registers=16, micro_tiles=((6, 2), (12, 1), (2, 4))),
         Isa(
             "neon",
             "aarch64-unknown-linux-gnu",
             ("neon",),
             lanes=4,
             registers=32,
-            tiles=((12, 2), (20, 1), (6, 4)),
+            micro_tiles=((12, 2), (20, 1), (6, 4)),
             spare=6,
         ),
     )

@@ -52,7 +52,7 @@ class Chosen:
     operands: Operands
     parts: tuple[int, ...] = ()  # of what the work is divided by: a task is one of each
     threads: int
-    error_height: int
+    rounding_depth: int
     time_ms: float
     rejected: tuple[Rejected, ...] = ()
 
@@ -67,7 +67,7 @@ class Chosen:
         return getattr(self.spec, "step", 1) == 2
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Strategy, kernel and layouts in one line."""
         raise NotImplementedError
 
@@ -78,9 +78,9 @@ class Chosen:
 
     def __str__(self) -> str:
         lines = [
-            self.words,
+            self.summary,
             f"  {counted(self.tasks, 'task')} on {counted(self.threads, 'thread')}: {self.cut}",
-            f"  error height {self.error_height}, about {self.time_ms:.3g} ms",
+            f"  error height {self.rounding_depth}, about {self.time_ms:.3g} ms",
         ]
         if self.in_pairs:
             lines.append(f"  terms in pairs {WHERE_PAIRS}; else one by one, longer, to the same bits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from math import ceil
 
-from convgrad.plan.constants import LEAST_CYCLES, LOADS_CYCLES, TERM_CYCLES
+from convgrad.plan.constants import LOAD_CYCLES, MIN_STEP_CYCLES, STEP_CYCLES
 
 
 def balanced(count: int, most: int) -> int:
@@ -19,8 +19,8 @@ def balanced(count: int, most: int) -> int:
 
 def term_cycles(rows: int, vectors: int) -> float:
     """Return the cycles a term of a tile of one tap: two multiply-adds or loads each, and a sum's own latency."""
-    busy = max(rows * vectors / 2, LOADS_CYCLES * (rows + 2 * vectors), LEAST_CYCLES)
-    return busy + TERM_CYCLES
+    busy = max(rows * vectors / 2, LOAD_CYCLES * (rows + 2 * vectors), MIN_STEP_CYCLES)
+    return busy + STEP_CYCLES
 
 
 def heights(rows: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from convgrad.engines.llvm.convert import BYTES, load_masked, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.engines.llvm.transpose import transposed
-from convgrad.plan.constants import PACK_AHEAD, PACK_AHEAD_BYTES
+from convgrad.plan.constants import PREFETCH_PACK_BYTES, PREFETCH_PACK_POSITIONS
 from convgrad.plan.recipe import F32_BYTES
 
 NEIGHBOUR = "neighbour"
@@ -136,7 +136,7 @@ class Copy:
                 f.store_first(cells, count, packed, start * F32_BYTES)
             if self.ahead is not None:
                 for place in self.cells.places(row.source):
-                    f.prefetch(f.at(place, self.row * PACK_AHEAD))
+                    f.prefetch(f.at(place, self.row * PREFETCH_PACK_POSITIONS))
             row.next(source=f.at(row.source, self.row))
 
     def contiguous(self, count: Value, source: Value, to: Value, swapped: bool = False) -> None:
@@ -153,7 +153,7 @@ class Copy:
         with f.loop(count >> shift, source=source, to=to) as many:
             f.store(vector(many.source), many.to)
             if self.ahead is not None:
-                f.prefetch(f.at(many.source, PACK_AHEAD_BYTES))
+                f.prefetch(f.at(many.source, PREFETCH_PACK_BYTES))
             many.next(source=f.at(many.source, unit * BYTES[cells.operand]), to=f.at(many.to, lanes * F32_BYTES))
         left = count - (count >> shift) * unit
         with f.when(f.compare("sgt", left, 0)):

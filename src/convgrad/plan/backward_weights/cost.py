@@ -53,7 +53,7 @@ def _time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cu
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
     in_order = SPATIAL in (spec.rows.contiguous, spec.lanes.contiguous) or (spec.body == STRIP and cut.parts[0] == 1)
     piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
-    apart = 1.0 if view.conv.groups == 1 or in_order else 1 + constants.APART_BYTES / piece
+    apart = 1.0 if view.conv.groups == 1 or in_order else 1 + constants.SEGMENT_BYTES / piece
     halo = _halo(view, cut.loops["slice_blocks"])
     a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
     _, a_parts, b_parts, taps, _ = cut.parts
@@ -61,10 +61,10 @@ def _time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cu
     alone = compute + one.store_ns + apart * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
     images = min(1.0, largest[4] * view.blocks[1] / view.conv.batch)
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
-    time = on_threads_ns(alone, share, cut, constants.UNEVEN)
-    time += traffic_ns(machine, cut.shared_bytes * (1 / cut.threads + constants.REMOTE))
-    if cut.own_bytes * cut.threads + cut.shared_bytes > constants.SCRATCH_BYTES:
-        time *= constants.SCRATCH_SLOWER
+    time = on_threads_ns(alone, share, cut, constants.IMBALANCE)
+    time += traffic_ns(machine, cut.shared_bytes * (1 / cut.threads + constants.REMOTE_READ_FACTOR))
+    if cut.own_bytes * cut.threads + cut.shared_bytes > constants.MAX_SCRATCH_BYTES:
+        time *= constants.SCRATCH_FACTOR
     return time
 
 
@@ -83,8 +83,8 @@ def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands)
         terms = conv.batch * conv.positions / line * chain_adds(line, spec.step, machine) * conv.taps
         passed = 1 if spec.compact else spec.step
         cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps, passed) for n, v in widths)
-        if spec.rows.in_place and conv.taps > 1 and channels[rows] > constants.CROWDING_CHANNELS:
-            cycles *= constants.IN_PLACE_CROWDED
+        if spec.rows.in_place and conv.taps > 1 and channels[rows] > constants.SET_CONFLICT_CHANNELS:
+            cycles *= constants.SET_CONFLICT_FACTOR
     else:
         cycles = sum(n * _taps_cycles(view, machine, spec, v) for n, v in widths)
     return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns(machine)
@@ -96,8 +96,8 @@ def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int, passed: int) -
     A single tap reads each line once, more taps find it in L1 again. A step over words of every position passes by as
     many lines as it takes terms, and is no faster than those come.
     """
-    lines = constants.LINE_CYCLES * (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
-    step = term_cycles(rows, vectors) + lines / min(taps, constants.AGAIN_TAPS)
+    lines = constants.L2_LINE_CYCLES * (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
+    step = term_cycles(rows, vectors) + lines / min(taps, constants.MAX_TAPS_IN_L1)
     return step if passed == 1 else max(step, lines * passed)
 
 
@@ -107,19 +107,21 @@ def _taps_cycles(view: View, machine: Machine, spec: KernelSpec, vectors: int) -
     inner = conv.axes[-1]
     sums = tile.taps * tile.rows * vectors
     loads = tile.rows * (tile.taps if spec.rows.moves else 1) + vectors * (1 if spec.rows.moves else tile.taps)
-    position = max(sums / 2, constants.TAPS_LOAD_CYCLES * loads, constants.LEAST_CYCLES) + constants.TERM_CYCLES
+    position = max(sums / 2, constants.TAPS_LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
     passed = (spec.step - 1) * (tile.rows + vectors * spec.isa.lanes) * F32_BYTES / LINE_BYTES
-    position += constants.LINE_CYCLES * passed / constants.AGAIN_TAPS
-    if sums > constants.GROUPS_FULL * spec.isa.registers and spec.groups_in_lanes:
-        position *= constants.GROUPS_SLOWER
+    position += constants.L2_LINE_CYCLES * passed / constants.MAX_TAPS_IN_L1
+    if sums > constants.GROUP_REGISTER_SHARE * spec.isa.registers and spec.groups_in_lanes:
+        position *= constants.GROUP_REGISTER_FACTOR
     lines = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
     tiles = ceil(inner.kernel / tile.inner_taps)
     padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
-    begin = constants.RUN_CYCLES + constants.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
+    begin = (
+        constants.LINE_START_CYCLES + constants.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
+    )
     blocks, images = view.blocks
     joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
     return tiles * (
-        lines * (position * chain_adds(inner.dst, spec.step, machine) + begin) + joins * constants.JOIN_CYCLES * sums
+        lines * (position * chain_adds(inner.dst, spec.step, machine) + begin) + joins * constants.COMBINE_CYCLES * sums
     )
 
 
@@ -134,22 +136,24 @@ def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) 
     """Return the time of strips: positions, edges, strips to begin; what is read where it lies comes from memory."""
     conv, tile, inner = view.conv, spec.tile, view.conv.axes[-1]
     loads = tile.outer_taps * (spec.slide or tile.inner_taps) + 1
-    position = max(tile.taps / 2, constants.UNALIGNED_CYCLES * loads, constants.LEAST_CYCLES) + constants.TERM_CYCLES
+    position = (
+        max(tile.taps / 2, constants.UNALIGNED_LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
+    )
     outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / tile.outer_taps)
     tiles = outer * ceil(inner.kernel / tile.inner_taps)
     rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
     edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
-    strip = (constants.RUN_CYCLES + tile.taps) * ceil(inner.dst / constants.STRIP_POSITIONS)
-    edge = constants.RUN_CYCLES + constants.EDGE_TAP_CYCLES * tile.taps
+    strip = (constants.LINE_START_CYCLES + tile.taps) * ceil(inner.dst / constants.DEPTHWISE_POSITIONS)
+    edge = constants.LINE_START_CYCLES + constants.BORDER_TAP_CYCLES * tile.taps
     cycles = rows * (inner.dst * position + edges * edge + strip)
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * cycle_ns(machine)
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
     read = traffic_ns(machine, met * conv.groups * problem.operand_format.dtype.itemsize)
     held = lines_held(machine.l1_bytes, view.dst_strides[-1])
-    if min(inner.dst, constants.STRIP_POSITIONS) * (tile.outer_taps + 1) > held:
-        compute *= constants.STRIP_SLOWER
+    if min(inner.dst, constants.DEPTHWISE_POSITIONS) * (tile.outer_taps + 1) > held:
+        compute *= constants.DEPTHWISE_REREAD_FACTOR
     if tiles > 1:
-        compute *= constants.STRIP_SLOWER
+        compute *= constants.DEPTHWISE_REREAD_FACTOR
     return compute + read
 
 
@@ -160,7 +164,7 @@ def _store_ns(problem: Problem, view: View, spec: KernelSpec, operands: Operands
     if spec.groups_in_lanes:
         next_lane = channels["dst"] * dst
     line = conv.taps if spec.tile.taps == 1 else spec.tile.taps
-    next_tap = next((step for step in reversed(taps) if step), 0) if line >= constants.SHORTEST_LINE else 0
+    next_tap = next((step for step in reversed(taps) if step), 0) if line >= constants.MIN_STORE_LINE else 0
     size, ways = problem.output_format.dtype.itemsize, {CHANNELS: next_lane, SPATIAL: next_row, TAPS: next_tap}
     way = next((name for name, step in ways.items() if step == size), STRIDED)
     return STORE_NS[way] * conv.dst_channels * channels["src"] * conv.taps
@@ -173,8 +177,8 @@ def _pack_ns(spec: KernelSpec, read: Read) -> float:
     spread = read.items if spec.groups_in_lanes and read.contiguous == CHANNELS else 0
     if spec.compact:
         return PACK_PAIRS_NS[read.contiguous]
-    paired = constants.PAIR_NS if spec.step == 2 else 0
-    return PACK_NS[read.contiguous] + constants.SPREAD_NS * spread + paired
+    paired = constants.PACK_PAIR_NS if spec.step == 2 else 0
+    return PACK_NS[read.contiguous] + constants.PACK_SPREAD_NS * spread + paired
 
 
 def _halo(view: View, slice_blocks: int) -> float:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from convgrad.plan.backward_weights.lines import tap_share
 from convgrad.plan.backward_weights.nest import View, blocks_a_row, per_group
 from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec, Parts
-from convgrad.plan.constants import ALL_BYTES, CACHE_WAYS, MOST_AGAIN
+from convgrad.plan.constants import CACHE_WAYS, MAX_INDIRECTION_FACTOR, MAX_PACK_ALL_BYTES
 from convgrad.plan.cost import Cut
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.recipe import F32_BYTES, Operands
@@ -112,7 +112,7 @@ def _slices(
     if spec.body == STRIP:  # nothing is packed; chains wait beside the sums
         return _loops(0, batch if blocks == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
     one, everything = _position(view, spec, operands, part, size), batch * conv.positions
-    fits = max(one.two_panels, one.read) * everything <= half and one.packed * everything <= ALL_BYTES
+    fits = max(one.two_panels, one.read) * everything <= half and one.packed * everything <= MAX_PACK_ALL_BYTES
     if spec.rows.in_place:
         fits = fits and everything <= 2 * lines_held(machine.l2_bytes, view.strides(operands[0])[-1])
     if blocks == 1 and fits:
@@ -125,7 +125,7 @@ def _slices(
         return _loops(0, images), int(one.packed * images * conv.positions) + sums
     block = conv.positions / blocks
     taken = max(1, min(int(room / block), blocks))
-    least = ceil(blocks * tap_share(conv.axes[:-1]) / MOST_AGAIN)
+    least = ceil(blocks * tap_share(conv.axes[:-1]) / MAX_INDIRECTION_FACTOR)
     if least > taken:  # whole rows, where those are longer than a block
         taken = ceil(least / blocks_a_row(conv)) * blocks_a_row(conv)
     return _loops(taken, 1), int(one.packed * taken * block) + sums

@@ -11,11 +11,11 @@ from convgrad.plan.backward_weights.nest import View, per_group, pieces
 from convgrad.plan.backward_weights.operands import contiguous_axis, evenly_apart, lanes_in_place, readable_in_place
 from convgrad.plan.backward_weights.recipe import GROUPS, STRIP, TILE, KernelSpec, Read, Tile
 from convgrad.plan.constants import (
-    FEWER_ROWS,
-    GROUP_CHANNELS,
-    LANES_AGAIN,
-    MOST_ADDRESSES,
-    STRIP_OUTER,
+    DEPTHWISE_MAX_OUTER_TAPS,
+    FEWER_ROWS_WEIGHTS,
+    MAX_ADDRESSES,
+    MAX_B_READS,
+    MAX_GROUP_CHANNELS,
 )
 from convgrad.plan.machine import ISAS, Isa
 from convgrad.plan.pairs import steps
@@ -39,12 +39,12 @@ def dense(problem: Problem, view: View, isa: Isa) -> Proposed:
     channels, compact = per_group(view), 2 in steps(problem, isa) and _whole_words(problem, view)
     lying = {tensor: contiguous_axis(problem, view, tensor) for tensor in channels}
     ways = {tensor: (False, True) if readable_in_place(problem, view, tensor) else (False,) for tensor in channels}
-    for (rows, lanes), (most, vectors) in product((("src", "dst"), ("dst", "src")), isa.tiles):
+    for (rows, lanes), (most, vectors) in product((("src", "dst"), ("dst", "src")), isa.micro_tiles):
         whole = lanes_in_place(problem, view, isa, lanes, vectors)
         for tile, in_place in product(outer_products(most, vectors, channels[rows]), ways[rows]):
             x = Read(lying[rows], tile.rows, in_place, moves=True)
             y = Read(lying[lanes], vectors * isa.lanes)
-            few = ceil(channels[rows] / tile.rows) <= LANES_AGAIN and view.conv.taps == 1  # tiles read lanes
+            few = ceil(channels[rows] / tile.rows) <= MAX_B_READS and view.conv.taps == 1  # tiles read lanes
             for read in (y, replace(y, in_place=True)) if few and whole else (y,):
                 for step in steps(problem, isa):
                     one = KernelSpec(isa, *names, TILE, tile, x, read, step=step)
@@ -80,7 +80,7 @@ def thin(problem: Problem, view: View, isa: Isa) -> Proposed:
             y = Read(contiguous_axis(problem, view, lanes), vectors * isa.lanes, moves=lanes == "src")
             held = vectors if x.moves else channels[rows] + vectors
             in_place = x.moves and lanes_in_place(problem, view, isa, lanes, vectors)
-            for tile in under_taps(axes, channels[rows], vectors, isa.registers - held - isa.spare, MOST_ADDRESSES):
+            for tile in under_taps(axes, channels[rows], vectors, isa.registers - held - isa.spare, MAX_ADDRESSES):
                 for read in (y, replace(y, in_place=True)) if in_place else (y,):
                     for step in steps(problem, isa) if tile.taps > 1 else ():
                         yield KernelSpec(isa, *names, TILE, tile, x, read, adjacent=adjacent, step=step), (rows, lanes)
@@ -91,7 +91,7 @@ def not_grouped(problem: Problem, view: View, isa: Isa) -> str:
     if view.conv.groups == 1:
         return "there is one group"
     most = max(per_group(view).values())
-    return "" if most <= GROUP_CHANNELS else f"a group has {most} channels; at most {GROUP_CHANNELS} fit"
+    return "" if most <= MAX_GROUP_CHANNELS else f"a group has {most} channels; at most {MAX_GROUP_CHANNELS} fit"
 
 
 def grouped(problem: Problem, view: View, isa: Isa) -> Proposed:
@@ -103,7 +103,7 @@ def grouped(problem: Problem, view: View, isa: Isa) -> Proposed:
     shapes = product(*(sorted({balanced(read.items, n) for n in range(1, 9)}) for read in (x, y)))
     adjacent = axes[-1].dilation == 1
     for rows, vectors in shapes:
-        for tile in under_taps(axes, rows, vectors, isa.registers - vectors - isa.spare, MOST_ADDRESSES):
+        for tile in under_taps(axes, rows, vectors, isa.registers - vectors - isa.spare, MAX_ADDRESSES):
             for step in steps(problem, isa):
                 yield KernelSpec(isa, *names, TILE, tile, x, y, GROUPS, adjacent, step=step), ("src", "dst")
 
@@ -135,7 +135,7 @@ def outer_products(most: int, vectors: int, items: int) -> list[Tile]:
     [6, 7, 8, 9, 10, 11]
     """
     most = min(most, items)
-    return [Tile(rows, vectors) for rows in range(max(1, most - FEWER_ROWS), most + 1)]
+    return [Tile(rows, vectors) for rows in range(max(1, most - FEWER_ROWS_WEIGHTS), most + 1)]
 
 
 def under_taps(axes: tuple[Axis, ...], rows: int, vectors: int, room: int, addresses: int) -> list[Tile]:
@@ -162,7 +162,7 @@ def strips(isa: Isa, axes: tuple[Axis, ...]) -> Iterator[tuple[Tile, int]]:
     """Yield the tiles of taps of one vector, and how many inner taps a position moves on what registers hold."""
     *outer, inner = axes
     ahead = inner.stride // inner.dilation if inner.stride % inner.dilation == 0 else 0
-    for u in range(1, min(prod(axis.kernel for axis in outer), STRIP_OUTER) + 1):
+    for u in range(1, min(prod(axis.kernel for axis in outer), DEPTHWISE_MAX_OUTER_TAPS) + 1):
         for k in sorted({ceil(inner.kernel / n) for n in range(1, 5)} | {min(inner.kernel, 8)}):
             for slide in {ahead if ahead < k else 0, 0}:
                 held = u * (k - slide) if slide else 0

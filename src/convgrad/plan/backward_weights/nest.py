@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from convgrad.plan.constants import FAR, FOLDED_CHANNELS
+from convgrad.plan.constants import MAX_FOLDED_CHANNELS, SPARSE_POSITIONS
 from convgrad.plan.tables import Ints, Strides, distinct
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import images_a_block, over_positions
@@ -91,7 +91,7 @@ def _spread(view: View) -> View:
     """
     conv, axis = view.conv, view.conv.axes[-1]
     span = min(axis.src, axis.span)
-    if axis.kernel == 1 or view.blocks[0] > 1 or FAR * axis.dst * axis.kernel > span:
+    if axis.kernel == 1 or view.blocks[0] > 1 or SPARSE_POSITIONS * axis.dst * axis.kernel > span:
         return view
     return replace(
         view,
@@ -115,7 +115,7 @@ def _folded(view: View) -> View:
         return view
     every = range(axis.dst)
     exist = all(axis.existing(k, range(axis.src), every) == every for k in (0, taps - 1))
-    small = channels <= FOLDED_CHANNELS or axis.stride >= axis.effective_kernel
+    small = channels <= MAX_FOLDED_CHANNELS or axis.stride >= axis.effective_kernel
     if taps == 1 or conv.groups > 1 or not exist or not small:
         return view
     first, out_first = (apart, out_apart) if channels == 1 else (view.src_strides[1], view.weights_strides[1])

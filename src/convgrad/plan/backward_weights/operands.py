@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from convgrad.formats import F32
 from convgrad.plan.backward_weights.nest import View, collapsed, per_group
 from convgrad.plan.backward_weights.recipe import KernelSpec, Read
-from convgrad.plan.constants import MOST_APART_BYTES
+from convgrad.plan.constants import MAX_B_STRIDE_BYTES
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
 from convgrad.spec.problem import Problem
@@ -79,4 +79,4 @@ def readable_in_place(problem: Problem, view: View, tensor: str) -> bool:
 def lanes_in_place(problem: Problem, view: View, isa: Isa, lanes: str, vectors: int) -> bool:
     """Tiles can read lanes where they are in whole panels only, and should where positions lie close together."""
     whole = per_group(view)[lanes] % (vectors * isa.lanes) == 0
-    return whole and abs(inner_step(view, lanes)) <= MOST_APART_BYTES and readable_in_place(problem, view, lanes)
+    return whole and abs(inner_step(view, lanes)) <= MAX_B_STRIDE_BYTES and readable_in_place(problem, view, lanes)

@@ -140,7 +140,7 @@ class Plan(Chosen):
         return self.operands[1]
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Strategy, kernel and layouts in one line."""
         spec = self.spec
         return f"{self.strategy}: {spec}, rows from {self.rows} ({spec.rows}), lanes from {self.lanes} ({spec.lanes})"

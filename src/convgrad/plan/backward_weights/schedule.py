@@ -71,7 +71,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
     rows, _ = sides = sides_of(view, spec, plan.operands)
     src = next(side for side in sides if side.tensor == "src")
     strips = spec.body == STRIP
-    cutting = shortened(pieces(view), constants.STRIP_POSITIONS) if strips else pieces(view)
+    cutting = shortened(pieces(view), constants.DEPTHWISE_POSITIONS) if strips else pieces(view)
     taps = tap_tables(view, spec, sides)
     met = lines(() if view.pointwise else conv.axes[:-1])
     cut = slices(view, cutting, plan.slice_blocks, spec, sides, met)
@@ -166,20 +166,20 @@ def _ahead(view: View, spec: KernelSpec, side: Side) -> int:
     if spec.body == STRIP:
         return _strip_ahead(view, side)
     item = abs(side.group if spec.groups_in_lanes else side.item)
-    near, crowded = item <= constants.TERMS_NEAR_BYTES, item % constants.TERMS_CROWDED_BYTES == 0
+    near, crowded = item <= constants.PREFETCH_MIN_STRIDE_BYTES, item % constants.PREFETCH_CONFLICT_BYTES == 0
     items = spec.isa.lanes if spec.groups_in_lanes else side.read.items
-    if side.read.contiguous != SPATIAL or near or crowded or items > constants.TRANSPOSED_CHANNELS:
+    if side.read.contiguous != SPATIAL or near or crowded or items > constants.PREFETCH_MAX_CHANNELS:
         return 0
-    return max(1, constants.TERMS_AHEAD_BYTES // (items * LINE_BYTES)) * LINE_BYTES
+    return max(1, constants.PREFETCH_TRANSPOSE_BYTES // (items * LINE_BYTES)) * LINE_BYTES
 
 
 def _strip_ahead(view: View, side: Side) -> int:
     """Return the bytes to some rows on, or to the next strip in a long row."""
     axes = view.conv.axes
     strides = [axis.stride if side.tensor == "src" else 1 for axis in axes]
-    if view.pointwise or len(axes) == 1 or axes[-1].dst > constants.STRIP_POSITIONS:
-        return constants.STRIP_POSITIONS * side.step * strides[-1]
-    rows = -(-constants.STRIP_AHEAD_BYTES // max(1, abs(axes[-1].dst * side.step * strides[-1])))
+    if view.pointwise or len(axes) == 1 or axes[-1].dst > constants.DEPTHWISE_POSITIONS:
+        return constants.DEPTHWISE_POSITIONS * side.step * strides[-1]
+    rows = -(-constants.PREFETCH_DEPTHWISE_BYTES // max(1, abs(axes[-1].dst * side.step * strides[-1])))
     return rows * view.strides(side.tensor)[-2] * strides[-2]
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from convgrad.plan.backward_weights.nest import View
 from convgrad.plan.backward_weights.operands import Side
 from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec
-from convgrad.plan.constants import SHORTEST_LINE
+from convgrad.plan.constants import MIN_STORE_LINE
 from convgrad.plan.records import Record
 from convgrad.plan.tables import Ints, Table, offsets, wrapped
 
@@ -107,7 +107,7 @@ def together(outs: Table, size: int) -> bool:
     (True, False)
     """
     lines = outs.reshape(1, -1) if outs.shape[1] == 1 else outs
-    return lines.shape[1] >= SHORTEST_LINE and bool((np.diff(lines) == size).all())
+    return lines.shape[1] >= MIN_STORE_LINE and bool((np.diff(lines) == size).all())
 
 
 def _segments(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:

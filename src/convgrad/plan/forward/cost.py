@@ -45,11 +45,11 @@ def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
     compute = one.compute_ns
     if not one.spec.lanes_in_place and not cut.loops["pass_blocks"]:
         over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
-        compute *= 1 + constants.PANEL_FROM_FAR * min(max(0.0, over), 1.0)
+        compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min(max(0.0, over), 1.0)
     chunks = ceil(panels / parts / cut.loops["panels"])  # that a thread packs for each task, if several
     times = slabs if chunks > 1 else min(slabs, cut.threads)
     packed = compute + one.store_ns + one.a_ns * (parts * chunks) + one.b_ns * times
-    return on_threads_ns(packed, _share(cut), cut, constants.UNEVEN_BOXES)
+    return on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE)
 
 
 def _share(cut: Cut) -> float:
@@ -72,7 +72,7 @@ def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Oper
         cycles, packed = _window_cycles(view, machine, spec, slab), view.results
     else:
         cycles, packed = _tile_cycles(view, machine, spec, slab), ceil(view.results / spec.width) * spec.width
-    paired = constants.PAIR_NS if spec.step == 2 else 0.0
+    paired = constants.PACK_PAIR_NS if spec.step == 2 else 0.0
     weights = view.groups * view.taps * view.terms * packed * (PACK_NS[spec.weights] + paired)
     if spec.lanes_in_place:
         weights = 0.0
@@ -84,7 +84,7 @@ def _window_store_ns(machine: Machine, spec: ForwardSpec) -> float:
     if spec.out == CHANNELS:
         return traffic_ns(machine, FORMATS[spec.output].dtype.itemsize)
     if spec.out == SPATIAL:  # squares of few rows are as long
-        return constants.WINDOW_FINISH_NS * max(1.0, spec.isa.lanes / spec.rows)
+        return constants.GROUPED_STORE_NS * max(1.0, spec.isa.lanes / spec.rows)
     return STORE_NS[spec.out]
 
 
@@ -93,7 +93,7 @@ def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple
     met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, slab, strict=True))
     elements = met * view.groups * view.channels
     read = traffic_ns(machine, FORMATS[spec.operand].dtype.itemsize)
-    looked = {1: 0.0, 2: constants.LEAST_NS if spec.in_place else constants.PAIR_NS}[spec.step]
+    looked = {1: 0.0, 2: constants.MIN_EXPONENT_NS if spec.in_place else constants.PACK_PAIR_NS}[spec.step]
     return elements * (read + looked + (0.0 if spec.in_place else PACK_NS[spec.data]))
 
 
@@ -108,8 +108,8 @@ def crowded(view: ForwardNest) -> bool:
     last = view.axes[-1]
     few = (
         view.groups > 1
-        and last.data % constants.CROWDED_BYTES == 0
-        and view.terms * view.data[1] < constants.CROWDED_BYTES
+        and last.data % constants.SET_CONFLICT_BYTES == 0
+        and view.terms * view.data[1] < constants.SET_CONFLICT_BYTES
     )
     return few and view.taps > 1
 
@@ -124,8 +124,8 @@ def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: t
     of_width = {v: _box_cycles(view, spec.rows, v, slab, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
     if spec.in_place and spec.data == CHANNELS and crowded(view):
-        return cycles * constants.IN_PLACE_CROWDED
-    return cycles * constants.WORDS if spec.in_pairs and spec.step == 1 else cycles
+        return cycles * constants.SET_CONFLICT_FACTOR
+    return cycles * constants.PAIR_SPLIT_FACTOR if spec.in_pairs and spec.step == 1 else cycles
 
 
 def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...], adds: float) -> float:
@@ -143,15 +143,15 @@ def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...
                 least = min(waste, here)
                 more[least] = more.get(least, 0.0) + found * meetings
         work, boxes, runs = more, boxes * len(parts), runs * parts.all_taps
-    begin = constants.BOX_CYCLES * boxes + constants.SEGMENT_CYCLES * runs
+    begin = constants.REGION_CYCLES * boxes + constants.SEGMENT_CYCLES * runs
     compute = sum(waste * found for waste, found in work.items())
-    return compute * adds + begin + constants.ROW_CYCLES * view.positions
+    return compute * adds + begin + constants.MICRO_TILE_ROW_CYCLES * view.positions
 
 
 def runs_along(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
     """Return the axis that wastes least where the most work is: the last of such."""
     waste = [tiles(axis.parts.largest, rows, vectors)[2] for axis in axes]
-    return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.ALONG_LAST)
+    return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.INNER_AXIS_FACTOR)
 
 
 def _window_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
@@ -164,14 +164,14 @@ def _window_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab:
     for (count, taps), parts in last.alike:
         rows, each, _ = tiles(count, spec.rows, spec.vectors)
         many = each * parts
-        found += many * positions * (constants.WINDOW_CYCLES + constants.WINDOW_ROW_CYCLES * rows * spec.vectors)
+        found += many * positions * (constants.GROUPED_CYCLES + constants.GROUPED_ROW_CYCLES * rows * spec.vectors)
         if taps:
             found += many * rows_of_taps * _row_cycles(machine, spec, rows, taps)
     boxes = prod(len(parts) for parts in (*outer, last))
     assert spec.window is not None
     if spec.window.groups == spec.isa.lanes and spec.in_place and panels > 1:
-        found *= constants.WINDOW_ALONE
-    return found * panels + constants.BOX_CYCLES * boxes
+        found *= constants.GROUPED_ALONE_FACTOR
+    return found * panels + constants.REGION_CYCLES * boxes
 
 
 def _row_cycles(machine: Machine, spec: ForwardSpec, rows: int, taps: int) -> float:
@@ -189,7 +189,7 @@ def _row_cycles(machine: Machine, spec: ForwardSpec, rows: int, taps: int) -> fl
         of_a_vector = ceil(window.groups * terms / spec.vectors / spec.isa.lanes)
         loads = met * of_a_vector + (0 if held else products)
         spread = met * terms * of_a_vector if window.results * window.terms > 1 else 0
-        found += times * (max(adds / 2, loads * constants.LOADS_CYCLES) + spread)
+        found += times * (max(adds / 2, loads * constants.LOAD_CYCLES) + spread)
     return found + constants.SEGMENT_CYCLES
 
 
@@ -207,7 +207,7 @@ def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machi
         (parts,) = cut.parts
         each = _kn2row_costs(view, machine, one.spec, one.operands, cut.loops["slab"], parts)
         packed = each.alone_ns + each.a_ns * (parts - 1)
-        yield on_threads_ns(packed, _share(cut), cut, constants.UNEVEN_BOXES), cut
+        yield on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut
 
 
 def _kn2row_costs(
@@ -226,7 +226,9 @@ def _kn2row_costs(
     compute = met * rows * view.terms * cycles / one.width * cycle_ns(machine)
     read = PACK_NS[one.weights] + traffic_ns(machine, FORMATS[one.operand].dtype.itemsize)
     store = STORE_NS[STRIDED if spec.out == STRIDED else CHANNELS]
-    adds = view.met_taps * view.results / one.isa.lanes * constants.PRODUCT_NS + view.positions * view.results * store
+    adds = (
+        view.met_taps * view.results / one.isa.lanes * constants.KN2ROW_ADD_NS + view.positions * view.results * store
+    )
     return Costs(spec, operands, compute, adds, rows * view.terms * PACK_NS[one.data], met * view.terms * read)
 
 
@@ -240,9 +242,9 @@ def stencil_costs(
     taps = view.taps / len(lines.phases) * view.terms
     many = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.results / spec.results)
     vectors = spec.lines * spec.vectors
-    vector = constants.UNALIGNED_CYCLES + constants.PLANE_PRODUCT_CYCLES * spec.results
-    term = vectors * vector + spec.lines * constants.PLANE_LINE_CYCLES
-    cycles = many * taps * (term + constants.PLANE_WIDE_CYCLES * (spec.vectors - 1) + constants.TERM_CYCLES)
+    vector = constants.UNALIGNED_LOAD_CYCLES + constants.SPATIAL_FMA_CYCLES * spec.results
+    term = vectors * vector + spec.lines * constants.SPATIAL_LINE_CYCLES
+    cycles = many * taps * (term + constants.SPATIAL_VECTOR_CYCLES * (spec.vectors - 1) + constants.STEP_CYCLES)
     listed = tiles_along * taps * constants.SEGMENT_CYCLES
     store = view.positions * view.groups * view.results * STORE_NS[CHANNELS]
     return Costs(spec, operands, (cycles + listed) * cycle_ns(machine), store, 0.0, 0.0)
@@ -251,4 +253,4 @@ def stencil_costs(
 def stencil_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
     """Yield the way to cut a spatial stencil: parts of the groups."""
     cut = Cut((view.groups,), (claimed(view.groups, threads),), threads, {})
-    yield on_threads_ns(one.alone_ns, _share(cut), cut, constants.UNEVEN_BOXES), cut
+    yield on_threads_ns(one.alone_ns, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut

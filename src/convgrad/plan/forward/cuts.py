@@ -64,7 +64,7 @@ def _in_passes(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: 
     panels = panels_of(view, spec)
     for wanted in (1, threads, 2 * threads):
         slab = _whole_slab(view, wanted)
-        if most_tiles(view, slab, spec) * tile_sums(view, spec) > constants.WAITING_BYTES:
+        if most_tiles(view, slab, spec) * tile_sums(view, spec) > constants.MAX_OPEN_SUMS_BYTES:
             continue
         there = _count(view, slab)
         for parts in sorted({min(panels, threads), min(panels, 2 * threads), panels}):
@@ -109,15 +109,15 @@ def _slab(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted: int, l
 
     One axis, which most tiles run along, is cut last, and in whole tiles.
     """
-    most = max(1, int(machine.l2_bytes * constants.SLAB_SHARE))
+    most = max(1, int(machine.l2_bytes * constants.OUTPUT_BLOCK_SHARE))
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
     for axis in sorted(several, key=last.__eq__):
         extent, reached = size[axis], reached_bytes(view, size)
         unit, room = (spec.rows, most if have == 1 else 2 * most) if axis == last else (1, most)
         least = max(1.0, reached / room, wanted / have)
-        if axis == last and reached <= constants.SLAB_BYTES:
-            least = min(least, extent / (constants.LEAST_TILES * spec.rows))
+        if axis == last and reached <= constants.MAX_OUTPUT_BLOCK_BYTES:
+            least = min(least, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.rows))
         whole = max(1, int(extent / max(1.0, least)))
         if whole < extent:
             size[axis] = ceil(ceil(extent / ceil(extent / whole)) / unit) * unit
@@ -143,10 +143,13 @@ def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: 
     """Yield the way to cut kn2row, if the products of an output block are few enough."""
     slab, chunk = _lines_at_once(view, machine, spec, threads)
     rows, count = rows_of(view), slab_count(view, spec, slab)
-    if kept_lines(view, spec, slab[0]) * line_positions(view, spec, slab[1]) * rows * F32_BYTES > constants.SLAB_BYTES:
+    if (
+        kept_lines(view, spec, slab[0]) * line_positions(view, spec, slab[1]) * rows * F32_BYTES
+        > constants.MAX_OUTPUT_BLOCK_BYTES
+    ):
         return
     height, many, _ = tiles(rows, spec.product.rows, spec.product.vectors)
-    block = max(1, int(machine.l2_bytes * constants.PACKED_SHARE) // (height * view.terms * F32_BYTES))
+    block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (height * view.terms * F32_BYTES))
     loops = {"slab": slab, "chunk": chunk, "block": min(many, block)}
     yield Cut((count,), (claimed(count, threads),), threads, loops)
 
@@ -165,11 +168,11 @@ def _lines_at_once(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, thread
     stride, phases = len(last.phases), len(lines.phases)
     inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
     room = max(
-        constants.LEAST_PRODUCTS, int(machine.l2_bytes * constants.PRODUCTS_SHARE) // (rows_of(view) * F32_BYTES)
+        constants.KN2ROW_MIN_POSITIONS, int(machine.l2_bytes * constants.KN2ROW_SHARE) // (rows_of(view) * F32_BYTES)
     )
     across = min(last.extent, ceil(last.extent / ceil(last.met * inner / room) / stride) * stride)
     in_line = line_positions(view, spec, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
-    packed = max(width, int(machine.l2_bytes * constants.PACKED_SHARE) // (view.terms * F32_BYTES))
+    packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (view.terms * F32_BYTES))
     chunk = ceil(min(packed, max(1, together * in_line)) / width) * width
     return (min(lines.extent, phases * together), across), chunk

@@ -57,7 +57,11 @@ def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
     for groups in sorted({min(some, view.groups), whole, 2 * whole}):
         vectors = ceil(groups * view.results / isa.lanes)
         met = ceil(groups * view.terms / vectors / isa.lanes)
-        if groups <= view.groups and vectors <= constants.WINDOW_WIDEST and met <= constants.WINDOW_VECTORS:
+        if (
+            groups <= view.groups
+            and vectors <= constants.GROUPED_MAX_VECTORS
+            and met <= constants.GROUPED_MAX_READ_VECTORS
+        ):
             yield groups, vectors
 
 
@@ -65,15 +69,15 @@ def _heights(isa: Isa, window: GroupedStencil, vectors: int, step: int) -> range
     """Return the rows of windows that registers hold, beside weights if these are few."""
     terms = window.terms // step
     room, held = isa.registers // vectors, max(window.sizes) * terms
-    spread = min(terms * vectors, constants.WINDOW_SPREAD) if window.terms * window.results > 1 else 0
-    most = room - (constants.WINDOW_OTHERS + spread) // vectors - (held if held <= room // 2 else 0)
-    most = min(constants.WINDOW_ROWS, max(1, most))
+    spread = min(terms * vectors, constants.GROUPED_MAX_SPREAD_REGISTERS) if window.terms * window.results > 1 else 0
+    most = room - (constants.GROUPED_OTHER_REGISTERS + spread) // vectors - (held if held <= room // 2 else 0)
+    most = min(constants.GROUPED_MAX_ROWS, max(1, most))
     return range(most, max(1, most // 2) - 1, -1)
 
 
 def _window(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> GroupedStencil:
     """Return the numbers of windows of so many groups and vectors a panel, under phases of the last axis."""
-    most, unit = max(1, constants.WINDOW_WEIGHTS * step // view.terms), gcd(parts.by_position, parts.by_tap)
+    most, unit = max(1, constants.GROUPED_MAX_WEIGHTS * step // view.terms), gcd(parts.by_position, parts.by_tap)
     counts, in_blocks = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
     sizes = {min(n, most) for n in counts} | {n % most for n in counts if n > most} | ({1} if in_blocks else set())
     group, item, _ = view.weights

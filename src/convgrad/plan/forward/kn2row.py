@@ -70,7 +70,7 @@ class Kn2rowPlan(Chosen):
     parts: tuple[int]  # of all slabs: a task is one
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Strategy, kernel and layouts in one line."""
         lanes, rows = self.operands
         return f"{self.strategy}: {self.spec}, rows from {rows} and taps, lanes from {lanes} (packed)"
@@ -103,7 +103,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 
 def products(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2rowSpec, Operands]]:
     """Yield the kernels, one for each width of a tile."""
-    for most, vectors in isa.tiles:
+    for most, vectors in isa.micro_tiles:
         yield _spec(problem, view, isa, most, vectors), (OPERAND[problem.solves_for], "weights")
 
 
@@ -115,7 +115,9 @@ def rows_of(view: ForwardNest) -> int:
 def _spec(problem: Problem, view: ForwardNest, isa: Isa, most: int, vectors: int) -> Kn2rowSpec:
     operand, output = problem.operand_format, problem.output_format
     rows, last = rows_of(view), view.axes[-1]
-    high = min(range(max(1, most - constants.FEWER_HEIGHTS), most + 1), key=lambda h: (tiles(rows, h, vectors)[2], -h))
+    high = min(
+        range(max(1, most - constants.FEWER_ROWS_POSITIONS), most + 1), key=lambda h: (tiles(rows, h, vectors)[2], -h)
+    )
     size, written = operand.dtype.itemsize, output.dtype.itemsize
     _, _, term = view.weights
     taps = tap_lines(view)[-1][1]

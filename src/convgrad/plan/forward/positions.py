@@ -52,7 +52,7 @@ def any_layout(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[Propos
     """Yield the kernel that takes operands however they lie, for whatever is too small for one of its own."""
     names = (problem.operand_format.name, problem.output_format.name)
     layouts = (STRIDED, STRIDED, STRIDED)
-    spec = ForwardSpec(isa, *names, constants.SMALL_ROWS, 1, False, len(view.axes), *layouts, True)
+    spec = ForwardSpec(isa, *names, constants.SMALL_KERNEL_ROWS, 1, False, len(view.axes), *layouts, True)
     yield spec, (OPERAND[problem.solves_for], "weights")
 
 
@@ -62,11 +62,11 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
     places = PLACES.get(names[0], (False,)) if data == CHANNELS else (False,)
     if crowded(view) and False not in places:
         places = (*places, False)
-    if reached_bytes(view, [1] * len(view.axes)) > constants.SLAB_BYTES:  # too far apart to be packed
+    if reached_bytes(view, [1] * len(view.axes)) > constants.MAX_OUTPUT_BLOCK_BYTES:  # too far apart to be packed
         places = (True,)
     f32 = problem.operand_format is F32
-    for step, (most, vectors) in ((many, tile) for many in steps(problem, isa) for tile in isa.tiles_of(many)):
-        few = view.positions <= constants.FEW_AGAIN * most
+    for step, (most, vectors) in ((many, tile) for many in steps(problem, isa) for tile in isa.micro_tiles_of(many)):
+        few = view.positions <= constants.MAX_B_READS_POSITIONS * most
         if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.results:
             continue
         whole = view.results >= vectors * isa.lanes and not problem.accumulate
@@ -75,7 +75,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
         readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
         ways = (False, True) if readable and once and (whole or masked) else (False,)
         rest = view.results % (vectors * isa.lanes)
-        for rows in range(most, max(1, most - constants.FEWER_HEIGHTS), -1):
+        for rows in range(most, max(1, most - constants.FEWER_ROWS_POSITIONS), -1):
             narrow = vectors > 1 and 0 < rest <= isa.lanes
             for in_place, place in product(places, ways):
                 if in_place and f32 is False and rows * vectors > isa.registers - 2 * isa.spare:

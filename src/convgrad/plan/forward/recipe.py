@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from convgrad.formats import BF16, FORMATS
-from convgrad.plan.constants import WINDOW_OTHERS
+from convgrad.plan.constants import GROUPED_OTHER_REGISTERS
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WORD_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
@@ -157,7 +157,7 @@ class ForwardSpec:
 
     def holds(self, window: GroupedStencil, rows: int, size: int, vectors: int) -> bool:
         """Whether registers hold the weights of so many taps beside the sums of a window."""
-        return (size * window.terms // self.step + rows) * vectors + WINDOW_OTHERS <= self.isa.registers
+        return (size * window.terms // self.step + rows) * vectors + GROUPED_OTHER_REGISTERS <= self.isa.registers
 
     @property
     def tile_bytes(self) -> int:
@@ -185,7 +185,7 @@ class ForwardPlan(Chosen):
     parts: tuple[int, int, int]  # of the groups, of a group's panels, of the slabs: a task is one of each
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Strategy, kernel and layouts in one line."""
         spec, (rows, lanes) = self.spec, self.operands
         read = ("in place" if spec.data == CHANNELS else "in place, apart") if spec.in_place else PACKED[spec.data]

@@ -62,7 +62,7 @@ class SpatialStencilPlan(Chosen):
     parts: tuple[int]  # of the groups
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Strategy, kernel and layouts in one line."""
         data, weights = self.operands
         return f"{self.strategy}: {self.spec}, weights of {weights} by lanes from {data} (in place)"

@@ -70,7 +70,7 @@ def plan(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
     each, every = (rows, all_rows) if own else (results, conv.dst_channels)
     return PositionsPlan(
         strategy="tiles", spec=None, operands=(MET[problem.solves_for], "weights"), threads=threads,
-        error_height=height_of(problem), time_ms=points_ms + blocks_ms, variant=problem.variant,
+        rounding_depth=height_of(problem), time_ms=points_ms + blocks_ms, variant=problem.variant,
         tiles=rows * across, places=places, shared_bytes=shared_bytes,
         forward=conv, by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
         own_bytes=sizes[second] + sizes["sums"],
@@ -86,9 +86,9 @@ def _rows(conv: Conv, variant: Variant, machine: Machine, threads: int) -> int:
     down, across = variant.covering(conv)
     of_row = variant.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
     count, channels = conv.batch * down, max(conv.src_channels, conv.dst_channels)
-    near = max(1, int(machine.l2_bytes * constants.TILES_SHARE) // of_row)
-    least = -(-channels // (constants.TILES_A_WEIGHT * across))
-    wanted = near if near >= least else -(-constants.LEAST_TILES_AT_ONCE // across)
+    near = max(1, int(machine.l2_bytes * constants.WINOGRAD_BLOCK_SHARE) // of_row)
+    least = -(-channels // (constants.WINOGRAD_CHANNELS_A_TILE * across))
+    wanted = near if near >= least else -(-constants.WINOGRAD_MIN_TILES // across)
     if count < wanted * threads:
         return 0
     blocks = -(-count // wanted)
@@ -99,4 +99,4 @@ def _results(conv: Conv, machine: Machine, threads: int) -> int:
     """Return how many results a cache block has: some vectors, fewer if threads would have none."""
     lanes = machine.isa.lanes
     of_thread = -(-conv.dst_channels // threads)
-    return min(constants.RESULTS_AT_ONCE, -(-of_thread // lanes) * lanes)
+    return min(constants.WINOGRAD_RESULTS, -(-of_thread // lanes) * lanes)

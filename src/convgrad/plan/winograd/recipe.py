@@ -31,7 +31,7 @@ class TiledPlan(Chosen):
         return self.shared_bytes + self.threads * self.own_bytes
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Strategy, variant and points in one line."""
         points = counted(VARIANTS[self.variant].points, "point")
         return f"tiles of {self.variant}: {points} of {counted(self.tiles, 'tile')}"

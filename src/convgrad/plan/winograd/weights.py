@@ -66,9 +66,9 @@ def plan(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
     src, dst = (variant.points * of_point(tiles, channels) for channels in (down, across))
     sums = variant.points * (of_point(conv.src_channels, conv.dst_channels) if several else of_point(down, across))
     places, shared_bytes = placed(({"sums": turns.units * sums} if several else {}) | old_values(problem))
-    weights = turns.units * sums * constants.VALUE_AT_POINT / F32_BYTES / machine.fma_per_ns / threads / 1e6
+    weights = turns.units * sums * constants.WINOGRAD_TRANSFORM_ADDS / F32_BYTES / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
-        strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, error_height=height_of(problem),
+        strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, rounding_depth=height_of(problem),
         time_ms=problem.geometry.groups * (time + weights), variant=problem.variant, tiles=tiles,
         places=places, shared_bytes=shared_bytes, own_bytes=src + dst + (0 if several else sums),
         conv=conv, turns=turns, down=down, across=across, parts=parts, src_bytes=src, dst_bytes=dst, sums_bytes=sums,
@@ -85,11 +85,11 @@ def _timed(
     """
     tiles = turns.each * turns.length
     for down, across in product(
-        _equal(conv.src_channels, constants.SRC_TOGETHER), _equal(conv.dst_channels, machine.isa.lanes)
+        _equal(conv.src_channels, constants.WINOGRAD_SRC_CHANNELS), _equal(conv.dst_channels, machine.isa.lanes)
     ):
         points, sums = tiles * (pitch(down) + pitch(across)), down * pitch(across)
-        multiply_adds = tiles * (down * across + constants.VALUE_AT_POINT * (down + across))
-        if variant.points * (points + sums) > constants.TASK_SHARE * machine.l2_bytes:
+        multiply_adds = tiles * (down * across + constants.WINOGRAD_TRANSFORM_ADDS * (down + across))
+        if variant.points * (points + sums) > constants.WINOGRAD_TASK_SHARE * machine.l2_bytes:
             multiply_adds += 2 * (points + sums) * machine.fma_per_ns / machine.bytes_per_ns
         tasks = turns.units * -(-conv.src_channels // down) * -(-conv.dst_channels // across)
         blocks = turns.blocks * variant.points * multiply_adds

@@ -10,7 +10,7 @@ from convgrad.engines.llvm.packing import Cells, Copy, in_pairs
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, pair
 from convgrad.plan.backward_weights.recipe import KernelSpec, Read
 from convgrad.plan.backward_weights.slices import ENTRY
-from convgrad.plan.constants import PACK_AHEAD_BYTES
+from convgrad.plan.constants import PREFETCH_PACK_BYTES
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
@@ -189,7 +189,7 @@ def _groups_apart(f: Function, spec: KernelSpec, items: int, source: Value, to: 
     with f.loop(full, source=source, to=to) as whole:
         panel(whole.source, whole.to, None)
         for line in range(0, items * size, LINE_BYTES):
-            f.prefetch(f.at(whole.source, PACK_AHEAD_BYTES + line))
+            f.prefetch(f.at(whole.source, PREFETCH_PACK_BYTES + line))
         whole.next(source=f.at(whole.source, panel_from), to=f.at(whole.to, f.panel))
     with f.when(f.compare("ne", left, 0)):
         panel(whole.source, whole.to, left)

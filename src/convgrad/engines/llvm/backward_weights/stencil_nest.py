@@ -14,7 +14,7 @@ from convgrad.plan.backward_weights.lines import LINE
 from convgrad.plan.backward_weights.recipe import KernelSpec
 from convgrad.plan.backward_weights.slices import INDEX
 from convgrad.plan.backward_weights.taps import TAP
-from convgrad.plan.constants import STRIP_PANELS
+from convgrad.plan.constants import DEPTHWISE_PANELS
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import CHAIN
 
@@ -60,8 +60,8 @@ def _lines(n: Nest, sums: Value, entry: Value, first: Value, images: Value) -> N
     first_line, lines = f.load("i64", entry), f.load("i64", entry, 8)
     panel_sums = t.taps * a.sums_step
     one_tile = f.compare("eq", t.taps, 1)
-    together = f.select(one_tile, t.groups, f.value(STRIP_PANELS))
-    pieces = f.select(one_tile, f.value(1), (t.groups + (STRIP_PANELS - 1)) >> (STRIP_PANELS.bit_length() - 1))
+    together = f.select(one_tile, t.groups, f.value(DEPTHWISE_PANELS))
+    pieces = f.select(one_tile, f.value(1), (t.groups + (DEPTHWISE_PANELS - 1)) >> (DEPTHWISE_PANELS.bit_length() - 1))
     with f.loop(images) as image:
         number = first + image.index
         with f.loop(lines, line=f.at(a.lines, first_line * LINE.bytes)) as line:

@@ -15,7 +15,7 @@ from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_produc
 from convgrad.plan.backward_weights.lines import LINE
 from convgrad.plan.backward_weights.recipe import KernelSpec
 from convgrad.plan.backward_weights.taps import SEGMENT, TAP
-from convgrad.plan.constants import TILE_AHEAD
+from convgrad.plan.constants import PREFETCH_POSITIONS
 from convgrad.plan.recipe import F32_BYTES
 
 
@@ -210,9 +210,9 @@ class _Tile:
         """Ask for what is read some steps on, of ``many`` terms, and what the next chunk reads in place."""
         f, (x_step, y_step) = self.f, self.moved.term
         for line in range(0, self.vectors * self.spec.isa.lanes * F32_BYTES, 64):
-            f.prefetch(f.at(y, y_step * (TILE_AHEAD * many) + line))
+            f.prefetch(f.at(y, y_step * (PREFETCH_POSITIONS * many) + line))
         if self.spec.rows.in_place:
-            f.prefetch(f.at(x, x_step * TILE_AHEAD))
+            f.prefetch(f.at(x, x_step * PREFETCH_POSITIONS))
             f.prefetch(f.at(x, self.moved.next), locality=2)
 
     def places(self) -> list[Value]:

@@ -20,7 +20,7 @@ from convgrad.engines.llvm.forward.tile import store_panel, tile
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
-from convgrad.plan.constants import MOST_AHEAD_BYTES
+from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import BLOCK, PART, SLAB, TASK
 from convgrad.plan.machine import LINE_BYTES
@@ -304,7 +304,7 @@ def _rate(f: Function, piece: Value, terms: Value) -> Value:
     None where rows do not lie in one piece, which a line or two a term is enough for.
     """
     rate = f.op("i64", f"sdiv {piece}, {f.max(terms, 1).name}")
-    near = f.compare("sgt", rate, 0) & f.compare("sle", rate, MOST_AHEAD_BYTES)
+    near = f.compare("sgt", rate, 0) & f.compare("sle", rate, PREFETCH_MAX_TILE_BYTES)
     return f.select(near, rate, f.value(0))
 
 

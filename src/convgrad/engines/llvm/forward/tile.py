@@ -13,7 +13,7 @@ from convgrad.engines.llvm.forward.terms import Terms, terms_of
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import StridedRows, Values, outer_product, sum_names
 from convgrad.engines.llvm.store import Epilogue, Panel
-from convgrad.plan.constants import LANES_AHEAD
+from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import BLOCK, RUN
 from convgrad.plan.machine import LINE_BYTES
@@ -116,7 +116,7 @@ class Tile:
                 w = f.at(w, term_bytes)
             if self.spec.lanes_in_place:
                 for line in range(0, self.vectors * lanes * BYTES[self.spec.operand], LINE_BYTES):
-                    f.prefetch(f.at(w, arguments(f, self.spec).term_bytes * LANES_AHEAD + line))
+                    f.prefetch(f.at(w, arguments(f, self.spec).term_bytes * PREFETCH_B + line))
             f.prefetch(term.ahead)
             term.next(**rows.moved(term, read.step * many), w=w, ahead=f.at(term.ahead, f.rate * many), **sums)
         return {name: term.carried[name] for name in begin}

@@ -16,7 +16,7 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Value
 from convgrad.engines.llvm.microkernel import StridedRows, outer_product, sum_names
 from convgrad.engines.llvm.winograd.vectors import Spec, Vectors, walk
-from convgrad.plan.constants import LANES_AHEAD
+from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import DIGIT_BITS, END
@@ -42,7 +42,7 @@ def heights(isa: Isa) -> tuple[int, int, int]:
     >>> heights(ISAS["avx512"]), heights(ISAS["avx2"])
     ((14, 4, 1), (6, 2, 1))
     """
-    (largest,) = (rows for rows, vectors in isa.tiles if vectors == PANEL)
+    (largest,) = (rows for rows, vectors in isa.micro_tiles if vectors == PANEL)
     return largest, largest // 3, 1
 
 
@@ -129,7 +129,7 @@ class _MicroTile:
         """Return one chain each."""
         v, f, of_a, of_b = self.v, self.v.f, self.steps.of("a"), self.steps.of("b")
         rows, names = StridedRows(f, of_a.m, self.height), sum_names(self.height, self.width)
-        ahead = f.opaque(of_b.k * LANES_AHEAD)
+        ahead = f.opaque(of_b.k * PREFETCH_B)
         with f.loop(count, b=b, **rows.begin(a), **{name: f.zeros(v.kind) for name in names}) as k:
             vectors = [f.load(v.kind, k.b, n * v.bytes) for n in range(self.width)]
             for n in range(self.width):
