@@ -224,7 +224,6 @@ ORDERS = {
         "kn2row_schedule",
         "spatial_stencil_schedule",
     ),
-    "plan.winograd": ("recipe", "weights", "positions"),
     "engines": (
         "addresses",
         "engine",

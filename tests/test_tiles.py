@@ -20,7 +20,7 @@ from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.formats import BF16, F16, F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.winograd.positions import PositionsPlan
+from convgrad.plan.winograd import PositionsPlan
 from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee, in_variant, kappa, why_not_of

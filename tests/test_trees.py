@@ -14,7 +14,7 @@ from convgrad.notation import problem
 from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.winograd.positions import plan
+from convgrad.plan.winograd import plan_positions
 from convgrad.spec import order, tiles
 from convgrad.spec.order import FAN_IN, order_of
 from convgrad.spec.ordered import evaluate_in_order
@@ -152,7 +152,7 @@ def test_trees_of_tiles_in_small(images: int, nodes: int, by_rows: bool, monkeyp
         monkeypatch.setattr(module, name, 2)
     monkeypatch.setattr(run, "driver", run.driver.__wrapped__)
     one = posed(f"mb{images}ic{2 * FAN_IN * nodes - 3}ih2oc32oh2kh3ph1", "2x2", direction="FWD_D")
-    assert plan(one, Machine(ISAS[HOST[0]]), 1).by_rows == by_rows
+    assert plan_positions(one, Machine(ISAS[HOST[0]]), 1).by_rows == by_rows
     tiles_are_executed(one, HOST[0])
 
 

@@ -22,8 +22,7 @@ from convgrad.plan.reach import conv_of
 from convgrad.plan.recipe import Chosen
 from convgrad.plan.records import Record
 from convgrad.plan.tables import Schedule, Strides
-from convgrad.plan.winograd import positions, weights
-from convgrad.plan.winograd.recipe import TiledPlan
+from convgrad.plan.winograd import TiledPlan, plan_positions, plan_weights
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
@@ -85,7 +84,7 @@ _ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # of bodies that know the
 }
 
 TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of what has a variant
-    "weights": weights.plan, "dst": positions.plan, "src": positions.plan,
+    "weights": plan_weights, "dst": plan_positions, "src": plan_positions,
 }  # fmt: skip
 
 

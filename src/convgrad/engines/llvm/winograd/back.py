@@ -31,7 +31,7 @@ from convgrad.engines.llvm.winograd.vectors import (
 )
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.recipe import TAPS as BY_TAPS
-from convgrad.plan.winograd.recipe import of_point, pitch
+from convgrad.plan.winograd import of_point, pitch
 from convgrad.spec.geometry import Conv
 from convgrad.spec.toom_cook import TAPS, Transform
 

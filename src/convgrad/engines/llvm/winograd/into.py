@@ -17,7 +17,7 @@ from convgrad.engines.llvm.transpose import transposed
 from convgrad.engines.llvm.winograd.vectors import FILTER, Spec, Tile, Vectors, by_axis, exist, inside, walk, whole
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.recipe import TAPS as BY_TAPS
-from convgrad.plan.winograd.recipe import PANEL, of_panel, of_point, of_weights, pitch
+from convgrad.plan.winograd import PANEL, of_panel, of_point, of_weights, pitch
 from convgrad.spec.geometry import Conv
 from convgrad.spec.toom_cook import TAPS, Transform
 

@@ -29,9 +29,7 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES,
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.plan.tables import placed
 from convgrad.plan.tree import levels_of
-from convgrad.plan.winograd.positions import PositionsPlan
-from convgrad.plan.winograd.recipe import TiledPlan, of_panel
-from convgrad.plan.winograd.weights import WeightsPlan
+from convgrad.plan.winograd import PositionsPlan, TiledPlan, WeightsPlan, of_panel
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.tiles import BLOCK
