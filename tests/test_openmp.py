@@ -23,7 +23,7 @@ from children import TORCH, Layer, in_child, use
 from convgrad.cli import info
 from convgrad.engines import openmp, pool, pools, scratch, settings
 from convgrad.engines.addresses import words
-from convgrad.engines.llvm import region
+from convgrad.engines.llvm import wait
 from convgrad.errors import UnsupportedError
 
 pytestmark = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
@@ -164,7 +164,7 @@ def test_code_is_held_while_a_region_runs_it(cores: openmp.Runtime, monkeypatch:
 
     runtime = cores._replace(parallel=lambda *_: held.append(made[-1]() is not None))
     monkeypatch.setattr(openmp, "_found", [runtime])
-    monkeypatch.setattr(region, "compiled", compiled)
+    monkeypatch.setattr(wait, "region", compiled)
     with settings.threads(2, pool=settings.OPENMP):
         pools.run(driver(lambda _: None), words(8), 64, 2, 1.0)
     assert held == [True]

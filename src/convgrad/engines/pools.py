@@ -70,16 +70,16 @@ def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int
     if there == 1:
         work(kernel, addressof(arguments), scratch_bytes)
         return
-    from convgrad.engines.llvm import region  # noqa: PLC0415 - LLVM is there when a driver is
+    from convgrad.engines.llvm import wait  # noqa: PLC0415 - LLVM is there when a driver is
 
-    found, each = _found(), region.compiled()  # held by this frame: where two threads compile it, one is forgotten
+    found, each = _found(), wait.region()  # held by this frame: where two threads compile it, one is forgotten
     step = -(-scratch_bytes // PAGE_BYTES) * PAGE_BYTES
     address, memory = scratch.own.address(there * step, there)
-    given = words(len(region.REGION.columns))
+    given = words(len(wait.REGION.columns))
     system = (found.number, found.system_call, found.gettid, 0)
     given[:] = [kernel.address, addressof(arguments), address, step, there, *system]
     found.parallel(each.address, addressof(given), max(there, found.threads()), 0)
-    openmp.met(given[region.REGION.index("member")])
+    openmp.met(given[wait.REGION.index("member")])
     del memory
 
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from convgrad.engines.addresses import address_of, words
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.claims import float_environment
 from convgrad.engines.llvm.convert import BYTES, read, write
+from convgrad.engines.llvm.driver import float_environment
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES

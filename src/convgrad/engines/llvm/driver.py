@@ -1,24 +1,31 @@
-"""The compiled driver: claims tasks until none is left, and does each in the nest of its kernel's body."""
+"""Drivers in IR: threads claim numbers, of tasks or samples, from an atomic counter until none is left.
+
+The driver of a kernel calls the loop nest of the kernel's body for each task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from convgrad.engines.llvm.arguments import Named, arguments, going
 from convgrad.engines.llvm.backward_weights import gemm_nest, stencil_nest
 from convgrad.engines.llvm.backward_weights.nest import store_panel
-from convgrad.engines.llvm.claims import claims, driver
-from convgrad.engines.llvm.emit import Function, Module
+from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import boxes, kn2row, spatial_stencil
-from convgrad.engines.llvm.forward.arguments import arguments
+from convgrad.engines.llvm.forward.arguments import arguments as arguments_of_spec
+from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.backward_weights import schedule as tasks
 from convgrad.plan.backward_weights.recipe import STRIP, TILE
 from convgrad.plan.forward import kn2row_schedule, schedule, spatial_stencil_schedule
 from convgrad.plan.forward.kn2row import PRODUCTS
 from convgrad.plan.forward.recipe import POSITIONS
 from convgrad.plan.forward.spatial_stencil import PLANES
-from convgrad.plan.records import Record
+from convgrad.plan.machine import Isa
+from convgrad.plan.records import FLAGS, Record
+from convgrad.plan.records import addresses as addresses_of
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,60 @@ def module_of(spec: Any) -> str:
 def _driver(module: Module, spec: Any, nest: Nest) -> None:
     """Emit ``driver``: do each task that is claimed."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
-    a = arguments(f, spec)
+    a = arguments_of_spec(f, spec)
     with driver(f, spec.isa, a):
         nest.begin(f, spec)
         with claims(f, a, lambda: a.task_count) as task:
             f.call("task", f.arguments, f.scratch, f.at(a.tasks, task * nest.task.bytes))
+
+
+# -- what all drivers share --
+
+
+def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
+    """Return the driver's arguments, all of them loaded here: what is stored later might be taken for them."""
+    record = FLAGS + addresses_of(*addresses) + Record(*numbers)
+    a = arguments(f, record)
+    return Named({name: a.named(name) for name in record.columns}.__getitem__)
+
+
+@contextmanager
+def float_environment(f: Function, isa: Isa) -> Iterator[None]:
+    """Do a block with the control register of floating point as kernels need it."""
+    saved = f.op("ptr", "alloca i64, align 8")
+    INTRINSICS[isa.architecture].enter(f, saved)
+    yield
+    INTRINSICS[isa.architecture].leave(f, saved)
+
+
+@contextmanager
+def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
+    """Emit a driver around a block; ``active`` counts its threads."""
+    f.op("i64", f"atomicrmw add {a.active}, i64 1 seq_cst")
+    with float_environment(f, isa):
+        yield
+    f.op("i64", f"atomicrmw sub {a.active}, i64 1 seq_cst")
+    f.done()
+
+
+@contextmanager
+def claims(f: Function, a: Named, count: Callable[[], Value]) -> Iterator[Value]:
+    """Do a block for each number below ``count`` that this thread claims."""
+    with f.loop(count()):
+        number = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
+        with f.when(number < count()):
+            yield number
+
+
+@contextmanager
+def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], None] | None = None) -> Iterator[Value]:
+    """Emit a driver that does a block for each number below ``count`` that a thread claims, unless it is stopped.
+
+    ``begin`` comes before, unless all are claimed: of a call that is over nothing but the arguments may be read.
+    """
+    with driver(f, isa, a):
+        if begin is not None:
+            with f.when(f.op("i64", f"load atomic i64, {a.counter} monotonic, align 8") < count):
+                begin()
+        with claims(f, a, lambda: count) as number, f.when(going(f, a)):
+            yield number

@@ -212,6 +212,19 @@ class Function:
         picks = ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes)
         return self.op(f"<{len(lanes)} x {element}>", f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picks}>")
 
+    def transposed(self, rows: list[Value], lanes: int) -> list[Value]:
+        """Return the columns of a square matrix, in registers; rows that are not given are undefined."""
+        square = rows + [Value(self, f"<{lanes} x float>", "poison")] * (lanes - len(rows))
+        distance = 1
+        while distance < lanes:  # exchange the off-diagonal quarters of all squares of 2 * distance
+            for i in (i for i in range(lanes) if not i & distance):
+                a, b = square[i], square[i + distance]
+                low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
+                high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
+                square[i], square[i + distance] = self.shuffle(a, b, low), self.shuffle(a, b, high)
+            distance *= 2
+        return square
+
     def zeros(self, kind: str) -> Value:
         """Return a constant of zeros."""
         return Value(self, kind, "zeroinitializer" if kind[0] == "<" else "0.0")

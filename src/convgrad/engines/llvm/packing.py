@@ -14,7 +14,6 @@ from functools import reduce
 from convgrad.engines.llvm.convert import BYTES, load_masked, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.store import NO_BIAS
-from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.constants import PREFETCH_PACK_BYTES, PREFETCH_PACK_POSITIONS
 from convgrad.plan.recipe import F32_BYTES
 
@@ -217,7 +216,7 @@ class Copy:
                         f.prefetch(f.at(here, ahead))
                     vectors.append(cells.read(here, self.lanes, mask))
                 begin = f.at(f.at(to, column * F32_BYTES), row * self.pitch)
-                for n, vector in enumerate(transposed(f, vectors, self.lanes)):
+                for n, vector in enumerate(f.transposed(vectors, self.lanes)):
                     with nullcontext() if left is None else f.when(f.compare("sgt", left, n * cells.elements)):
                         if self.row_at is None:
                             packed = f.at(begin, self.pitch * n)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from convgrad.engines.llvm.added import in_vectors
 from convgrad.engines.llvm.arguments import Named, arguments
-from convgrad.engines.llvm.claims import claimed
 from convgrad.engines.llvm.convert import BYTES, read
+from convgrad.engines.llvm.driver import claimed
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import F32_BYTES

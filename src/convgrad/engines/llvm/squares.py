@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments
-from convgrad.engines.llvm.claims import claimed, float_environment
+from convgrad.engines.llvm.driver import claimed, float_environment
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.backward_weights.schedule import CALL, SIDES
 from convgrad.plan.machine import Isa

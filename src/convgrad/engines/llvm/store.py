@@ -15,7 +15,6 @@ from typing import Any
 
 from convgrad.engines.llvm.convert import BYTES, PairNarrow, read, write
 from convgrad.engines.llvm.emit import Function, Value
-from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.backward_weights.taps import ELSEWHERE
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.spec.activation import RELU
@@ -256,7 +255,7 @@ class Panel:
             remaining = f.min(count - piece.index * width, width)
             places = [f.at(piece.sums, f.min(f.value(i), remaining - 1) * step) for i in range(width)]
             vectors = [total(f, f.load(kind, at), of_columns) for at in places]
-            for i, column in enumerate(transposed(f, vectors, width)):
+            for i, column in enumerate(f.transposed(vectors, width)):
                 f.store(column, square, i * width * F32_BYTES)
             mask = f.mask(remaining, width)
             with f.loop(left, line=square, out=piece.out) as each:

@@ -1,15 +1,22 @@
-"""Waiting without the interpreter: threads that look for work, run it and look again; and looking for their end."""
+"""Compiled functions that threads run outside the interpreter: waiting for work, and a region of OpenMP.
+
+A thread of the pool looks for work, runs it and looks again. A caller looks for the end of its threads. Each thread of
+an OpenMP region runs a driver if the thread is wanted, in scratch of its own.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from convgrad.engines.llvm import isas, jit
+from convgrad.engines.llvm.arguments import loaded_where_used
+from convgrad.engines.llvm.emit import Module
 from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.engines.starting import AWAY, CLAIMED, LEAVE, MAIL, POSTED, READY
+from convgrad.plan.records import Record, addresses
 
 
 class Waiting(NamedTuple):
@@ -132,3 +139,33 @@ def compiled() -> Waiting:
             idle=(None, address, address, number),
         )
     )
+
+
+# -- a region of OpenMP --
+
+REGION = (
+    addresses("kernel", "arguments", "scratch") + Record("scratch_step", "wanted")
+    + addresses("number", "system_call") + Record("gettid")
+    + Record("member")  # is written: the system's number of a thread that is not the caller
+)  # fmt: skip
+
+
+def region_module() -> str:
+    """Return the IR of ``each``, a function of the address of a row of REGION."""
+    module = Module()
+    f = module.function("each", public=True, region="ptr")
+    r = loaded_where_used(f, f.region, REGION)
+    number = f.op("i64", f"zext {f.op('i32', f'call i32 {r.number.name}()')} to i64")
+    with f.when(f.compare("eq", number, 1)):
+        f.store(f.op("i64", f"call i64 (i64, ...) {r.system_call.name}({r.gettid})"), f.region, REGION.at("member"))
+    with f.when(f.compare("ult", number, r.wanted)):
+        f.say(f"call void {r.kernel.name}({r.arguments}, {f.at(r.scratch, number * r.scratch_step)})")
+    f.done()
+    return str(module)
+
+
+@cache
+def region() -> Any:
+    """Return the function, compiled for this machine; its ``address`` is where it begins."""
+    (each,) = jit.functions(isas.host_isas()[0], region_module, each=(None, ctypes.c_void_p))
+    return each

@@ -10,7 +10,6 @@ from convgrad.engines.llvm.arguments import Named, columns
 from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.store import Epilogue, total
-from convgrad.engines.llvm.transpose import transposed
 from convgrad.plan.forward.kn2row import VECTORS, Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import END, ENTRY, NODE, OUTER, PHASE
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
@@ -132,9 +131,7 @@ def _ordered(module: Module, spec: Kn2rowSpec) -> None:
         mask = f.mask(left, lanes) if masked else None
         places = [f.at(source, f.min(f.value(i), left - 1) * f.step) for i in range(rows)]
         with f.loop(pieces, along=f.value(0), to=to) as piece:
-            for p, column in enumerate(
-                transposed(f, [f.load(kind, f.at(each, piece.along)) for each in places], lanes)
-            ):
+            for p, column in enumerate(f.transposed([f.load(kind, f.at(each, piece.along)) for each in places], lanes)):
                 place = f.at(piece.to, pitch * p)
                 if mask is None:  # the next one is written over what is behind
                     f.store(column, place)

@@ -16,7 +16,6 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.store import Epilogue
-from convgrad.engines.llvm.transpose import transposed
 from convgrad.engines.llvm.winograd.vectors import (
     FILTER,
     Spec,
@@ -235,6 +234,6 @@ class _Back:
         with walk(f, v.count(count), left=(count, -v.lanes), **moving) as square:
             mask = f.mask(square.left, v.lanes)
             columns = [f.load(v.kind, square.vectors, column * v.bytes) for column in range(known)]
-            for lane, value in enumerate(transposed(f, columns, v.lanes)):
+            for lane, value in enumerate(f.transposed(columns, v.lanes)):
                 exists = v.only(f.compare("sgt", left, lane), mask)
                 self.epilogue.put(value, f.at(square.out, channel * lane), exists)

@@ -13,7 +13,6 @@ from functools import partial
 
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Loop, Value
-from convgrad.engines.llvm.transpose import transposed
 from convgrad.engines.llvm.winograd.vectors import FILTER, Spec, Tile, Vectors, by_axis, exist, inside, walk, whole
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, STRIDED
 from convgrad.plan.recipe import TAPS as BY_TAPS
@@ -220,7 +219,7 @@ def _transpose(v: Vectors, data: Value, step: Value, channels: Value, count: Val
             f.masked_load(v.kind, f.at(square.data, step * lane), v.only(f.compare("sgt", channels, lane), mask))
             for lane in range(v.lanes)
         ]
-        for column, value in enumerate(transposed(f, rows, v.lanes)[:kept]):
+        for column, value in enumerate(f.transposed(rows, v.lanes)[:kept]):
             f.store(value, square.to, column * v.bytes)
     return square.to
 

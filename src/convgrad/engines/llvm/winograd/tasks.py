@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.claims import claimed, loaded
+from convgrad.engines.llvm.driver import claimed, loaded
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.winograd import back, into, sums
 from convgrad.engines.llvm.winograd.vectors import Spec, Vectors, walk
