@@ -24,7 +24,7 @@ from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import BF16
 from convgrad.notation import read, write
 from convgrad.plan.machine import ISAS, Isa, Machine, modelled
-from convgrad.plan.pairs import LEAST_SUM
+from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import plans, view_of
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty
@@ -43,11 +43,11 @@ class Way:
 
     name: str
     isa: Isa
-    limit: int = LEAST_SUM
+    limit: int = MIN_EXPONENT_SUM
 
 
 @cache
-def ways(limit: int = LEAST_SUM) -> tuple[Way, ...]:
+def ways(limit: int = MIN_EXPONENT_SUM) -> tuple[Way, ...]:
     """All ways of this machine; "flushed" is what the instruction does, "fused" two multiply-adds in its place."""
     least = ISAS[HOST[-1]]
     found = [Way(name, ISAS[name]) for name in HOST]
@@ -98,11 +98,11 @@ def _with_special(shape: tuple[int, ...], bits: Bits) -> Array:
 def _alternating(shape: tuple[int, ...], bits: Bits) -> Array:
     """129 and 128 of the least exponents, of either sign: neighbours' products cancel to the least that there is."""
     turn = np.indices(shape).sum(0) + int(bits.random_raw() % 2)
-    words = (LEAST_SUM // 2 << 7) + np.where(turn % 2, 1, 0) + np.where(turn % 4 > 1, 0x8000, 0)
+    words = (MIN_EXPONENT_SUM // 2 << 7) + np.where(turn % 2, 1, 0) + np.where(turn % 4 > 1, 0x8000, 0)
     return words.astype(np.uint16).view(ml_dtypes.bfloat16)
 
 
-LEAST = LEAST_SUM // 2
+LEAST = MIN_EXPONENT_SUM // 2
 KINDS = (  # of the first operand, and of the second
     (_of_exponents(110, 134), _of_exponents(100, 130)),
     (_of_exponents(LEAST, 75), _of_exponents(LEAST, 73)),  # sums of 142
@@ -187,7 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="pair_hashes.py", description="Hash bf16 results, in pairs of terms and not.")
     parser.add_argument("--every", type=int, default=1, help="of how many problems one is computed (default 1)")
     parser.add_argument("--part", default="0/1", help="which of how many parts of them, as 0/2")
-    parser.add_argument("--limit", type=int, default=LEAST_SUM, help=f"of least exponents (default {LEAST_SUM})")
+    parser.add_argument(
+        "--limit", type=int, default=MIN_EXPONENT_SUM, help=f"of least exponents (default {MIN_EXPONENT_SUM})"
+    )
     options = parser.parse_args(arguments)
     part, parts = map(int, options.part.split("/"))
     everything, differing, paths = hashlib.sha256(), 0, []

@@ -13,7 +13,7 @@ from convgrad.formats import F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.plan.machine import ISAS
-from convgrad.plan.pairs import LEAST_SUM
+from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.spec.problem import canonical_shape
 from data_problems import plans_of
 from engine_helpers import HOST, empty, run_plan
@@ -34,10 +34,10 @@ def test_the_limit_is_sharp(line: str) -> None:
     problem = replace(problem_of(line), output_format=F32)  # which keeps what is lost
     summed = {"dst": 1, "src": 0}[problem.solves_for]  # the axis of weights, (o, i, taps), that terms run along
     shapes = [canonical_shape(problem.geometry, tensor) for tensor in problem.operands]
-    for low, there in ((LEAST_SUM // 2, True), (LEAST_SUM // 2 - 1, False)):
+    for low, there in ((MIN_EXPONENT_SUM // 2, True), (MIN_EXPONENT_SUM // 2 - 1, False)):
         data = np.moveaxis(cancelling((*np.delete(shapes[0], 1), shapes[0][1]), low, (129, 128)), -1, 1)
         rest = np.delete(shapes[1], summed)
-        weights = np.moveaxis(cancelling((*rest, shapes[1][summed]), LEAST_SUM // 2, (129, -130)), -1, summed)
+        weights = np.moveaxis(cancelling((*rest, shapes[1][summed]), MIN_EXPONENT_SUM // 2, (129, -130)), -1, summed)
         operands = [data, weights]
         _, (plain, *_) = plans_of(problem, operands, empty(problem), ISAS[HOST[-1]])
         wanted = run_plan(plain, problem, operands, empty(problem)).tobytes()

@@ -16,7 +16,7 @@ from convgrad.notation import problem as problem_of
 from convgrad.plan.constants import PAIR_ADDS
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.pairs import LEAST_SUM
+from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape
@@ -53,10 +53,10 @@ def test_the_limit_is_sharp(line: str) -> None:
     problem = replace(problem_of(line), output_format=F32)  # which keeps what is lost
     summed = {"dst": 1, "src": 0}[problem.solves_for]
     shapes = [canonical_shape(problem.geometry, tensor) for tensor in problem.operands]
-    for low, there in ((LEAST_SUM // 2, True), (LEAST_SUM // 2 - 1, False)):
+    for low, there in ((MIN_EXPONENT_SUM // 2, True), (MIN_EXPONENT_SUM // 2 - 1, False)):
         data = np.moveaxis(cancelling((*np.delete(shapes[0], 1), shapes[0][1]), low, (129, 128)), -1, 1)
         rest = np.delete(shapes[1], summed)
-        weights = np.moveaxis(cancelling((*rest, shapes[1][summed]), LEAST_SUM // 2, (129, -130)), -1, summed)
+        weights = np.moveaxis(cancelling((*rest, shapes[1][summed]), MIN_EXPONENT_SUM // 2, (129, -130)), -1, summed)
         operands = [lying(each, layout) for each, layout in zip((data, weights), problem.layouts, strict=False)]
         _, found = plans_of(problem, operands, empty(problem), with_pairs("flushed", GROUPED.index(line) % 2))
         assert_sharp(of_pairs(found)[:2], problem, operands, without_pairs(problem, operands), there)
@@ -92,7 +92,7 @@ def test_any_data_has_the_same_bits(number: int) -> None:
     for isa in (word, *(isa for isa in isas.host_isas() if isa.pairs)):
         _, found = plans_of(problem, operands, empty(problem), isa, 1 + number % 2)
         for one in of_pairs(found)[number % 3 :: 3][:1]:
-            bits, paths = taken(one, problem, operands, LEAST_SUM)
+            bits, paths = taken(one, problem, operands, MIN_EXPONENT_SUM)
             assert bits == wanted, (one, paths)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from convgrad.plan.pairs import LEAST_SUM
+from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from engine_helpers import HOST
 from pair_hashes import ALWAYS, all_problems, hash_of, main, ways
 
@@ -24,8 +24,8 @@ def test_however_terms_are_taken_the_bits_are_the_same(number: int) -> None:
 @pytest.mark.parametrize("words", SHOWN)
 def test_a_limit_of_nothing_is_seen(words: str) -> None:
     """The instruction's own bits, where its results are denormal, are others."""
-    found = {limit: hash_of(words, DENORMAL, ways(limit), (1,), (False,))[1] for limit in (LEAST_SUM, ALWAYS)}
-    assert found[LEAST_SUM] == []
+    found = {limit: hash_of(words, DENORMAL, ways(limit), (1,), (False,))[1] for limit in (MIN_EXPONENT_SUM, ALWAYS)}
+    assert found[MIN_EXPONENT_SUM] == []
     assert "pairs flushed" in found[ALWAYS][0]
 
 
@@ -34,4 +34,4 @@ def test_the_program_says_what_differs(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["--every", "57"]) == 0
     assert main(["--every", "57", "--limit", "0"]) == 1
     assert "DIFFERS" in capsys.readouterr().out
-    assert LEAST_SUM == 142
+    assert MIN_EXPONENT_SUM == 142

@@ -15,7 +15,7 @@ from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import F32
 from convgrad.plan.machine import ISAS, Isa, modelled
-from convgrad.plan.pairs import LEAST_SUM
+from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.problem import Problem
 from engine_helpers import HOST, Array, empty, made, plans_for, run_plan
@@ -61,7 +61,7 @@ def assert_sharp(
     """Assert that plans give some bytes: in pairs where these have all, and where they have not, not in pairs."""
     assert plans
     for plan in plans:
-        bits, paths = taken(plan, problem, operands, LEAST_SUM)
+        bits, paths = taken(plan, problem, operands, MIN_EXPONENT_SUM)
         assert bits == wanted, plan
         assert (paths[0] > 0) == there != (paths[1] > 0)
         bits, paths = taken(plan, problem, operands, ALWAYS)
@@ -81,11 +81,11 @@ def test_the_limit_is_sharp(line: str) -> None:
     """Sums of least exponents of 142 run by pairs, of 141 do not; were they taken so, there would be other bits."""
     problem, (src, dst) = made(line)
     problem = replace(problem, output_format=F32)  # which keeps what is lost
-    for low, there in ((LEAST_SUM // 2, True), (LEAST_SUM // 2 - 1, False)):
+    for low, there in ((MIN_EXPONENT_SUM // 2, True), (MIN_EXPONENT_SUM // 2 - 1, False)):
         # 129 * 129 - 128 * 130 = 1: a sum of two terms of the least size that there is
         operands = [
             cancelling(src.shape, low, (129, 128), problem.geometry.axes[-1].stride),
-            cancelling(dst.shape, LEAST_SUM // 2, (129, -130)),
+            cancelling(dst.shape, MIN_EXPONENT_SUM // 2, (129, -130)),
         ]
         plain = plans_for(problem, operands, empty(problem), ISAS[HOST[-1]])[0]
         wanted = run_plan(plain, problem, operands, empty(problem)).tobytes()

@@ -13,9 +13,9 @@ from convgrad.spec.problem import Problem
 
 # 2**(ex + ey - 14) is 2**-126 or more: in biased exponents, where neither operand is denormal itself. One less, and
 # a sum of two terms can be denormal.
-LEAST_SUM = 2 * F32.max_exponent + 2 * (BF16.significand_bits - 1) + F32.min_exponent
-WHERE_PAIRS = f"where the data lets it: least exponents of both operands' panels sum to {LEAST_SUM} or more"
-WORD_BYTES = 4  # of two terms
+MIN_EXPONENT_SUM = 2 * F32.max_exponent + 2 * (BF16.significand_bits - 1) + F32.min_exponent
+WHERE_PAIRS = f"where the data lets it: least exponents of both operands' panels sum to {MIN_EXPONENT_SUM} or more"
+PAIR_BYTES = 4  # of two terms
 PATHS = ("pairs", "single")  # counted, by panels: how multiply-adds took the terms of what met the condition, and not
 
 

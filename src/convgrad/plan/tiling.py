@@ -17,7 +17,7 @@ def balanced(count: int, most: int) -> int:
     return ceil(count / ceil(count / min(count, most)))
 
 
-def term_cycles(rows: int, vectors: int) -> float:
+def step_cycles(rows: int, vectors: int) -> float:
     """Return the cycles a term of a tile of one tap: two multiply-adds or loads each, and a sum's own latency."""
     busy = max(rows * vectors / 2, LOAD_CYCLES * (rows + 2 * vectors), MIN_STEP_CYCLES)
     return busy + STEP_CYCLES
@@ -41,6 +41,6 @@ def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
     >>> [tiles(n, 14, 2)[:2] for n in (56, 54, 9, 1)]
     [(14, 4), (14, 4), (4, 3), (1, 1)]
     """
-    found = [(-(-count // h) * term_cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
+    found = [(-(-count // h) * step_cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
     least, height = min(found)
     return height, -(-count // height), least

@@ -5,9 +5,9 @@ from __future__ import annotations
 from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import PATHS, WORD_BYTES
+from convgrad.plan.pairs import PAIR_BYTES, PATHS
 
-BF16_BYTES = WORD_BYTES // 2
+BF16_BYTES = PAIR_BYTES // 2
 EVERYTHING = 0xFFFF  # the least of nothing but zeros
 
 
@@ -17,7 +17,7 @@ def pair(module: Module, isa: Isa) -> None:
     The last have no next, and no pair begins there. The least of all goes to ``leasts``, if that is not less.
     """
     f = module.function("pair", panel="ptr", size="i64", apart="i64", leasts="ptr")
-    kind, step = f"<{isa.lanes} x i32>", isa.lanes * WORD_BYTES
+    kind, step = f"<{isa.lanes} x i32>", isa.lanes * PAIR_BYTES
     paired = f.max(f.size - f.apart, 0)
     full = paired >> (step.bit_length() - 1)
 

@@ -47,7 +47,7 @@ class Epilogue:
         bias = PER_ROW if getattr(spec, "transposed_gemm", False) else PER_COLUMN
         return cls(f, spec.output, spec.isa.lanes, old, bias, getattr(spec, "activation", ""))
 
-    def put(self, finished: Value, out: Value, mask: Value | None = None) -> None:
+    def store(self, finished: Value, out: Value, mask: Value | None = None) -> None:
         """Add the old value to a total, if the call accumulates; store."""
         f, lanes = self.f, self.lanes if finished.type[0] == "<" else 0
         if self.accumulate is None:
@@ -58,13 +58,13 @@ class Epilogue:
         with f.otherwise():
             self.write(finished, out, mask)
 
-    def put_first(self, finished: Value, out: Value, left: Value) -> None:
+    def store_first(self, finished: Value, out: Value, left: Value) -> None:
         """Store the first ``left`` lanes of a vector: all of them, some or none."""
         f = self.f
         with f.when(left >= self.lanes):
-            self.put(finished, out)
+            self.store(finished, out)
         with f.otherwise(), f.when(f.compare("sgt", left, 0)):
-            self.put(finished, out, f.mask(left, self.lanes))
+            self.store(finished, out, f.mask(left, self.lanes))
 
     def write(self, finished: Value, out: Value, mask: Value | None = None) -> None:
         """Activate, round and store what no old value is added to."""
@@ -97,7 +97,7 @@ class Epilogue:
                 biases = self.biases(bias, len(values))
                 bias = f.at(bias, bias_step)
             for v, value in enumerate(values):
-                self.put(total(f, value, biases[v]), f.at(out, v * size))
+                self.store(total(f, value, biases[v]), f.at(out, v * size))
             if r + 1 < len(sums):
                 out = f.at(out, step)
 
@@ -163,7 +163,7 @@ class Panel:
                 for v, bias in enumerate(biases):
                     finished = total(f, f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES), bias)
                     place = f.at(row.out, self.vector_step * v)
-                    e.put_first(finished, place, self.left(f.value(v)))
+                    e.store_first(finished, place, self.left(f.value(v)))
                 moved = {"bias": f.at(row.bias, self.bias_step)} if per_row else {}
                 row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step), **moved)
 
@@ -203,7 +203,7 @@ class Panel:
                 with f.loop(inside[0], **outer.carried) as inner:
                     with self._each_tap(inner.sums, inner.out) as (sums, there):
                         own = f.load("float", inner.bias) if bias else None
-                        e.put(total(f, f.load("float", sums), own), there)
+                        e.store(total(f, f.load("float", sums), own), there)
                     inner.next(
                         **{name: f.at(inner.carried[name], by) for name, by in zip(begin, inside[1:], strict=True)}
                     )
@@ -259,7 +259,7 @@ class Panel:
                 f.store(column, square, i * width * F32_BYTES)
             mask = f.mask(remaining, width)
             with f.loop(left, line=square, out=piece.out) as each:
-                e.put(f.load(kind, each.line), each.out, mask)
+                e.store(f.load(kind, each.line), each.out, mask)
                 each.next(line=f.at(each.line, width * F32_BYTES), out=f.at(each.out, self.column_step))
             following = f.at(piece.sums, f.value(step) * width)
             piece.next(sums=following, out=f.at(piece.out, width * BYTES[e.output]))

@@ -15,13 +15,20 @@ from convgrad.engines.llvm.convert import PAIR_NARROWS, PairNarrow
 from convgrad.engines.llvm.emit import Function, Module
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import LEAST_SUM
+from convgrad.plan.pairs import MIN_EXPONENT_SUM
 
 Words = NDArray[np.uint32]
 STEPS = 8  # words of a chain of sums
 CHAINS = 512  # of each kind
 # Biased exponents of both operands, such that nothing is denormal: the least, wide, narrow ones, those that overflow.
-EXPONENTS = ((LEAST_SUM // 2, LEAST_SUM // 2 + 1), (LEAST_SUM // 2, 90), (100, 150), (126, 128), (185, 195), (190, 254))
+EXPONENTS = (
+    (MIN_EXPONENT_SUM // 2, MIN_EXPONENT_SUM // 2 + 1),
+    (MIN_EXPONENT_SUM // 2, 90),
+    (100, 150),
+    (126, 128),
+    (185, 195),
+    (190, 254),
+)
 SPECIAL = (0, 0x8000, 0x7F80, 0xFF80, 0x7FC0)  # zeros, infinities, NaN
 
 

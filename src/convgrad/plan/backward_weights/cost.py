@@ -16,7 +16,7 @@ from convgrad.plan.cost import PACK_NS, STORE_NS, Costs, Cut, cycle_ns, on_threa
 from convgrad.plan.machine import LINE_BYTES, Machine
 from convgrad.plan.pairs import chain_adds
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL, STRIDED, TAPS, Operands
-from convgrad.plan.tiling import term_cycles
+from convgrad.plan.tiling import step_cycles
 from convgrad.spec.geometry import Axis
 from convgrad.spec.problem import Problem
 
@@ -97,7 +97,7 @@ def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int, passed: int) -
     many lines as it takes terms, and is no faster than those come.
     """
     lines = constants.L2_LINE_CYCLES * (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
-    step = term_cycles(rows, vectors) + lines / min(taps, constants.MAX_TAPS_IN_L1)
+    step = step_cycles(rows, vectors) + lines / min(taps, constants.MAX_TAPS_IN_L1)
     return step if passed == 1 else max(step, lines * passed)
 
 

@@ -19,7 +19,7 @@ from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec, Parts, Plan
 from convgrad.plan.backward_weights.slices import Slices, slices
 from convgrad.plan.backward_weights.taps import margins, of_tiles, tap_tables, together
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.pairs import LEAST_SUM, PATHS
+from convgrad.plan.pairs import MIN_EXPONENT_SUM, PATHS
 from convgrad.plan.recipe import SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.tables import Ints, Schedule, Table, evenly
@@ -120,7 +120,7 @@ def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
         "accumulate": int(accumulate),
     }  # fmt: skip
     if spec.step == 2:
-        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
+        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     offsets = (view.src_offset, 0) if rows is src else (0, view.src_offset)
     shifted = LINE_BYTES if strips and made.partial_bytes else 0  # the sums of the last groups are read shifted

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan.constants import GROUPED_OTHER_REGISTERS
 from convgrad.plan.machine import Isa
-from convgrad.plan.pairs import WORD_BYTES
+from convgrad.plan.pairs import PAIR_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
 from convgrad.plan.tiling import heights
 
@@ -133,7 +133,7 @@ class ForwardSpec:
 
     def position_bytes(self, channels: int) -> int:
         """Return what a position of the data takes, packed: of words, of whole ones."""
-        return WORD_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels
+        return PAIR_BYTES * -(-channels // 2) if self.step == 2 else F32_BYTES * channels
 
     @property
     def heights(self) -> tuple[int, ...]:

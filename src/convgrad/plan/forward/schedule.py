@@ -14,7 +14,7 @@ from convgrad.plan.forward.cuts import levels, most_tiles, panel_bytes, panels_o
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.pairs import LEAST_SUM, PATHS, WORD_BYTES
+from convgrad.plan.pairs import MIN_EXPONENT_SUM, PAIR_BYTES, PATHS
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.regions import Parts, Slabs
@@ -103,7 +103,7 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
         **_numbering(view), **_lanes(view, spec), **scratch, **axes,
     }  # fmt: skip
     if spec.step == 2:
-        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), LEAST_SUM
+        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM
     return Schedule(tables, numbers, size)
 
 
@@ -229,7 +229,7 @@ def _term_step(view: ForwardNest, spec: ForwardSpec) -> int:
     The one term of a tap has any stride. Of data that repeats it is a tap's too, and their terms would seem to follow.
     """
     if spec.step == 2:
-        return WORD_BYTES // 2
+        return PAIR_BYTES // 2
     if not spec.in_place:
         return F32_BYTES
     return spec.item_bytes if spec.data == CHANNELS else view.data[1]

@@ -183,15 +183,15 @@ def _written(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     if spec.out in (CHANNELS, SPATIAL):
         whole = f.count >> (lanes.bit_length() - 1)
         with f.loop(whole, source=f.source, out=f.out) as each:
-            e.put(f.load(kind, each.source), each.out)
+            e.store(f.load(kind, each.source), each.out)
             each.next(source=f.at(each.source, lanes * F32_BYTES), out=f.at(each.out, lanes * size))
         remaining = f.count - whole * lanes
         with f.when(f.compare("sgt", remaining, 0)):
-            e.put(f.load(kind, each.source), each.out, f.mask(remaining, lanes))
+            e.store(f.load(kind, each.source), each.out, f.mask(remaining, lanes))
     else:
         with f.loop(f.count, source=f.source, out=f.out) as each:
             with f.loop(a.results, source=each.source, out=each.out) as result:
-                e.put(f.load("float", result.source), result.out)
+                e.store(f.load("float", result.source), result.out)
                 result.next(source=f.at(result.source, F32_BYTES), out=f.at(result.out, a.out_item))
             each.next(source=result.source, out=f.at(each.out, a.out_step))
     f.done()

@@ -293,7 +293,7 @@ def _finished(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, V
                 place = f.at(f.at(f.out, a.out_item * r), f.out_step * line)
                 for v in range(spec.vectors):
                     value = total(f, sums[f"{r}_{line}_{v}"], bias)
-                    e.put_first(value, f.at(place, v * lanes * written), across - v * lanes)
+                    e.store_first(value, f.at(place, v * lanes * written), across - v * lanes)
 
 
 def _numbers(f: Function, numbers: range) -> Value:

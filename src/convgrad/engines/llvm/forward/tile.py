@@ -17,7 +17,7 @@ from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import BLOCK, RUN
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.pairs import WORD_BYTES
+from convgrad.plan.pairs import PAIR_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 PARAMETERS = {
@@ -148,12 +148,12 @@ class Tile:
         with f.loop(count, **begin) as term:
             sums = {name: term.carried[name] for name in self.names}
             for way in ways:  # data is read for each: registers are full of sums
-                columns = [f.load(kind, term.w, v * lanes * WORD_BYTES) for v in range(self.vectors)]
+                columns = [f.load(kind, term.w, v * lanes * PAIR_BYTES) for v in range(self.vectors)]
                 read = (f.splat(self.one_word(place, stored), lanes) for place in rows.places(term))
                 outer_product(f, sums, read, columns, way)
             f.prefetch(term.ahead)
-            behind = f.at(term.w, self.spec.pitch * WORD_BYTES)
-            term.next(**rows.moved(term, WORD_BYTES), w=behind, ahead=f.at(term.ahead, f.rate * 2), **sums)
+            behind = f.at(term.w, self.spec.pitch * PAIR_BYTES)
+            term.next(**rows.moved(term, PAIR_BYTES), w=behind, ahead=f.at(term.ahead, f.rate * 2), **sums)
         return {name: term.carried[name] for name in begin}
 
     def one_word(self, place: Value, stored: str) -> Value:

@@ -211,7 +211,7 @@ class _Back:
             for j, (value, mask) in enumerate(zip(row, there, strict=True)):
                 place = f.at(f.at(out, step.y * i), step.x * j)
                 if self.spec.out == CHANNELS:
-                    self.epilogue.put(value, place, mask)
+                    self.epilogue.store(value, place, mask)
                 else:
                     self._scatter(value, self.v.places(place, channel), mask)
 
@@ -236,4 +236,4 @@ class _Back:
             columns = [f.load(v.kind, square.vectors, column * v.bytes) for column in range(known)]
             for lane, value in enumerate(f.transposed(columns, v.lanes)):
                 exists = v.only(f.compare("sgt", left, lane), mask)
-                self.epilogue.put(value, f.at(square.out, channel * lane), exists)
+                self.epilogue.store(value, f.at(square.out, channel * lane), exists)
