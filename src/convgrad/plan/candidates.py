@@ -1,4 +1,4 @@
-"""The candidates of all passes, a row each: a support check with a reason, its kernels, their loop nest."""
+"""The candidates of all passes, a row each: a support check with a reason, the kernels, and their loop nest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Kernels = Callable[[Problem, Any, Isa], Iterator[tuple[Any, Operands]]]
 
 @dataclass(frozen=True, eq=False)  # rows of a table: each is itself only
 class Nest:
-    """The loops that kernels run in: what one costs alone, how its work may be cut and what that takes, its plan."""
+    """A loop nest: the cost of a kernel on one thread, the times of all cuts among threads, the class of its plan."""
 
     alone: Callable[[Problem, Any, Machine, Any, Operands], Costs]
     timed: Callable[[Costs, Problem, Any, Machine, int], Iterator[tuple[float, Cut]]]
@@ -40,9 +40,9 @@ class Nest:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to compute some problems: why not this one, or the empty string; and the kernels that it proposes.
+    """A way to compute some problems: a support check that returns a reason or "", and the kernels that it proposes.
 
-    Where there is little to do it proposes ``small``, if anything. Plans have its ``strategy``, or its name.
+    Small problems get the kernels of ``small`` instead, if it is not None. Plans are named ``strategy``, or ``name``.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The cheapest plan of a problem, of all strategies that apply, and why not the others."""
+"""The planner: the cheapest plan among all candidates that support a problem, and the reasons against the others."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from convgrad.spec.problem import Problem
 TOO_LITTLE = "there is too little to do for a kernel of its own"
 
 
-def plans(problem: Problem, view: Any, machine: Machine, threads: int, most: int | None = None) -> list[Any]:
-    """Return the plans there are, the cheapest first: of a nest's ``most`` most promising kernels, or of all."""
+def plans(problem: Problem, view: Any, machine: Machine, threads: int, limit: int | None = None) -> list[Any]:
+    """Return all plans, the cheapest first: those of the ``limit`` most promising kernels per nest, or of all."""
     supported = [
         (one, one.kernels) for one in CANDIDATES[problem.solves_for] if not one.unsupported(problem, view, machine.isa)
     ]
-    return _planned(supported, problem, view, machine, threads, most)
+    return _planned(supported, problem, view, machine, threads, limit)
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
-    """Return the cheapest plan of all strategies that apply; it keeps the others' reasons."""
+    """Return the cheapest plan of all candidates, with the reasons against the others."""
     supported: list[tuple[Candidate, Kernels]] = []
     rejected: list[Rejected] = []
     few = view.multiply_adds < constants.SMALL_PROBLEM
@@ -44,9 +44,9 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
 
 def _planned(
     proposing: Iterable[tuple[Candidate, Kernels]], problem: Problem, view: Any, machine: Machine, threads: int,
-    most: int | None,
+    limit: int | None,
 ) -> list[Any]:  # fmt: skip
-    """Return the plans of the kernels that cost least of their nest, each cut in the cheapest way."""
+    """Return a plan for each of the cheapest kernels of a nest, divided among threads in the cheapest way."""
     of_nests: dict[Nest, list[tuple[Costs, str]]] = {}
     for one, kernels in proposing:
         alone, found = one.nest.alone, of_nests.setdefault(one.nest, [])
@@ -54,7 +54,7 @@ def _planned(
             found.append((alone(problem, view, machine, spec, operands), one.strategy or one.name))
     planned: list[Chosen] = []
     for nest, found in of_nests.items():
-        for costs, strategy in sorted(found, key=lambda each: each[0].alone_ns)[:most]:
+        for costs, strategy in sorted(found, key=lambda each: each[0].alone_ns)[:limit]:
             timed = min(nest.timed(costs, problem, view, machine, threads), key=lambda each: each[0], default=None)
             if timed is not None:
                 planned.append(_plan(problem, nest, strategy, costs, *timed))
@@ -62,7 +62,7 @@ def _planned(
 
 
 def _plan(problem: Problem, nest: Nest, strategy: str, costs: Costs, time: float, cut: Cut) -> Chosen:
-    """Return the plan of a kernel under a cut. An activation ends the kernel, and changes no cost."""
+    """Return the plan of a kernel and a cut. An activation is part of the epilogue, and changes no cost."""
     spec: Any = costs.spec
     if problem.activation:
         spec = replace(spec, activation=problem.activation)

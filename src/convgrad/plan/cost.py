@@ -1,4 +1,4 @@
-"""What kernels cost, in terms of ``constants.py``: the terms that all share, and weight and bias gradients."""
+"""The cost model: what all kernels share. Constants are in ``constants.py``."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, S
 
 
 class Cut(NamedTuple):
-    """How the work of a kernel is divided among tasks, and what a task has at a time.
+    """How the work of a kernel is divided among tasks and threads.
 
-    A task is one part of each: of the groups, of the output, of the batch or of the output blocks.
+    A task is one part of each dimension: groups, output, and batch or output blocks.
     """
 
-    counts: tuple[int, ...]  # of what is divided: panels, units of the batch, output blocks
+    counts: tuple[int, ...]  # the extents that are divided: panels, leaves of the batch, output blocks
     parts: tuple[int, ...]
     threads: int
-    loops: Mapping[str, Any]  # what a task has at a time, by the names that the plan has for it
-    own_bytes: int = 0  # about what a thread takes in scratch: ``schedule.py`` counts it
-    shared_bytes: int = 0  # of partial sums: written by all tasks, read by one
-    largest: Sequence[int] = ()  # how many the largest task has of each, if that is told here
+    loops: Mapping[str, Any]  # the sizes of the loops in a task, by the names of the plan's fields
+    own_bytes: int = 0  # an estimate of a thread's scratch
+    shared_bytes: int = 0  # partial sums, which all tasks write and one reads
+    largest: Sequence[int] = ()  # the extents of the largest task, if they are known
 
     @property
     def tasks(self) -> int:
-        """One for each part of the output and of the batch."""
+        """The number of tasks."""
         return prod(self.parts)
 
 
-# An element, by the axis along which its operand is contiguous: to pack it, and to pack it into compact bf16 pairs.
+# The time to pack an element, by the contiguous axis of its operand.
 PACK_NS = {
     CHANNELS: constants.PACK_CHANNELS_NS, SPATIAL: constants.PACK_SPATIAL_NS, STRIDED: constants.PACK_STRIDED_NS,
     CHANNELS_OUT: constants.PACK_CHANNELS_NS, CHANNELS_IN: constants.PACK_SPATIAL_NS, TAPS: constants.PACK_TAPS_NS,
 }  # fmt: skip
-# An output, by which of B's, of A's and of the taps' are contiguous: the first, as engines/llvm/finish.py has it.
+# The time to store an output, by the contiguous axis of the output: columns of B, rows of A, or taps.
 STORE_NS = {
     CHANNELS: constants.STORE_LANES_NS, SPATIAL: constants.STORE_ROWS_NS, TAPS: constants.STORE_TAPS_NS,
     STRIDED: constants.STORE_STRIDED_NS,
@@ -46,7 +46,7 @@ STORE_NS = {
 
 @dataclass(frozen=True)
 class Costs:
-    """What a kernel costs on a problem, in ns: its arithmetic, its output, packing all of A once, and all of B."""
+    """The time of a kernel on one thread, in ns: arithmetic, store, and packing all of A and all of B once."""
 
     spec: Any
     operands: Operands
@@ -57,22 +57,22 @@ class Costs:
 
     @property
     def alone_ns(self) -> float:
-        """One thread's time if nothing is cut."""
+        """The time of one thread."""
         return self.compute_ns + self.store_ns + (self.a_ns + self.b_ns)
 
 
 def cycle_ns(machine: Machine) -> float:
-    """Return the time of a cycle, in which a core has two multiply-adds of vectors."""
+    """Return the time of a cycle, in which a core does two multiply-adds of vectors."""
     return 2 * machine.isa.lanes / machine.fma_per_ns
 
 
 def traffic_ns(machine: Machine, size: float) -> float:
-    """Return the time to read or write so many bytes where operands usually are."""
+    """Return the time to read or write ``size`` bytes in a shared cache or memory."""
     return size / machine.bytes_per_ns
 
 
 def on_threads_ns(alone_ns: float, share: float, cut: Cut, uneven: float) -> float:
-    """Return the time of tasks on threads, of which the largest is such a share of all."""
+    """Return the time on threads, if the largest task is ``share`` of the work."""
     tasks = cut.tasks
     time = alone_ns * ceil(tasks / cut.threads) * share
     if min(cut.threads, tasks) > 1:

@@ -1,4 +1,4 @@
-"""Instruction sets and machines as values: what a plan may know of the hardware. Nothing is detected here."""
+"""Instruction sets and machines as values: what a plan knows about the hardware. Nothing is detected here."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ LINE_BYTES = 64  # of caches
 
 @dataclass(frozen=True, eq=False)  # rows of a table: each is itself only
 class Isa:
-    """An instruction set: f32 lanes of a vector, vector registers, tile shapes that stay in them, and LLVM's words.
+    """An instruction set: f32 lanes of a vector, vector registers, and the micro-tiles that fit these registers.
 
-    ``micro_tiles`` are pairs (max rows, vectors): r rows of v vectors keep r * v accumulators in registers.
+    ``triple`` and ``features`` are LLVM's names. ``micro_tiles`` are pairs (max rows, vectors): r rows of v vectors
+    have r * v accumulators. ``pair_micro_tiles`` are smaller, because LLVM needs more registers for bf16 pairs.
     """
 
     name: str
@@ -24,12 +25,12 @@ class Isa:
     lanes: int
     registers: int
     micro_tiles: tuple[tuple[int, int], ...]
-    spare: int = 1  # registers that a tile of several taps leaves for what it loads
-    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # of positions, where rows and lanes are words: LLVM spills more
-    pairs: str = ""  # its word for a multiply-add of two terms of bf16: engines/llvm/intrinsics.py has them; or none
+    spare: int = 1  # registers that a micro-tile of several taps leaves for operands
+    pair_micro_tiles: tuple[tuple[int, int], ...] = ()  # of positions, with bf16 pairs; none: ``micro_tiles``
+    pairs: str = ""  # the multiply-add of bf16 pairs, a row of ``PAIR_SUMS`` in engines/llvm/intrinsics.py; or none
 
     def micro_tiles_of(self, step: int) -> tuple[tuple[int, int], ...]:
-        """Return the tiles of positions whose multiply-adds take so many terms."""
+        """Return the micro-tiles of positions whose multiply-adds take ``step`` k."""
         return (self.pair_micro_tiles or self.micro_tiles) if step == 2 else self.micro_tiles
 
     @property
@@ -74,22 +75,22 @@ ISAS: Mapping[str, Isa] = {
 
 
 @cache
-def modelled(isa: Isa, word: str) -> Isa:
-    """Return an instruction set with another word for pairs of bf16: any machine can compute as one with the word does.
+def modelled(isa: Isa, pairs: str) -> Isa:
+    """Return an instruction set with another multiply-add of bf16 pairs, so that any machine can compute its bits.
 
     >>> modelled(ISAS["avx2"], "fused").name
     'avx2, pairs fused'
     """
-    return replace(isa, name=f"{isa.name}, pairs {word}", pairs=word)
+    return replace(isa, name=f"{isa.name}, pairs {pairs}", pairs=pairs)
 
 
 @dataclass(frozen=True, eq=False)  # each is itself only, and quick to look up
 class Machine:
-    """One machine: its instruction set, caches of a core in bytes, and the rates that costs are told with."""
+    """One machine: its instruction set, the caches of a core, and the speeds of the cost model, per core."""
 
     isa: Isa
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
-    fma_per_ns: float = 64.0  # of one core
-    bytes_per_ns: float = BYTES_PER_NS  # where operands usually lie, in a shared cache or memory, of one core
-    pair_adds: float = 1.0  # multiply-adds of single terms that take as long as one of a pair
+    fma_per_ns: float = 64.0
+    bytes_per_ns: float = BYTES_PER_NS  # from a shared cache or memory
+    pair_adds: float = 1.0  # multiply-adds of single k in the time of a bf16 pair

@@ -1,4 +1,4 @@
-"""What the generated engine solves for, a row each: who sees and schedules it."""
+"""The passes of the generated engine, a row each: the loop nest of a pass, its planner and its schedule."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from convgrad.spec.operators import Tensor
 from convgrad.spec.order import order_of
 from convgrad.spec.problem import Problem, canonical_shape
 
-ONES = "ones"  # in the place of an operand: a one everywhere
+ONES = "ones"  # stands for an operand that is 1 everywhere
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What is solved for, which of a problem's operands are the convolution's tensors, and how it is viewed."""
+    """A pass: the problem's operand for each tensor of the convolution, and the function that returns its loop nest."""
 
     solves_for: str
     operands: Mapping[str, str]
@@ -41,7 +41,7 @@ class Pass:
 
 
 def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> View:
-    """Return the view of a sum over positions: absent operands are ones everywhere."""
+    """Return the loop nest of a sum over positions: absent operands are 1 everywhere."""
     conv, names = conv_of(problem), PASSES[problem.solves_for].operands
     rank, size = 2 + len(conv.axes), problem.operand_format.dtype.itemsize
     src, dst = (
@@ -55,7 +55,7 @@ def _forward_view(problem: Problem, given: Mapping[str, Strides], out: Strides) 
 
 
 def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
-    """Return strides with those of as many axes of one element as a convolution's tensor has more."""
+    """Return strides for the rank of a convolution: additional axes have one element."""
     return strides + (size,) * (rank - len(strides))
 
 
@@ -63,40 +63,40 @@ PASSES = {
     one.solves_for: one
     for one in (
         Pass("weights", {"src": "src", "dst": "dst"}, _summed_view),
-        # the weight gradient of one src channel of ones under one tap: the same terms in the same order, and 1 * y = y
+        # The weight gradient of one src channel of ones under one tap: the same products in the same order.
         Pass("bias", {"src": ONES, "dst": "dst"}, _summed_view),
         Pass("dst", {"src": "src", "weights": "weights"}, _forward_view),
         Pass("src", {"dst": "dst", "weights": "weights"}, _forward_view),
     )
 }
 
-SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of a plan's kernel
+SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of the kernel
     TILE: schedule.schedule,
     STRIP: schedule.schedule,
     POSITIONS: forward_schedule.schedule,
     PLANES: spatial_stencil_schedule.schedule,
     PRODUCTS: kn2row_schedule.schedule,
 }
-_ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # of bodies that know their axes
+_ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # by the body, if arguments depend on the number of axes
     POSITIONS: forward_schedule.arguments,
     PLANES: spatial_stencil_schedule.arguments,
     PRODUCTS: kn2row_schedule.arguments,
 }
 
-TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of what has a variant
+TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of problems with an algorithm of Winograd
     "weights": plan_weights, "dst": plan_positions, "src": plan_positions,
 }  # fmt: skip
 
 
 def view_of(problem: Problem, operands: Sequence[Strides], out: Strides) -> Any:
-    """Return the view of a problem on canonical arrays of these strides in bytes."""
+    """Return the loop nest of a problem on canonical arrays of these strides in bytes."""
     given: dict[str, Strides] = dict(zip(problem.operands, operands, strict=True))
     return PASSES[problem.solves_for].view(problem, given, out)
 
 
 def dense_view(problem: Problem) -> Any:
-    """Return the view of a problem on dense row-major arrays."""
-    size, written = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
+    """Return the loop nest of a problem on dense row-major arrays."""
+    size, output_size = problem.operand_format.dtype.itemsize, problem.output_format.dtype.itemsize
 
     def strides(tensor: Tensor, layout: str, bytes_each: int) -> Strides:
         return (
@@ -105,11 +105,11 @@ def dense_view(problem: Problem) -> Any:
 
     *layouts, last = problem.layouts
     operands = [strides(tensor, layout, size) for tensor, layout in zip(problem.operands, layouts, strict=True)]
-    return view_of(problem, operands, strides(problem.output, last, written))
+    return view_of(problem, operands, strides(problem.output, last, output_size))
 
 
 def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Chosen:
-    """Return the cheapest plan for a view of a problem."""
+    """Return the cheapest plan for a loop nest of a problem."""
     if problem.variant:
         return TILES[problem.solves_for](problem, machine, threads)
     chosen: Chosen = choose.plan(problem, view, machine, threads)
@@ -120,7 +120,7 @@ plans = choose.plans
 
 
 def scratch_bytes(problem: Problem, chosen: Chosen) -> int:
-    """Return what a plan takes in scratch on dense row-major arrays, of all threads."""
+    """Return the scratch of all threads under a plan, on dense row-major arrays."""
     if isinstance(chosen, TiledPlan):
         return chosen.scratch_bytes
     return tables(problem, dense_view(problem), chosen).scratch_bytes * chosen.threads

@@ -1,4 +1,4 @@
-"""What there is a kernel for, and why there is none: known before a planner is loaded."""
+"""The problems that no kernel computes, and the reasons: known before a planner is loaded."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from convgrad.formats import F64
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.problem import Problem
 
-REMEMBERED = 1024  # problems whose reasons are kept
-NO_KERNEL = ("bias_add",)  # what is solved for by no kernel
+REMEMBERED = 1024  # problems whose reasons are cached
+NO_KERNEL = ("bias_add",)
 
 
 @lru_cache(maxsize=REMEMBERED)
 def unsupported(problem: Problem) -> str:
-    """Return why there is no kernel for a problem; nothing where there is."""
+    """Return why a problem has no kernel; the empty string if it has one."""
     if problem.solves_for in NO_KERNEL:
         return f"there is no kernel that solves for {problem.solves_for}"
     if problem.operand_format is F64:
         return "kernels keep their sums in f32; got f64"
     conv = conv_of(problem)
-    terms = conv.batch * conv.positions * prod(axis.src for axis in conv.axes)
-    return "" if terms * conv.src_channels * conv.dst_channels else "there is nothing to sum"
+    positions = conv.batch * conv.positions * prod(axis.src for axis in conv.axes)
+    return "" if positions * conv.src_channels * conv.dst_channels else "there is nothing to sum"
 
 
 def conv_of(problem: Problem) -> Conv:

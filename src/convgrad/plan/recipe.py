@@ -1,4 +1,4 @@
-"""The parts that all plans have, the names of contiguous axes, and the reasons against other plans."""
+"""The values that all plans share: names of contiguous axes, what a plan prints, the reasons against others."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WHERE_PAIRS
 from convgrad.words import counted
 
-# The axis along which an operand is contiguous in memory: the channels of a position, the positions of a row, or none.
-# Extents and other strides are run-time arguments.
+# The contiguous axis of an operand: the channels of a position, the positions of a row, or none. Extents and other
+# strides are run-time arguments.
 CHANNELS, SPATIAL, STRIDED = "channels", "spatial", "strided"
-# Of weights: the channels of the result, those that are summed, or taps; or none.
+# The contiguous axis of weights: the channels of the result, the channels of K, or taps; or STRIDED.
 CHANNELS_OUT, CHANNELS_IN, TAPS = "output channels", "input channels", "taps"
 PACKED = {CHANNELS: "packed by channels", SPATIAL: "packed by positions", STRIDED: "packed one by one"}
 F32_BYTES = 4
-Operands = tuple[str, str]  # the tensors that rows and lanes are from
+Operands = tuple[str, str]  # the tensors that A and B are made of
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """A strategy, or a kernel, that was not taken, and why."""
+    """A candidate or a kernel that was not chosen, and the reason."""
 
     strategy: str
     reason: str
 
 
 class Spec(Protocol):
-    """All that any compiled kernel is specialised on: its body tells which nest makes code of it."""
+    """What every kernel is specialised on. The body names the loop nest that generates its code."""
 
     @property
     def isa(self) -> Isa:
@@ -37,20 +37,20 @@ class Spec(Protocol):
 
     @property
     def body(self) -> str:
-        """What tasks are made of."""
+        """The name of the loop nest of a task."""
 
     def __hash__(self) -> int:
-        """Kernels are kept by their specification."""
+        """Compiled kernels are cached by their specification."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """What any plan says beside how its work is cut."""
+    """What every plan has. Subclasses add how the work is divided."""
 
     strategy: str
     spec: Any
     operands: Operands
-    parts: tuple[int, ...] = ()  # of what the work is divided by: a task is one of each
+    parts: tuple[int, ...] = ()  # into how many parts each dimension is divided: a task is one part of each
     threads: int
     rounding_depth: int
     time_ms: float
@@ -58,22 +58,22 @@ class Chosen:
 
     @property
     def tasks(self) -> int:
-        """Parts of the work, as many of which run at a time as there are threads."""
+        """The number of tasks, which threads claim one by one."""
         return prod(self.parts)
 
     @property
     def in_pairs(self) -> bool:
-        """Whether a multiply-add takes two terms where the data lets it."""
+        """Whether multiply-adds take bf16 pairs where the data allows it."""
         return getattr(self.spec, "step", 1) == 2
 
     @property
     def summary(self) -> str:
-        """Strategy, kernel and layouts in one line."""
+        """Strategy, kernel and contiguous axes in one line."""
         raise NotImplementedError
 
     @property
     def cut(self) -> str:
-        """How the work is cut, in one line."""
+        """How the work is divided, in one line."""
         raise NotImplementedError
 
     def __str__(self) -> str:

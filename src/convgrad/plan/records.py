@@ -1,4 +1,4 @@
-"""Records: the columns of tables and the arguments of drivers, by name, each declared once for both of its ends.
+"""Records: the columns of tables and the arguments of drivers, by name, declared once for schedule and kernel.
 
 A schedule fills a record by name, and a kernel loads it by name. A column has 64 bits.
 """
@@ -33,7 +33,7 @@ class Record:
         return Record(*self.columns, *other.columns, addresses=self.addresses | other.addresses)
 
     def within(self, name: str) -> Record:
-        """Return the columns as those of one of several, such as an axis."""
+        """Return the same columns under a prefix, such as the name of an axis."""
         return Record(*(f"{name}.{one}" for one in self.columns), addresses=(f"{name}.{one}" for one in self.addresses))
 
     def index(self, column: str) -> int:
@@ -41,7 +41,7 @@ class Record:
         return self._numbers[column]
 
     def at(self, column: str) -> int:
-        """Return the bytes from the begin of a row to a column."""
+        """Return the offset of a column in a row, in bytes."""
         return COLUMN_BYTES * self._numbers[column]
 
     @cached_property
@@ -54,7 +54,7 @@ class Record:
         return {f"{name}.{column}": value for column, value in columns.items()}
 
     def table(self, count: int, /, **columns: Ints | int) -> Ints:
-        """Return a table of so many rows from all of its columns; one number is the same in all rows.
+        """Return a table of ``count`` rows from arrays for all columns; a single number fills a column.
 
         >>> Record("first", "end").table(2, end=1 << 63, first=np.arange(2)).tolist()
         [[0, -9223372036854775808], [1, -9223372036854775808]]
@@ -88,4 +88,4 @@ def addresses(*columns: str) -> Record:
     return Record(*columns, addresses=columns)
 
 
-FLAGS = addresses("counter", "pending", "active", "stop")  # of each driver: words behind its arguments
+FLAGS = addresses("counter", "pending", "active", "stop")  # of each driver: integers that follow its arguments

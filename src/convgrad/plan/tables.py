@@ -1,4 +1,4 @@
-"""Tables and numbers that a compiled driver reads, and the array functions that make them."""
+"""The tables and numbers that a compiled driver reads, and array functions to build them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Table = Ints | NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Tables and numbers of the driver's arguments, by name; all but the addresses of one call."""
+    """The tables and numbers among the driver's arguments, by name: all but the addresses of a call."""
 
     tables: Mapping[str, Table]
     numbers: Mapping[str, int]
     scratch_bytes: int
-    offsets: tuple[int, int] = (0, 0)  # bytes from the first element of rows and lanes to where the driver begins
-    partial_bytes: int = 0  # of partial sums, which all threads share,
-    counters: int = 0  # words before them that begin as 0
+    offsets: tuple[int, int] = (0, 0)  # bytes from the first element of A and of B to where the driver begins
+    partial_bytes: int = 0  # partial sums, which all threads share
+    counters: int = 0  # integers before the partial sums that begin as 0
 
     @cached_property
     def table_bytes(self) -> int:
@@ -35,7 +35,7 @@ class Schedule:
 
 
 def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Return where pieces of such sizes begin, each with a line of the caches, and the bytes of all.
+    """Return the offsets of parts of such sizes, each on a cache line, and the bytes of all.
 
     >>> placed({"sums": 65, "runs": 8})
     ({'sums': 0, 'runs': 128}, 192)
@@ -45,9 +45,9 @@ def placed(sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
 
 
 def distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct numbers, ascending, and which of them each is.
+    """Return the distinct numbers, ascending, and the index of each number among them.
 
-    NumPy's own loads numpy.ma at its first call, which a fork by another thread would cut in two.
+    ``numpy.unique`` loads numpy.ma at its first call, and a fork by another thread could interrupt that.
 
     >>> [found.tolist() for found in distinct(np.array([7, 3, 7]))]
     [[3, 7], [1, 0, 1]]
@@ -58,7 +58,7 @@ def distinct(numbers: Ints) -> tuple[Ints, Ints]:
 
 
 def wrapped(number: int) -> int:
-    """Return a distance in bytes as 64 bits: addresses are modulo 2**64, and so far it may be to what is not there.
+    """Return a distance in bytes modulo 2**64, as addresses are: a distance to an absent element may be larger.
 
     >>> wrapped(5), wrapped(2**63 + 5)
     (5, -9223372036854775803)
@@ -79,7 +79,7 @@ def offsets(extents: tuple[int, ...], strides: Strides) -> Ints:
 
 
 def merged(entries: Ints, step: int) -> Ints:
-    """Join (byte offset, positions) entries that continue one another.
+    """Merge (byte offset, positions) entries that continue one another.
 
     >>> merged(np.array([[0, 2], [8, 2], [32, 2]]), 4).tolist()
     [[0, 4], [32, 2]]
@@ -91,11 +91,11 @@ def merged(entries: Ints, step: int) -> Ints:
 
 
 def evenly(count: int, into: int) -> list[tuple[int, int]]:
-    """Cut a range into parts as equal as can be.
+    """Divide a range into parts that are as equal as possible.
 
     >>> evenly(7, 3)
     [(0, 3), (3, 5), (5, 7)]
     """
-    size, rest = divmod(count, into)
-    ends = [size * i + min(i, rest) for i in range(into + 1)]
+    size, remainder = divmod(count, into)
+    ends = [size * i + min(i, remainder) for i in range(into + 1)]
     return [(a, b) for a, b in pairwise(ends) if b > a]

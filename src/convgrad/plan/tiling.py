@@ -1,4 +1,4 @@
-"""Which micro-tiles registers hold, how many rows divide what there is, and what a step of K takes."""
+"""The rows of micro-tiles: how many cover an extent evenly, and the cycles of a step of K."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from math import ceil
 from convgrad.plan.constants import LOAD_CYCLES, MIN_STEP_CYCLES, STEP_CYCLES
 
 
-def balanced(count: int, most: int) -> int:
-    """Return the size of a tile that covers ``count`` in as few tiles as ``most`` does, as evenly as can be.
+def balanced(count: int, limit: int) -> int:
+    """Return the smallest size that covers ``count`` in as few tiles as ``limit`` does.
 
     >>> balanced(7, 4), balanced(9, 4), balanced(3, 8)
     (4, 3, 3)
     """
-    return ceil(count / ceil(count / min(count, most)))
+    return ceil(count / ceil(count / min(count, limit)))
 
 
 def step_cycles(rows: int, vectors: int) -> float:
-    """Return the cycles a term of a tile of one tap: two multiply-adds or loads each, and a sum's own latency."""
+    """Return the cycles of a step of K of a micro-tile: two multiply-adds per cycle, loads, or the latency of a sum."""
     busy = max(rows * vectors / 2, LOAD_CYCLES * (rows + 2 * vectors), MIN_STEP_CYCLES)
     return busy + STEP_CYCLES
 
 
 def heights(rows: int) -> tuple[int, ...]:
-    """Return the rows of a kernel's tiles: the most, and the powers of two below.
+    """Return the numbers of rows of a kernel's micro-tiles: the maximum, and the powers of two below.
 
     >>> heights(14), heights(4)
     ((14, 8, 4, 2, 1), (4, 2, 1))
@@ -34,13 +34,13 @@ def heights(rows: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def tiles(count: int, rows: int, vectors: int) -> tuple[int, int, float]:
-    """Return the height of the tiles of some positions, how many there are, and cycles a term and position.
+    """Return the rows of the micro-tiles over some positions, their number, and the cycles per k and position.
 
-    The last tile overlaps the one before.
+    The last micro-tile overlaps the one before.
 
     >>> [tiles(n, 14, 2)[:2] for n in (56, 54, 9, 1)]
     [(14, 4), (14, 4), (4, 3), (1, 1)]
     """
     found = [(-(-count // h) * step_cycles(h, vectors) / count, h) for h in heights(rows) if h <= count]
-    least, height = min(found)
-    return height, -(-count // height), least
+    cycles, height = min(found)
+    return height, -(-count // height), cycles
