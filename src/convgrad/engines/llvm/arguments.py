@@ -1,4 +1,4 @@
-"""Records in IR: a driver's arguments and rows of tables, loaded by name: ``a.rows.item`` is the column "rows.item"."""
+"""Records in IR: arguments of drivers and rows of tables, by name: ``a.of("out").step`` is the column "out.step"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from convgrad.plan.records import Record
 
 
 class Named:
-    """Values by name, and those of a side, or of an axis, under its name."""
+    """Values by name; those of an operand or of an axis have its name as a prefix."""
 
     def __init__(self, get: Callable[[str], Value], prefix: str = "") -> None:
         self._get, self._prefix = get, prefix
@@ -19,15 +19,15 @@ class Named:
         return self._get(self._prefix + name)
 
     def named(self, name: str) -> Value:
-        """Return a value whose name may have points in it."""
+        """Return a value by its full name."""
         return self._get(self._prefix + name)
 
     def of(self, side: str) -> Named:
-        """Return the values of a side, or of an axis."""
+        """Return the values of an operand, or of an axis."""
         return Named(self._get, f"{self._prefix}{side}.")
 
     def but(self, **own: Value) -> Named:
-        """Return the same values, but for some."""
+        """Return the same values, some of them replaced."""
         return Named(lambda name: own[name] if name in own else self.named(name))
 
     @property
@@ -42,7 +42,7 @@ class Named:
 
 
 def arguments(f: Function, record: Record = ARGUMENTS) -> Named:
-    """Return a driver's arguments, which a function has as ``arguments``: each is loaded where it is used."""
+    """Return the driver's arguments from a function's parameter ``arguments``, each loaded where it is used."""
     return loaded_where_used(f, f.arguments, record)
 
 
@@ -53,10 +53,10 @@ def columns(f: Function, pointer: Value, record: Record) -> Named:
 
 
 def loaded_where_used(f: Function, pointer: Value, record: Record) -> Named:
-    """Return the columns of a record, of which each is loaded where it is used."""
+    """Return the columns of a record, each loaded where it is used."""
     return Named(lambda name: f.load("ptr" if name in record.addresses else "i64", pointer, record.at(name)))
 
 
 def going(f: Function, a: Named) -> Value:
-    """Return whether nobody has raised the stop flag: a call that is interrupted ends within milliseconds."""
+    """Return whether the stop flag is not set: an interrupted call ends within milliseconds."""
     return f.op("i1", f"icmp eq {f.op('i32', f'load atomic i32, {a.stop} monotonic, align 4')}, 0")

@@ -30,7 +30,7 @@ from convgrad.plan.records import addresses as addresses_of
 
 @dataclass(frozen=True)
 class Nest:
-    """The functions that emit a body, ``task`` after all that it calls, and the record of its tasks."""
+    """A loop nest: the functions that emit it, ``task`` last, and the record of its tasks."""
 
     emitted: tuple[Callable[[Module, Any], None], ...]
     task: Record
@@ -47,7 +47,7 @@ NESTS = {
 
 
 def module_of(spec: Any) -> str:
-    """Return the IR of ``driver(arguments, scratch)``, and of all it calls."""
+    """Return the IR of ``driver(arguments, scratch)`` and of the functions that it calls."""
     module, nest = Module(), NESTS[spec.body]
     for emit in nest.emitted:
         emit(module, spec)
@@ -56,7 +56,7 @@ def module_of(spec: Any) -> str:
 
 
 def _driver(module: Module, spec: Any, nest: Nest) -> None:
-    """Emit ``driver``: do each task that is claimed."""
+    """Emit ``driver``: call ``task`` for each task that is claimed."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = arguments_of_spec(f, spec)
     with driver(f, spec.isa, a):
@@ -69,7 +69,7 @@ def _driver(module: Module, spec: Any, nest: Nest) -> None:
 
 
 def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Named:
-    """Return the driver's arguments, all of them loaded here: what is stored later might be taken for them."""
+    """Return the driver's arguments, all loaded here: LLVM cannot know that later stores do not change them."""
     record = FLAGS + addresses_of(*addresses) + Record(*numbers)
     a = arguments(f, record)
     return Named({name: a.named(name) for name in record.columns}.__getitem__)
@@ -77,7 +77,7 @@ def loaded(f: Function, addresses: Sequence[str], numbers: Sequence[str]) -> Nam
 
 @contextmanager
 def float_environment(f: Function, isa: Isa) -> Iterator[None]:
-    """Do a block with the control register of floating point as kernels need it."""
+    """Run a block with the default floating-point environment: round to nearest, denormals kept."""
     saved = f.op("ptr", "alloca i64, align 8")
     INTRINSICS[isa.architecture].enter(f, saved)
     yield
@@ -96,7 +96,7 @@ def driver(f: Function, isa: Isa, a: Named) -> Iterator[None]:
 
 @contextmanager
 def claims(f: Function, a: Named, count: Callable[[], Value]) -> Iterator[Value]:
-    """Do a block for each number below ``count`` that this thread claims."""
+    """Run a block for each number below ``count`` that this thread claims."""
     with f.loop(count()):
         number = f.op("i64", f"atomicrmw add {a.counter}, i64 1 monotonic")
         with f.when(number < count()):
@@ -105,9 +105,9 @@ def claims(f: Function, a: Named, count: Callable[[], Value]) -> Iterator[Value]
 
 @contextmanager
 def claimed(f: Function, isa: Isa, a: Named, count: Value, begin: Callable[[], None] | None = None) -> Iterator[Value]:
-    """Emit a driver that does a block for each number below ``count`` that a thread claims, unless it is stopped.
+    """Emit a driver that runs a block for each number below ``count`` that a thread claims, unless it is stopped.
 
-    ``begin`` comes before, unless all are claimed: of a call that is over nothing but the arguments may be read.
+    ``begin`` runs first, unless all numbers are claimed: after the end of a call, only its arguments may be read.
     """
     with driver(f, isa, a):
         if begin is not None:

@@ -1,4 +1,4 @@
-"""The micro-kernel: rows of A, each value in all lanes, times vectors of B, added to sums in registers, K by K."""
+"""The micro-kernel: an outer product per k of broadcast values of A and vectors of B, summed in registers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.intrinsics import MultiplyAdd
 
-BASE_ROWS = 8  # rows that one pointer serves: their distances are 1, 3, 5, 7 steps, times what an address multiplies by
+BASE_ROWS = 8  # rows per pointer: 1, 3, 5 or 7 strides from it, times 1, 2 or 4 by the addressing mode
 Values = dict[str, Value]
 
 
@@ -18,7 +18,7 @@ def multiply_add(f: Function, total: Value, a: Value, b: Value) -> Value:
 
 
 def sum_names(rows: int, vectors: int, tap: str = "") -> list[str]:
-    """Return the names of the sums of each row and vector.
+    """Return the names of the sums of a micro-tile.
 
     >>> sum_names(2, 2)
     ['sum0_0', 'sum0_1', 'sum1_0', 'sum1_1']
@@ -30,7 +30,7 @@ def outer_product(
     f: Function, sums: Values, rows: Iterable[Value], vectors: Sequence[Value], add: MultiplyAdd = multiply_add,
     tap: str = "", exists: Value | None = None,
 ) -> None:  # fmt: skip
-    """Add each row times each vector to its sum; where ``exists`` is a mask, only in its lanes."""
+    """Add each row of A times each vector of B to its sum; ``exists`` is a mask of the lanes to add to."""
     for r, row in enumerate(rows):
         for v, vector in enumerate(vectors):
             name = f"sum{tap}{r}_{v}"
@@ -39,10 +39,10 @@ def outer_product(
 
 
 class StridedRows:
-    """Addresses of ``count`` rows of A, some bytes apart, by few registers."""
+    """The addresses of ``count`` rows of A with a stride of ``step`` bytes, in few registers."""
 
     def __init__(self, f: Function, step: Value, count: int) -> None:
-        """Emit the distances of rows from their pointer: few numbers, as an address multiplies one by 2 and 4."""
+        """Emit the distances of rows from their pointer: an address scales odd multiples of the stride by 2 and 4."""
         self.f, self.step, self.count = f, step, count
         self.distances: list[Value | int] = [0]
         odd: dict[int, Value] = {}
@@ -54,19 +54,19 @@ class StridedRows:
 
     @property
     def bases(self) -> dict[str, int]:
-        """The rows that pointers point to, by the names of the pointers."""
+        """The rows that pointers point to, by the names of pointers."""
         return {f"a{row}": row for row in range(0, self.count, BASE_ROWS)}
 
     def begin(self, first: Value) -> Values:
-        """Return the pointers that a loop over K carries."""
+        """Return the pointers that a loop over K starts with."""
         return {name: self.f.at(first, self.step * row) for name, row in self.bases.items()}
 
     def moved(self, loop: Loop, step: Value | int) -> Values:
-        """Return these pointers so many bytes on."""
+        """Return the pointers of the next k, ``step`` bytes further."""
         return {name: self.f.at(loop.carried[name], step) for name in self.bases}
 
     def places(self, loop: Loop, offset: Value | int = 0) -> Iterator[Value]:
-        """Give where each row is, in order."""
+        """Yield the address of each row."""
         for r in range(self.count):
             if r % BASE_ROWS == 0:
                 here = self.f.at(opaque_pointer(self.f, loop.carried[f"a{r}"]), offset)
@@ -74,12 +74,12 @@ class StridedRows:
 
 
 def opaque_pointer(f: Function, pointer: Value) -> Value:
-    """Return a pointer that LLVM does not split into one for each row."""
+    """Return a pointer whose origin LLVM does not know, so that it keeps one pointer for several rows."""
     return f.op("ptr", f'call ptr asm "", "=r,0"({pointer})')
 
 
 def by_width(f: Function, lanes: int, among: Sequence[int], left: Value, name: str, given: tuple[Value, ...]) -> None:
-    """Call the narrowest that covers the lanes left, of functions named by their vectors, the widest first."""
+    """Call the narrowest function that covers the lanes left; names end in the number of vectors, the widest first."""
     if len(among) == 1:
         f.call(f"{name}{among[0]}", *given)
         return

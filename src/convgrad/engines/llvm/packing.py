@@ -1,7 +1,10 @@
-"""Packing: an operand's matrix is copied into the order in which micro-kernels read it, in f32 or in bf16 pairs.
+"""Packing: copy the matrix of an operand into the order in which micro-kernels read it, in f32 or in bf16 pairs.
 
-``to[i][j] = source[i * row + j * column]``. The contiguous axis of the source tells how: vectors are copied along
-columns, squares that are contiguous along rows are transposed in registers, and all else is copied one by one.
+``to[i][j] = source[i * row + j * column]``. The contiguous axis of the source decides how:
+
+- contiguous along columns: vectors are copied;
+- contiguous along rows: squares are transposed in registers;
+- strided: elements are copied one by one.
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from convgrad.plan.constants import PREFETCH_PACK_BYTES, PREFETCH_PACK_POSITIONS
 from convgrad.plan.recipe import F32_BYTES
 
 NEIGHBOUR = "neighbour"
-Block = tuple[int, list[Value], int | Value]  # of columns: the first, where they are, how many or which are stored
+Block = tuple[int, list[Value], int | Value]  # the first column, addresses of columns, how many (or a mask) to store
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of a packed matrix: an element each, in f32; or bf16 pairs, if ``upper`` tells which is above.
+    """The cells of a packed matrix: f32 elements, or bf16 pairs, where element ``upper`` is in the high half.
 
-    The second of a pair is ``apart`` bytes from the first, or its neighbour; None where a first has no second.
+    The second element of a pair is ``apart`` bytes from the first, or its neighbour; None: there is no second.
     """
 
     f: Function
@@ -36,7 +39,7 @@ class Cells:
 
     @property
     def elements(self) -> int:
-        """Neighbours along the contiguous axis that become one cell."""
+        """The contiguous elements of one cell."""
         return 1 if self.upper is None or self.apart != NEIGHBOUR else 2
 
     def mask(self, elements: Value) -> Value:
@@ -44,11 +47,11 @@ class Cells:
         return self.f.mask(elements, self.lanes * self.elements)
 
     def places(self, place: Value) -> list[Value]:
-        """Return where a cell is read."""
+        """Return the addresses of the elements of a cell."""
         return [place, self.f.at(place, self.apart)] if isinstance(self.apart, Value) else [place]
 
     def read(self, place: Value, lanes: int = 0, mask: Value | None = None) -> Value:
-        """Return a cell, or a vector of cells, as f32 of its bits; masked ones are zero and never touched."""
+        """Return a cell, or a vector of cells, as f32 with these bits; masked cells are zero and never touched."""
         f, kind = self.f, f"<{lanes} x i32>" if lanes else "i32"
         if self.elements == 2:
             if mask is None:
@@ -74,39 +77,39 @@ class Copy:
     """A copy being emitted."""
 
     cells: Cells
-    rows: Value  # elements along the rows
-    row: Value  # bytes of the source from a row to the next
+    rows: Value
+    row: Value  # the stride of rows in the source, in bytes
     columns: Value  # that exist
-    column: Value  # bytes of the source from a column to the next
-    pitch: Value | int  # bytes from a packed row to the next
+    column: Value  # the stride of columns in the source
+    pitch: Value | int  # the stride of packed rows
     width: int = 0  # cells of a packed row: beyond the columns zeros, or columns again; 0: as many as columns
-    row_at: Callable[[Value], Value] | None = None  # which packed row a row becomes; None: that of its number
-    offset: Callable[[Value], Value] | None = None  # bytes of the source to a column, where they are not evenly apart
-    ahead: Value | None = None  # bytes to what squares prefetch, none where 0; where given, all copies prefetch
-    fills: bool = True  # whether vectors beyond the columns are written
+    row_at: Callable[[Value], Value] | None = None  # the packed row of a row; None: the same number
+    offset: Callable[[Value], Value] | None = None  # of a column in the source; None: a multiple of its stride
+    ahead: Value | None = None  # how far squares prefetch in bytes, 0: not; None: no copy prefetches
+    fills: bool = True  # whether vectors beyond the columns are stored
 
     @property
     def f(self) -> Function:
-        """The function that it is emitted into."""
+        """The function that the copy is emitted into."""
         return self.cells.f
 
     @property
     def lanes(self) -> int:
-        """Cells of a vector."""
+        """The cells of a vector."""
         return self.cells.lanes
 
     def at(self, source: Value, column: Value) -> Value:
-        """Return where a column is."""
+        """Return the address of a column."""
         return self.f.at(source, self.offset(column) if self.offset else column * self.column)
 
     def packed(self, to: Value, row: Value) -> Value:
-        """Return where a packed row is."""
+        """Return the address of a packed row."""
         return self.f.at(to, (self.row_at(row) if self.row_at else row) * self.pitch)
 
     # -- contiguous along columns --
 
     def along_columns(self, source: Value, to: Value) -> None:
-        """Copy vectors of columns: pieces of a power of two, the last overlapping the one before; few under masks."""
+        """Copy each row in vectors of a power of two, the last overlapping the one before; few columns need masks."""
         f, size, width, lanes = self.f, BYTES[self.cells.operand], self.width, self.lanes
         piece = min(lanes, 1 << (width.bit_length() - 1))
         starts = [*range(0, width - piece + 1, piece)]
@@ -125,7 +128,7 @@ class Copy:
             self._by_row(source, to, [(c, min(lanes, width - c), self.cells.mask(self.columns - c)) for c in some])
 
     def _by_row(self, source: Value, to: Value, pieces: Sequence[tuple[int, int, Value | None]]) -> None:
-        """Copy pieces of each row: the first column, how many, and the mask of those that exist."""
+        """Copy parts of each row: the first column, how many, and the mask of those that exist."""
         f, size = self.f, BYTES[self.cells.operand]
         with f.loop(self.rows, source=source) as row:
             packed = self.packed(to, row.index)
@@ -139,7 +142,7 @@ class Copy:
             row.next(source=f.at(row.source, self.row))
 
     def contiguous(self, count: Value, source: Value, to: Value, swapped: bool = False) -> None:
-        """Copy ``count`` elements that are contiguous; ``swapped``: twos change places, an odd last one stays."""
+        """Copy ``count`` contiguous elements; ``swapped``: neighbours are exchanged, an odd last one stays."""
         f, lanes, cells = self.f, self.lanes, self.cells
         unit = lanes * cells.elements
         shift = unit.bit_length() - 1
@@ -162,7 +165,7 @@ class Copy:
     # -- contiguous along rows --
 
     def along_rows(self, source: Value, to: Value) -> None:
-        """Transpose squares in registers; squares at the ends overlap those before, unless all is less than one."""
+        """Transpose squares in registers; the last squares overlap those before, unless there is only one."""
         f, lanes, width = self.f, self.lanes, self.width
         if width:
             blocks = [(first, min(lanes, width - first)) for first in range(0, width, lanes)]
@@ -176,11 +179,11 @@ class Copy:
             self._squares(to, [(0, self._places(source, f.value(0), lanes), mask)])
 
     def _places(self, source: Value, first: Value, count: int) -> list[Value]:
-        """Return where some columns begin; the last stands for those that do not exist."""
+        """Return the addresses of ``count`` columns; the last one stands for those that do not exist."""
         return [self.at(source, self.f.min(first + n, self.columns - 1)) for n in range(count)]
 
     def _squares(self, to: Value, blocks: Sequence[Block]) -> None:
-        """Transpose all rows of some blocks of columns, square by square: whole ones without masks."""
+        """Transpose all rows of some blocks of columns, square by square; whole squares need no masks."""
         f, elements = self.f, self.cells.elements
         unit = self.lanes * elements
         shift = unit.bit_length() - 1
@@ -202,7 +205,7 @@ class Copy:
     def _square(
         self, to: Value, blocks: Sequence[Block], first: Value, left: Value | None, ahead: Value | None
     ) -> None:  # fmt: skip
-        """Transpose a square of each block, ``first`` elements behind the first row; all, or ``left`` of them."""
+        """Transpose a square of each block from row ``first`` on: all of its rows, or ``left`` of them."""
         f, cells = self.f, self.cells
         mask = None if left is None else cells.mask(left)
         row = first >> (cells.elements - 1)
@@ -228,10 +231,10 @@ class Copy:
                         else:
                             f.masked_store(vector, packed, stored)
 
-    # -- contiguous along neither --
+    # -- strided --
 
     def one_by_one(self, source: Value, to: Value) -> None:
-        """Copy cell by cell; the others of a packed row are zeros, so that their sums stay ordinary numbers."""
+        """Copy cell by cell; other cells of a packed row are zeros, so that their sums stay ordinary numbers."""
         f = self.f
         with f.loop(self.rows, source=source) as row:
             with f.loop(self.columns, to=self.packed(to, row.index)) as each:
@@ -245,7 +248,7 @@ class Copy:
 
 
 def in_pairs(copy: Copy, axis: str, way: Callable[[Copy, Value, Value], None], source: Value, to: Value) -> None:
-    """Copy f32; or bf16 pairs of ``rows`` or of ``columns``, then an odd last one, which is half a word."""
+    """Copy f32; or bf16 pairs of ``rows`` or of ``columns``, then an odd last one as half a pair."""
     if copy.cells.upper is None:
         way(copy, source, to)
         return
@@ -262,7 +265,7 @@ def in_pairs(copy: Copy, axis: str, way: Callable[[Copy, Value, Value], None], s
 def nested(
     f: Function, loops: Sequence[tuple[Value, Value]], source: Value, to: Value, body: Callable[[Value, Value], Value]
 ) -> Value:
-    """Visit some axes row-major, so many of each and so far apart; return where the last body ended."""
+    """Visit axes row-major, each with a count and a stride; return where the last body ended."""
     if not loops:
         return body(source, to)
     (count, step), *inner = loops
@@ -273,7 +276,7 @@ def nested(
 
 
 def bias(module: Module, operand: str) -> None:
-    """Emit ``pack_bias``: ``count`` biases in f32, and up to ``full`` what changes no sum; only that without a bias."""
+    """Emit ``pack_bias``: ``count`` biases in f32, then -0 up to ``full``; only -0 without a bias."""
     f = module.function("pack_bias", given="ptr", to="ptr", source="ptr", step="i64", count="i64", full="i64")
     there = f.op("i1", f"icmp ne {f.given}, null")
     count = f.select(there, f.count, f.value(0))

@@ -1,9 +1,13 @@
-"""The store: how sums become elements of the output in every direct kernel, and the loops that store a panel of sums.
+"""The store: the epilogue of all kernels, and the loops that store a panel of sums.
 
 An epilogue adds +0, which turns -0 into +0, then a bias, then the old value if the call accumulates. It activates the
 total and rounds once.
-A panel is stored along an axis that is contiguous in the output: as vectors of columns of B, or as transposed squares
-of columns and of rows of A, or of columns and of taps. Without such an axis, elements are stored one by one.
+
+A panel is stored along the contiguous axis of the output:
+
+- columns of B: as vectors;
+- rows of A, or taps: as squares, which are transposed in registers;
+- none: as single elements.
 """
 
 from __future__ import annotations
@@ -24,19 +28,19 @@ PER_COLUMN, PER_ROW = "per column of B", "per row of A"  # the biases of a panel
 
 
 def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
-    """Return sums + 0 [+ bias]."""
+    """Return sums + 0, + bias if there is one."""
     finished = f.add(sums, f.zeros(sums.type))
     return finished if bias is None else f.add(finished, bias)
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the sums of a kernel: +0, a bias, the old value if ``accumulate`` holds, activation, rounding."""
+    """The epilogue of a kernel: +0, a bias, the old value if ``accumulate`` holds, activation, rounding."""
 
     f: Function
     output: str  # the format
     lanes: int  # of a vector
-    accumulate: Value | None  # an i1; none: the old value is never added
+    accumulate: Value | None  # an i1; None: the old value is never added
     bias: str = PER_COLUMN
     activation: str = ""
 
@@ -48,7 +52,7 @@ class Epilogue:
         return cls(f, spec.output, spec.isa.lanes, old, bias, getattr(spec, "activation", ""))
 
     def store(self, finished: Value, out: Value, mask: Value | None = None) -> None:
-        """Add the old value to a total, if the call accumulates; store."""
+        """Add the old value to a total if the call accumulates; activate, round and store it."""
         f, lanes = self.f, self.lanes if finished.type[0] == "<" else 0
         if self.accumulate is None:
             self.write(finished, out, mask)
@@ -59,7 +63,7 @@ class Epilogue:
             self.write(finished, out, mask)
 
     def store_first(self, finished: Value, out: Value, left: Value) -> None:
-        """Store the first ``left`` lanes of a vector: all of them, some or none."""
+        """Store the first ``left`` lanes of a vector: all, some or none."""
         f = self.f
         with f.when(left >= self.lanes):
             self.store(finished, out)
@@ -67,11 +71,11 @@ class Epilogue:
             self.store(finished, out, f.mask(left, self.lanes))
 
     def write(self, finished: Value, out: Value, mask: Value | None = None) -> None:
-        """Activate, round and store what no old value is added to."""
+        """Activate, round and store a total."""
         write(self.f, self.output, self.activated(finished), out, mask)
 
     def activated(self, finished: Value) -> Value:
-        """Return the activation of a total: ReLU makes what is below 0 a +0, and keeps NaN; no total is -0."""
+        """Return the activation of a total. ReLU maps values below 0 to +0 and keeps NaN; no total is -0."""
         if not self.activation:
             return finished
         assert self.activation == RELU, "there is one activation"
@@ -80,7 +84,7 @@ class Epilogue:
         return self.f.select(self.f.op(kind, f"fcmp olt {finished}, {zeros.name}"), zeros, finished)
 
     def biases(self, bias: Value | None, vectors: int) -> list[Value | None]:
-        """Load the bias of each vector of a row: those of its columns, or the row's own."""
+        """Load the bias of each vector of a row: per column, or the same for the whole row."""
         f = self.f
         if bias is None:
             return [None] * vectors
@@ -89,7 +93,7 @@ class Epilogue:
         return [f.load(f"<{self.lanes} x float>", bias, v * self.lanes * F32_BYTES) for v in range(vectors)]
 
     def rows(self, sums: Sequence[Sequence[Value]], out: Value, step: Value, bias: Value, bias_step: Value) -> None:
-        """Store rows of sums in registers, as whole vectors."""
+        """Store rows of sums from registers, as whole vectors."""
         f, size = self.f, self.lanes * BYTES[self.output]
         biases = self.biases(bias, len(sums[0])) if self.bias != PER_ROW else []
         for r, values in enumerate(sums):
@@ -102,7 +106,7 @@ class Epilogue:
                 out = f.at(out, step)
 
     def rows_of_pairs(self, narrow: PairNarrow, sums: Sequence[Sequence[Value]], out: Value, step: Value) -> None:
-        """Store rows of sums in registers two vectors at once, without a bias: no sum is NaN, denormal or -0."""
+        """Store rows of sums from registers, two vectors at once, without a bias: no sum is NaN, denormal or -0."""
         f, size = self.f, self.lanes * BYTES[self.output]
         for r, values in enumerate(sums):
             for v in range(0, len(values), 2):
@@ -113,23 +117,23 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Taps:
-    """The taps of a panel: tiles of some taps each, and a list of the places of all taps in the output."""
+    """The taps of a panel: micro-tiles of some taps each, and the offsets of all taps in the output."""
 
     tiles: Value
-    tile_step: Value  # bytes from the sums of a tile to the next
-    count: int  # taps of a tile
+    tile_step: Value  # bytes from the sums of a micro-tile to the next
+    count: int  # taps of a micro-tile
     tap_step: int  # bytes from the sums of a tap to the next
-    outs: Value  # the list of places: bytes from the first tap's place, or ELSEWHERE
+    outs: Value  # the list of offsets: bytes from the first tap, or ELSEWHERE
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Sums in memory, and their places in the output: rows of A, each of some vectors of columns of B."""
+    """Sums in memory and their strides in the output: rows of A, each with some vectors of columns of B."""
 
     epilogue: Epilogue
     rows: Value
     vectors: int
-    left: Callable[[Value], Value]  # columns of the output that are left at a vector; may be less than 1
+    left: Callable[[Value], Value]  # columns left at a vector; may be less than 1
     sums: Value
     pitch: Value | int  # bytes from the sums of a row to the next
     out: Value
@@ -138,10 +142,10 @@ class Panel:
     vector_step: Value | int
     bias: Value | None = None
     bias_step: Value | int = F32_BYTES  # from a row's bias to the next row's
-    taps: Taps | None = None  # none: the panel has no axis of taps
+    taps: Taps | None = None  # None: the panel has no axis of taps
 
     def store(self, ways: Sequence[tuple[Value, Callable[[], None]]]) -> None:
-        """Store the panel in the first of some ways whose condition holds, or one by one."""
+        """Store the panel by the first way whose condition holds, or one by one."""
         with ExitStack() as nested:
             for fits, way in ways:
                 with self.epilogue.f.when(fits):
@@ -168,17 +172,17 @@ class Panel:
                 row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step), **moved)
 
     def along_rows(self) -> None:
-        """Store transposed squares of rows and columns: rows are contiguous."""
+        """Store transposed squares of rows and columns: rows are contiguous in the output."""
         square = self._square()
         with self._each_vector() as (first, out, left, bias), self._each_tap(first, out) as (sums, there):
             self._transposed(square, sums, self.pitch, self.rows, there, left, bias)
 
     def along_taps(self) -> None:
-        """Store transposed squares of taps and columns: taps are contiguous, and each tap has a place."""
+        """Store transposed squares of taps and columns: taps are contiguous in the output, and none is ELSEWHERE."""
         assert self.taps, "the panel has taps"
         f, t, square = self.epilogue.f, self.taps, self._square()
         tiles, count, step = t.tiles, f.value(t.count), f.value(t.tap_step)
-        if t.count == 1:  # a line of taps runs through the tiles
+        if t.count == 1:  # a line of taps continues through the micro-tiles
             tiles, count, step = f.value(1), t.tiles, t.tile_step
         with self._each_vector() as (first, out, left, bias), f.loop(tiles, sums=first, outs=t.outs) as tile:
             with f.loop(self.rows, sums=tile.sums, out=f.at(out, f.load("i64", tile.outs))) as row:
@@ -187,7 +191,7 @@ class Panel:
             tile.next(sums=f.at(tile.sums, t.tile_step), outs=f.at(tile.outs, 8 * t.count))
 
     def one_by_one(self) -> None:
-        """Store single elements: no axis is contiguous. The axis with the longer step is the outer loop."""
+        """Store single elements: no axis is contiguous. The axis with the longer stride is the outer loop."""
         f, e = self.epilogue.f, self.epilogue
         size, columns_outside = f.value(F32_BYTES), self.row_step < self.column_step
         with self._each_vector() as (first, out, left, bias):
@@ -210,12 +214,12 @@ class Panel:
                 outer.next(**{name: f.at(outer.carried[name], by) for name, by in zip(begin, outside[1:], strict=True)})
 
     def _square(self) -> Value:
-        """Return memory for a square: outside all loops, whose rounds would each take more of the stack."""
+        """Return memory for a square, allocated outside all loops: each iteration would take more of the stack."""
         return self.epilogue.f.alloca(f"<{self.epilogue.lanes} x float>", self.epilogue.lanes)
 
     @contextmanager
     def _each_vector(self) -> Iterator[tuple[Value, Value, Value, Value | None]]:
-        """Visit the vectors of all rows: the first row's sums and place, the columns there are, their biases."""
+        """Visit the vectors of a row: sums and output of the first row, columns that exist, biases."""
         e, f, size = self.epilogue, self.epilogue.f, self.epilogue.lanes * F32_BYTES
         assert e.bias != PER_ROW, "biases of rows go with vectors along the columns"
         begin = {"sums": self.sums, "out": self.out} | ({"bias": self.bias} if self.bias else {})
@@ -227,7 +231,7 @@ class Panel:
 
     @contextmanager
     def _each_tap(self, sums: Value, out: Value) -> Iterator[tuple[Value, Value]]:
-        """Visit the sums of each tap and their places; a tap that a tile sums again beside another has no place."""
+        """Visit the sums of each tap and their output, except taps that another micro-tile stores."""
         f, t = self.epilogue.f, self.taps
         if t is None:
             yield sums, out
@@ -245,7 +249,7 @@ class Panel:
     ) -> None:
         """Store out[column][i] of ``count`` vectors sums[i], ``step`` bytes apart, for the first ``left`` columns.
 
-        As many vectors as a vector has lanes are a square, which is transposed.
+        Each square has as many vectors as a vector has lanes.
         """
         e, f, width = self.epilogue, self.epilogue.f, self.epilogue.lanes
         kind = f"<{width} x float>"

@@ -33,7 +33,7 @@ def push(f: Function, values: Sequence[Value], sums: Sequence[Value], first: Val
 
 
 def combine(module: Module, isa: Isa) -> None:
-    """Emit ``combine``: push what is stored at ``child`` to ``parent``, so many bytes of vectors."""
+    """Emit ``combine``: push ``size`` bytes of stored sums at ``child`` to ``parent``."""
     f = module.function("combine", child="ptr", parent="ptr", size="i64", first="i1")
     kind, step = f"<{isa.lanes} x float>", isa.lanes * F32_BYTES
     with f.loop(f.size >> (step.bit_length() - 1), child=f.child, parent=f.parent) as each:
@@ -43,7 +43,7 @@ def combine(module: Module, isa: Isa) -> None:
 
 
 def combine_up(module: Module, isa: Isa) -> None:
-    """Emit what ``combine_complete`` calls."""
+    """Emit the functions that ``combine_complete`` calls."""
     combine(module, isa)
     f = module.function("combine_up", sums="ptr", step="i64", size="i64", levels="i64", number="i64", following="i64")
 
@@ -67,7 +67,7 @@ def complete_nodes(
     f: Function, levels: Value, numbers: tuple[Value, Value], sums: Value, step: Value | int,
     combined: Callable[[Value, Value, Value], None],
 ) -> None:  # fmt: skip
-    """Visit nodes that are complete between two numbers, the lower first: their sums, numbers, and parents' sums."""
+    """Visit the nodes that are complete between two numbers, from the leaves up: sums, number, sums of the parent."""
     number, differ = numbers[0], f.op("i64", f"xor {numbers[0]}, {numbers[1].name}")
     begin = {"child": sums, "number": number >> DIGIT_BITS, "differ": differ >> DIGIT_BITS}
     with f.loop(levels - 1, **begin) as level:
@@ -80,7 +80,7 @@ def complete_nodes(
 def renumber(f: Function, first: Value, step: int, count: Value) -> None:
     """Number a list of leaves of which some are absent, so that the first child that exists has digit 0, and so on.
 
-    A number follows the last one, which stays as it is. Numbers grow, so digits never do: nodes stay the same.
+    The number after the last leaf keeps its value. Digits only become smaller, so leaves keep their nodes.
     """
     begin = {"place": first, "old": f.load("i64", first), "new": f.value(0)}
     with f.loop(count, **begin) as leaf:
@@ -114,12 +114,12 @@ def reduce(module: Module, isa: Isa) -> None:
 
 
 def reduced(f: Function, leaves: Sequence[Value]) -> Value:
-    """Return the sum of leaves that are values."""
+    """Return the sum of leaves in registers."""
     while len(leaves) > 1:
         leaves = [folded(f.add, leaves[first : first + FAN_IN]) for first in range(0, len(leaves), FAN_IN)]
     return leaves[0]
 
 
 def pushed(f: Function, node: Value, other: Value, level: Value, above: Value) -> tuple[Value, Value]:
-    """Return two levels after a node; ``other`` tells whether its parent differs from that of the node before."""
+    """Return the sums of two levels after a node; ``other``: its parent is not that of the node before."""
     return f.select(other, node, f.add(level, node)), f.select(other, f.add(above, level), above)
