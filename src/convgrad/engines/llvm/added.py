@@ -1,4 +1,4 @@
-"""Arrays added element by element, from the first to the last, as a parent of the tree of sums adds its children."""
+"""Arrays added element by element, from the first to the last, as a node of the reduction tree adds its children."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Array = NDArray[Any]
 
 VECTORS = 4  # at a time
 PROTOTYPE = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-MOST = 1 << 20  # elements a call: it cannot be interrupted
+MAX_ELEMENTS = 1 << 20  # of a call, which cannot be interrupted
 
 
-def add_up(isa: Isa, terms: Sequence[Array], out: Array, fmt: str, accumulate: bool) -> None:
+def add_up(isa: Isa, arrays: Sequence[Array], out: Array, fmt: str, accumulate: bool) -> None:
     """Write the sum of one or more dense f32 arrays into a dense ``out``: +0, the old value, one rounding."""
     add = _compiled(isa, fmt, accumulate)
-    for begin in range(0, out.size, MOST):
-        at = words(len(terms))
-        at[:] = [address_of(term) + begin * F32_BYTES for term in terms]
+    for begin in range(0, out.size, MAX_ELEMENTS):
+        at = words(len(arrays))
+        at[:] = [address_of(array) + begin * F32_BYTES for array in arrays]
         there = address_of(out) + begin * BYTES[fmt]
-        add(there, ctypes.addressof(at), len(terms), min(out.size - begin, MOST))
+        add(there, ctypes.addressof(at), len(arrays), min(out.size - begin, MAX_ELEMENTS))
 
 
 @cache
@@ -42,15 +42,15 @@ def _compiled(isa: Isa, fmt: str, accumulate: bool) -> Any:
 def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
     """Return the IR of ``add``."""
     module = Module()
-    f = module.function("add", public=True, out="ptr", terms="ptr", number="i64", size="i64")
+    f = module.function("add", public=True, out="ptr", arrays="ptr", number="i64", size="i64")
 
     def add(first: Value, vectors: int, mask: Value | None) -> None:
         for n, total in enumerate(_summed(f, isa.lanes, first, vectors, mask)):
             there = f.at(f.out, (first + n * isa.lanes) * BYTES[fmt])
-            finished = f.add(total, f.zeros(total.type))
+            result = f.add(total, f.zeros(total.type))
             if accumulate:
-                finished = f.add(finished, read(f, fmt, there, isa.lanes, mask))
-            write(f, fmt, finished, there, mask)
+                result = f.add(result, read(f, fmt, there, isa.lanes, mask))
+            write(f, fmt, result, there, mask)
 
     with float_environment(f, isa):
         in_vectors(f, f.size, isa.lanes, add)
@@ -59,7 +59,7 @@ def module_of(isa: Isa, fmt: str, accumulate: bool) -> str:
 
 
 def in_vectors(f: Function, size: Value, lanes: int, emit: Callable[[Value, int, Value | None], None]) -> None:
-    """Do ``emit(first, vectors, mask)`` for so many elements: some vectors at a time, then the remainder by masks."""
+    """Run ``emit(first, vectors, mask)`` for ``size`` elements: some vectors at a time, then the remainder by masks."""
     step = lanes * VECTORS
     full = size >> step.bit_length() - 1
     with f.loop(full) as many:
@@ -71,13 +71,13 @@ def in_vectors(f: Function, size: Value, lanes: int, emit: Callable[[Value, int,
 
 
 def _summed(f: Function, lanes: int, at: Value, vectors: int, mask: Value | None) -> list[Value]:
-    """Return the sums of some vectors that begin with an element."""
+    """Return the sums of some vectors from an element on."""
 
-    def vector(term: Value, number: int) -> Value:
-        return read(f, "f32", f.at(term, number * lanes * F32_BYTES), lanes, mask)
+    def vector(array: Value, number: int) -> Value:
+        return read(f, "f32", f.at(array, number * lanes * F32_BYTES), lanes, mask)
 
-    first = f.at(f.load("ptr", f.terms), at * F32_BYTES)
-    with f.loop(f.number - 1, **{f"v{n}": vector(first, n) for n in range(vectors)}) as term:
-        here = f.at(f.load("ptr", f.terms, (term.index + 1) * 8), at * F32_BYTES)
-        term.next(**{name: f.add(total, vector(here, n)) for n, (name, total) in enumerate(term.carried.items())})
-    return list(term.carried.values())
+    first = f.at(f.load("ptr", f.arrays), at * F32_BYTES)
+    with f.loop(f.number - 1, **{f"v{n}": vector(first, n) for n in range(vectors)}) as other:
+        here = f.at(f.load("ptr", f.arrays, (other.index + 1) * 8), at * F32_BYTES)
+        other.next(**{name: f.add(total, vector(here, n)) for n, (name, total) in enumerate(other.carried.items())})
+    return list(other.carried.values())

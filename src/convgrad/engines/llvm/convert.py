@@ -1,4 +1,4 @@
-"""Number formats in IR: f32 from narrower formats, and back with one rounding, by integers and instructions."""
+"""Number formats in IR: narrower formats are widened to f32, and f32 is narrowed with one rounding."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _NAN = {"float": "0x7FF8000000000000", "i32": "2143289344"}
 
 
 def stored(fmt: str, lanes: int = 0) -> str:
-    """Return the IR type that holds a format in memory."""
+    """Return the IR type of a format in memory."""
     return f"<{lanes} x {STORED[fmt]}>" if lanes else STORED[fmt]
 
 
 def load_masked(f: Function, fmt: str, lanes: int, pointer: Value, mask: Value) -> Value:
-    """Load stored values under a mask; the others are zero and never touched."""
+    """Load stored values under a mask; other lanes are zero and never touched."""
     raw = f.masked_load(f"<{lanes} x {'float' if fmt == 'f32' else f'i{8 * BYTES[fmt]}'}>", pointer, mask)
     kind = stored(fmt, lanes)
     return raw if raw.type == kind else f.op(kind, f"bitcast {raw} to {kind}")
 
 
 def read(f: Function, fmt: str, pointer: Value, lanes: int = 0, mask: Value | None = None) -> Value:
-    """Return a stored value or a vector of them in f32; under a mask, the others are zero and never touched."""
+    """Return a stored value or a vector of them in f32; lanes outside a mask are zero and never touched."""
     raw = f.load(stored(fmt, lanes), pointer) if mask is None else load_masked(f, fmt, lanes, pointer, mask)
     return widen(f, fmt, raw)
 
@@ -43,7 +43,7 @@ def write(f: Function, fmt: str, value: Value, pointer: Value, mask: Value | Non
 
 
 def widen(f: Function, fmt: str, raw: Value) -> Value:
-    """Return f32 values of stored ones, exactly."""
+    """Return stored values in f32, exactly."""
     if fmt == "f32":
         return raw
     if fmt == "bf16":
@@ -72,7 +72,7 @@ _WIDEN_F8 = {"f8_e5m2": _widen_e5m2, "f8_e4m3": _widen_e4m3}
 
 
 def narrow(f: Function, fmt: str, value: Value) -> Value:
-    """Return stored values of f32 ones, rounded to nearest even; every NaN becomes the canonical quiet one.
+    """Return f32 values in a format, rounded to nearest even; every NaN becomes the canonical quiet NaN.
 
     bf16 by integers: LLVM's own truncation calls a symbol on older CPUs and flushes subnormals on newer ones.
     """
@@ -88,14 +88,14 @@ def narrow(f: Function, fmt: str, value: Value) -> Value:
 
 
 def _rounded(f: Function, bits: Value, dropped: int) -> Value:
-    """Return bits to which is added what rounds them to nearest even, once so many of the last are dropped."""
+    """Return bits that are rounded to nearest even when the last ``dropped`` bits are dropped."""
     last = _by(f, "and", _by(f, "lshr", bits, dropped), 1)
     half = _by(f, "add", last, (1 << dropped - 1) - 1)
     return f.op(bits.type, f"add {bits}, {half.name}")
 
 
 def _narrow_f8(f: Function, fmt: Format, value: Value, odd: Value) -> Value:
-    """Round normal numbers by integers; subnormal ones by the addition of a number whose last place is theirs."""
+    """Round normal numbers by integers, and subnormal numbers by adding a number with their last place."""
     p, low = fmt.significand_bits, fmt.min_exponent
     bits = _cast(f, "bitcast", value, "i32")
     size, sign = _by(f, "and", bits, 0x7FFFFFFF), _by(f, "and", _by(f, "lshr", bits, 24), 0x80)
@@ -117,14 +117,14 @@ def _narrow_f8(f: Function, fmt: Format, value: Value, odd: Value) -> Value:
 
 
 def _narrowed(f: Function, first: Value, second: Value) -> Value:
-    """By integers."""
+    """Narrow by integers."""
     two = [narrow(f, "bf16", each) for each in (first, second)]
     lanes = int(two[0].type[1:].split(" x ")[0])
     return f.shuffle(two[0], two[1], list(range(2 * lanes)))
 
 
 def _narrowed_normal(f: Function, first: Value, second: Value) -> Value:
-    """As the instruction has it: denormals are zeros."""
+    """Narrow as the instruction does: denormals are flushed to zero."""
     return _narrowed(f, normal(f, first), normal(f, second))
 
 
@@ -134,8 +134,7 @@ def _cvtne2ps2bf16(f: Function, first: Value, second: Value) -> Value:
     return f.op("<32 x i16>", f"bitcast {both} to <32 x i16>")
 
 
-# Two vectors of sums rounded to bf16, the second behind the first, by the name of an instruction set's word for pairs:
-# of sums that hold no NaN and nothing denormal.
+# Two vectors of sums rounded to bf16, the second after the first, by ``Isa.pairs``. No sum is NaN or denormal.
 PairNarrow = Callable[[Function, Value, Value], Value]
 PAIR_NARROWS: dict[str, PairNarrow] = {
     "dpbf16ps": _cvtne2ps2bf16, "fused": _narrowed, "flushed": _narrowed_normal,

@@ -1,4 +1,4 @@
-"""The words that generators speak: values, memory, vectors, and loops as ``with`` blocks that carry phis by name."""
+"""The emitter of LLVM IR: values, memory, vectors, and control flow as ``with`` blocks; loops carry values by name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Value:
 
 
 class Loop:
-    """A loop being emitted: its index and carried values are attributes; ``next`` sets what the next round gets."""
+    """A loop being emitted: its index and carried values are attributes; ``next`` sets values of the next iteration."""
 
     def __init__(self, index: Value, carried: dict[str, Value]) -> None:
         self.index = index
@@ -54,7 +54,7 @@ class Loop:
         return self.carried[name]
 
     def next(self, **values: Value) -> None:
-        """Set what the next round starts with; what is not set stays."""
+        """Set values of the next iteration; others stay the same."""
         self.following |= values
 
 
@@ -64,13 +64,13 @@ class Function:
     def __init__(self, module: Module, name: str, parameters: dict[str, str], public: bool = False) -> None:
         self.module = module
         self.parameters = {n: Value(self, t, f"%{n}") for n, t in parameters.items()}
-        # Only the driver is seen from outside; noalias holds as operands, scratch and out never overlap.
-        words = ", ".join(f"{t} %{n}" for n, t in parameters.items())
-        self.head = f"define {'' if public else 'internal '}void @{name}({words}) #0 {{"
+        # Only the driver is public.
+        declared = ", ".join(f"{t} %{n}" for n, t in parameters.items())
+        self.head = f"define {'' if public else 'internal '}void @{name}({declared}) #0 {{"
         self.lines: list[str] = ["entry:"]
         self.block = "entry"
         self.named = 0
-        assert not any(hasattr(Function, n) or n in self.__dict__ for n in parameters), "a parameter hides a word"
+        assert not any(hasattr(Function, n) or n in self.__dict__ for n in parameters), "a parameter hides a method"
 
     def __getattr__(self, name: str) -> Value:
         try:
@@ -93,7 +93,7 @@ class Function:
         self.lines.append(f"  {line}")
 
     def op(self, kind: str, text: str) -> Value:
-        """Append an instruction that makes a value."""
+        """Append an instruction that returns a value."""
         value = Value(self, kind, f"%{self.fresh()}")
         self.say(f"{value.name} = {text}")
         return value
@@ -111,11 +111,11 @@ class Function:
         """Call an LLVM intrinsic, declared on first use."""
         types = [str(a).rsplit(" ", 1)[0] if isinstance(a, str) else a.type for a in arguments]
         self.module.declare(f"declare {kind} @{name}({', '.join(types)})")
-        words = f"call {kind} @{name}({', '.join(map(str, arguments))})"
+        text = f"call {kind} @{name}({', '.join(map(str, arguments))})"
         if kind == "void":
-            self.say(words)
+            self.say(text)
             return Value(self, "void", "")
-        return self.op(kind, words)
+        return self.op(kind, text)
 
     # -- integers --
 
@@ -124,7 +124,7 @@ class Function:
         return what if isinstance(what, Value) else Value(self, "i64", str(what))
 
     def arithmetic(self, what: str, a: Value, b: Value | int) -> Value:
-        """Add, subtract, multiply, mask or shift integers; what is neutral is left out."""
+        """Add, subtract, multiply, mask or shift integers; neutral operations are left out."""
         if isinstance(b, int) and b == {"mul": 1, "and": -1}.get(what, 0):
             return a
         return self.op(a.type, f"{what} {a}, {b.name if isinstance(b, Value) else b}")
@@ -147,24 +147,24 @@ class Function:
         return self.intrinsic("i64", "llvm.smax.i64", a, self.value(b))
 
     def divided(self, a: Value, b: Value | int) -> tuple[Value, Value]:
-        """Return the quotient and the rest of two integers that are not negative."""
+        """Return the quotient and the remainder of two integers that are not negative."""
         by = b.name if isinstance(b, Value) else b
         return self.op(a.type, f"udiv {a}, {by}"), self.op(a.type, f"urem {a}, {by}")
 
     def opaque(self, value: Value) -> Value:
-        """Return an integer of which LLVM is not told where it comes from."""
+        """Return an integer whose origin LLVM does not know."""
         return self.op("i64", f'call i64 asm "", "=r,0"({value})')
 
     # -- memory --
 
     def at(self, pointer: Value, offset: Value | int) -> Value:
-        """Return the address ``offset`` bytes behind a pointer."""
+        """Return the address ``offset`` bytes after a pointer."""
         if isinstance(offset, int) and offset == 0:
             return pointer
         return self.op("ptr", f"getelementptr i8, {pointer}, {self.value(offset)}")
 
     def distance(self, pointer: Value, start: Value) -> Value:
-        """Return how many bytes a pointer is behind another."""
+        """Return the distance from ``start`` to ``pointer`` in bytes."""
         ends = [self.op("i64", f"ptrtoint {each} to i64") for each in (pointer, start)]
         return ends[0] - ends[1]
 
@@ -177,11 +177,11 @@ class Function:
         self.say(f"store {value}, {self.at(pointer, offset)}, align 1")
 
     def alloca(self, kind: str, count: int) -> Value:
-        """Return room for some values on the stack, whole lines of it."""
+        """Return memory for ``count`` values on the stack, aligned to cache lines."""
         return self.op("ptr", f"alloca {kind}, i64 {count}, align 64")
 
     def prefetch(self, pointer: Value, locality: int = 3) -> None:
-        """Ask for a cache line, in L1 or, of locality 2, in L2; never faults."""
+        """Prefetch a cache line into L1, or into L2 with a locality of 2; never faults."""
         self.intrinsic("void", "llvm.prefetch.p0", pointer, "i32 0", f"i32 {locality}", "i32 1")
 
     # -- vectors --
@@ -193,21 +193,21 @@ class Function:
         return self.op(kind, f"shufflevector {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
     def everywhere(self, kind: str, number: float) -> Value:
-        """Return a vector of one number in all lanes: an integer, or a float that f32 has."""
+        """Return a constant vector of one number in all lanes: an integer, or a float that f32 represents."""
         lanes, element = kind[1:-1].split(" x ")
         text = f"0x{pack('>d', number).hex().upper()}" if element == "float" else str(number)
         return Value(self, kind, "<" + ", ".join([f"{element} {text}"] * int(lanes)) + ">")
 
     def any_of(self, masks: list[Value]) -> Value:
-        """Tell whether a lane of any mask is set."""
+        """Return whether any lane of any mask is set."""
         while len(masks) > 1:
-            one, other, *rest = masks
-            masks = [*rest, self.op(one.type, f"or {one}, {other.name}")]
+            one, other, *others = masks
+            masks = [*others, self.op(one.type, f"or {one}, {other.name}")]
         lanes = masks[0].type[1:].split(" x ")[0]
         return self.op("i1", f"icmp ne {self.op(f'i{lanes}', f'bitcast {masks[0]} to i{lanes}')}, 0")
 
     def shuffle(self, a: Value, b: Value, lanes: list[int]) -> Value:
-        """Return the lanes of a then b that are named; those below 0 are anything."""
+        """Return selected lanes of a and b, numbered through both; lanes below 0 are undefined."""
         element = a.type.split(" x ")[1][:-1]
         picks = ", ".join(f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes)
         return self.op(f"<{len(lanes)} x {element}>", f"shufflevector {a}, {b}, <{len(lanes)} x i32> <{picks}>")
@@ -243,12 +243,12 @@ class Function:
         return self.op(f"<{lanes} x i1>", f"icmp sgt {self.splat(count, lanes)}, <{steps}>")
 
     def masked_load(self, kind: str, pointer: Value, mask: Value) -> Value:
-        """Load the lanes of a mask; the others are zero and never touched."""
+        """Load the lanes of a mask; other lanes are zero and never touched."""
         name = f"llvm.masked.load.{_suffix(kind)}.p0"
         return self.intrinsic(kind, name, pointer, "i32 1", mask, f"{kind} zeroinitializer")
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
-        """Store the lanes of a mask; the others are never touched."""
+        """Store the lanes of a mask; other lanes are never touched."""
         self.intrinsic("void", f"llvm.masked.store.{_suffix(value.type)}.p0", value, pointer, "i32 1", mask)
 
     def store_first(self, value: Value, count: int, pointer: Value, offset: int = 0) -> None:
@@ -264,7 +264,7 @@ class Function:
 
     @contextmanager
     def loop(self, count: Value | int, **carried: Value) -> Iterator[Loop]:
-        """Repeat ``count`` times; after the block the carried values are those the last round left."""
+        """Repeat ``count`` times; after the block, carried values are those of the end."""
         assert "index" not in carried, "a loop has an index of its own"
         name, before, rounds = self.fresh("loop"), self.block, self.value(count)
         self.say(f"br label %{name}")
@@ -290,7 +290,7 @@ class Function:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """Do a block only where an i1 holds."""
+        """Run a block only if an i1 holds."""
         name = self.fresh("when")
         self.say(f"br {condition}, label %{name}, label %{name}.end")
         self.start(name)
@@ -300,10 +300,10 @@ class Function:
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """Do a block where the condition of the ``when`` just closed did not hold."""
+        """Run a block if the condition of the ``when`` that has just ended does not hold."""
         end = self.block
         name = end.removesuffix(".end")
-        assert self.lines[-1] == f"{end}:", "nothing may stand between when and otherwise"
+        assert self.lines[-1] == f"{end}:", "otherwise follows its when directly"
         self.lines.pop()
         branch = next(i for i, line in enumerate(self.lines) if line.endswith(f"label %{name}, label %{end}"))
         self.lines[branch] = self.lines[branch].replace(f"label %{end}", f"label %{name}.else")
@@ -318,7 +318,7 @@ class Function:
 
 
 class Module:
-    """One module being emitted: functions and the intrinsics they use, no other symbol."""
+    """A module being emitted: functions, and the intrinsics that they use."""
 
     def __init__(self) -> None:
         self.functions: list[Function] = []
@@ -341,7 +341,7 @@ class Module:
 def separate(ir: str) -> list[str]:
     """Return each function of a module as a module of its own, which declares what it calls.
 
-    The texts of two functions are equal if their code is: a module's other functions leave no trace in them.
+    Equal functions have equal texts, whatever else their modules have.
     """
     blocks = [block.strip("\n") for block in ir.split("\n\n")]
     defined = [block for block in blocks if block.startswith("define ")]
@@ -361,7 +361,7 @@ _NAMES = re.compile(r"@[\w.]+")
 
 
 def _suffix(kind: str) -> str:
-    """Return how intrinsics spell a type: <16 x float> is v16f32."""
+    """Return the suffix of an intrinsic for a type: <16 x float> is v16f32."""
     names = {"double": "f64", "float": "f32", "half": "f16"}
     if kind[0] != "<":
         return names.get(kind, kind)

@@ -1,4 +1,4 @@
-"""What an architecture has words of its own for: a pause, the floating-point control register, pairs of bf16 terms."""
+"""Target intrinsics: a pause, the floating-point control register, multiply-adds of bf16 pairs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DEFAULT_MXCSR = 0x1F80  # round to nearest, subnormals kept, nothing traps
 
 @dataclass(frozen=True)
 class Intrinsics:
-    """One architecture's: wheels built with fast-math set flush-to-zero, so kernels ``enter`` with the default set."""
+    """The intrinsics of an architecture. Fast-math libraries set flush-to-zero; kernels ``enter`` without it."""
 
-    pause: str  # called as this, declared as that
+    pause: str  # the text of the call, and of its declaration
     pause_declared: str
-    enter: Callable[[Function, Value], None]  # keep the control register in memory, and set the default
-    leave: Callable[[Function, Value], None]  # put back what is there
+    enter: Callable[[Function, Value], None]  # save the control register to memory, and set the default
+    leave: Callable[[Function, Value], None]  # restore it
 
 
 def _enter_x86(f: Function, saved: Value) -> None:
@@ -45,20 +45,20 @@ INTRINSICS = {
     "aarch64": Intrinsics("@llvm.aarch64.hint(i32 1)", "@llvm.aarch64.hint(i32)", _enter_aarch64, _leave_aarch64),
 }
 
-# A multiply-add of two terms, by its name in a row of instruction sets: sums + high * high + low * low, each product
-# added by a fused multiply-add, the high half of a word of two bf16 first. It is told the sums, and vectors of words.
+# A multiply-add of bf16 pairs, by its name in ``Isa.pairs``: sums + high * high + low * low. Each product is added by a
+# fused multiply-add, the high half first. Parameters are the sums, and vectors of pairs in 32 bits.
 MultiplyAdd = Callable[[Function, Value, Value, Value], Value]
 HIGH_HALF = 0xFFFF0000
 
 
-def high(f: Function, words: Value) -> Value:
-    """Return the high halves of words of two bf16, in f32."""
-    return _f32(f, f.op(words.type, f"and {words}, {f.everywhere(words.type, HIGH_HALF).name}"))
+def high(f: Function, pairs: Value) -> Value:
+    """Return the high halves of bf16 pairs, in f32."""
+    return _f32(f, f.op(pairs.type, f"and {pairs}, {f.everywhere(pairs.type, HIGH_HALF).name}"))
 
 
-def low(f: Function, words: Value) -> Value:
-    """Return the low halves of words of two bf16, in f32."""
-    return _f32(f, f.op(words.type, f"shl {words}, {f.everywhere(words.type, 16).name}"))
+def low(f: Function, pairs: Value) -> Value:
+    """Return the low halves of bf16 pairs, in f32."""
+    return _f32(f, f.op(pairs.type, f"shl {pairs}, {f.everywhere(pairs.type, 16).name}"))
 
 
 def _f32(f: Function, bits: Value) -> Value:
@@ -77,23 +77,23 @@ def low_sum(f: Function, sums: Value, a: Value, b: Value) -> Value:
 
 
 def fused(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Two fused multiply-adds: what the instruction is where nothing is denormal."""
+    """Two fused multiply-adds: the bits of the instruction if nothing is denormal."""
     return low_sum(f, high_sum(f, sums, a, b), a, b)
 
 
 def _flushed(f: Function, sums: Value, a: Value, b: Value) -> Value:
-    """Two of them as the instruction has them: denormals are zeros, taken and made."""
+    """Two fused multiply-adds that flush denormal operands and results to zero, as the instruction does."""
     for half in (high, low):
         sums = f.fma(normal(f, half(f, a)), normal(f, half(f, b)), normal(f, sums))
     return normal(f, sums)
 
 
 def normal(f: Function, values: Value) -> Value:
-    """Return zeros of their sign for what is denormal."""
-    words = values.type.replace("float", "i32")
-    bits = f.op(words, f"bitcast {values} to {words}")
-    small = f.compare("eq", f.op(words, f"and {bits}, {f.everywhere(words, 0x7F800000).name}"), f.everywhere(words, 0))
-    return _f32(f, f.select(small, f.op(words, f"and {bits}, {f.everywhere(words, 0x80000000).name}"), bits))
+    """Return values with denormals flushed to zeros of their sign."""
+    pairs = values.type.replace("float", "i32")
+    bits = f.op(pairs, f"bitcast {values} to {pairs}")
+    small = f.compare("eq", f.op(pairs, f"and {bits}, {f.everywhere(pairs, 0x7F800000).name}"), f.everywhere(pairs, 0))
+    return _f32(f, f.select(small, f.op(pairs, f"and {bits}, {f.everywhere(pairs, 0x80000000).name}"), bits))
 
 
 def _dpbf16ps(f: Function, sums: Value, a: Value, b: Value) -> Value:

@@ -43,11 +43,11 @@ def key(isa: Isa, compiler: str, module: Callable[..., str], described: Sequence
     sources = _sources()
     if not sources or not known:
         return None
-    parts = [sources, compiler, repr(isa), *map(_words, (module, *described))]
+    parts = [sources, compiler, repr(isa), *map(_described, (module, *described))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _words(value: Any) -> str:
+def _described(value: Any) -> str:
     return f"{value.__module__}.{value.__qualname__}" if callable(value) else repr(value)
 
 

@@ -1,4 +1,4 @@
-"""Running the drivers of samples, of norms and of scaling: their arguments, their threads, their scratch."""
+"""Calls of the drivers that compute norms of samples and scale samples: arguments, threads, scratch."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def squares_of(isa: Isa, rows: Array) -> Array:
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Machine, threads: int) -> None:
     """Compute the squared norm of each sample's gradient; ``problem`` is that of one, operands hold all of them.
 
-    Threads take samples in turn, or, where that is quicker as samples are few, all of them compute each.
+    Each thread computes whole samples. If samples are few, all threads compute one sample after the other.
     """
     samples = len(out)
     gradient = np.empty(problem.output_shape, np.float32)
@@ -67,7 +67,7 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, machine: Mac
 
 
 def _run(driver: jit.Kernel, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
-    """Run a driver on so many threads, which take ``time_ms``, or on one where others are not there."""
+    """Run a driver that takes ``time_ms`` on ``threads`` threads, or on one if no others help."""
     used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
     pools.run(driver, arguments, scratch_bytes, used, time_ms * threads / used, keep)
 
@@ -94,7 +94,7 @@ def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Arr
         "given": addressof(one.arguments),
         "norms": address_of(out),
         "samples": len(out),
-        "words": len(one.arguments),
+        "columns": len(one.arguments),
         "flags": given - FLAGS.bytes,
         "elements": gradient.size,
         "gradient_at": at["gradient"],

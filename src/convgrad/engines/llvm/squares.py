@@ -1,7 +1,7 @@
 """The squared norms of samples in IR: a driver that computes one gradient after the other, and adds its squares.
 
-It claims samples until none is left. The gradient of each is computed by a driver of one image, for one thread, into
-scratch, and its squares are added, in the order of ``spec/samples.py``, while it lies in a cache.
+Threads claim samples. For each sample, the driver of one image computes the gradient into scratch on this thread. Then
+its squares are added in the order of ``spec/samples.py``, while the gradient is in a cache.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record, addresses
 from convgrad.spec.samples import CHAINS
 
 ARGUMENTS = addresses(
-    "driver", "given",  # of one image: its code, its arguments but for addresses
-    "rows.data", "lanes.data", "norms",  # of the first sample: its operands; where its norm is written to
+    "driver", "given",  # the driver of one image, and its arguments without addresses
+    "rows.data", "lanes.data", "norms",  # of the first sample: its operands, and its norm
 ) + Record(
     "samples", "rows.image", "lanes.image",  # bytes from a sample to the next
-    "words", "flags",  # of the arguments of one image; bytes to its flags
-    "elements", "gradient_at", "scratch_at",  # of a gradient; bytes of scratch to it, and to what is behind it
+    "columns", "flags",  # the number of arguments of one image; bytes to its flags
+    "elements", "gradient_at", "scratch_at",  # of a gradient; offsets in scratch of it, and of the driver's scratch
 )  # fmt: skip
 _F32, _F64 = 4, 8
 
@@ -35,7 +35,7 @@ def module_of(isa: Isa) -> str:
 
 
 def _squares(module: Module, isa: Isa) -> None:
-    """Write the squared norms of rows, each of which lies in the order of its elements, one behind the other."""
+    """Emit ``squares``: the squared norms of contiguous rows."""
     f = module.function("squares", public=True, data="ptr", rows="i64", elements="i64", norms="ptr")
     sums = f.alloca("double", CHAINS)
     with float_environment(f, isa), f.loop(f.rows, data=f.data) as row:
@@ -70,20 +70,20 @@ def _driver(module: Module, isa: Isa) -> None:
     """Compute the gradient of each sample that is claimed, and its norm."""
     f = module.function("driver", public=True, arguments="ptr", scratch="ptr")
     a = arguments(f, FLAGS + ARGUMENTS)
-    gradient, rest = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
+    gradient, scratch = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
     with claimed(f, isa, a, a.samples, lambda: _own_arguments(f, a, gradient)) as sample:
         f.store(f.value(0), f.at(f.scratch, a.flags))  # the counter of tasks
         for name in SIDES:
             side = a.of(name)
             f.store(f.at(side.data, sample * side.image), f.scratch, CALL.at(f"{name}.data"))
-        f.say(f"call void {a.driver.name}({f.scratch}, {rest})")
+        f.say(f"call void {a.driver.name}({f.scratch}, {scratch})")
         f.call("squares", gradient, f.value(1), a.elements, f.at(a.norms, sample * _F64))
 
 
 def _own_arguments(f: Function, a: Named, gradient: Value) -> None:
-    """Copy the arguments of one image to scratch: this thread's, with flags of its own, but stopped as all are."""
-    with f.loop(a.words) as word:
-        f.store(f.load("i64", a.given, word.index * COLUMN_BYTES), f.at(f.scratch, word.index * COLUMN_BYTES))
+    """Copy the arguments of one image to scratch: this thread has its own flags, except the stop flag of all."""
+    with f.loop(a.columns) as column:
+        f.store(f.load("i64", a.given, column.index * COLUMN_BYTES), f.at(f.scratch, column.index * COLUMN_BYTES))
     flags = f.at(f.scratch, a.flags)
     for flag in FLAGS.columns:
         f.store(a.stop if flag == "stop" else f.at(flags, FLAGS.at(flag)), f.scratch, CALL.at(flag))

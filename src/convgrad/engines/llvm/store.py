@@ -29,8 +29,8 @@ PER_COLUMN, PER_ROW = "per column of B", "per row of A"  # the biases of a panel
 
 def total(f: Function, sums: Value, bias: Value | None = None) -> Value:
     """Return sums + 0, + bias if there is one."""
-    finished = f.add(sums, f.zeros(sums.type))
-    return finished if bias is None else f.add(finished, bias)
+    value = f.add(sums, f.zeros(sums.type))
+    return value if bias is None else f.add(value, bias)
 
 
 @dataclass(frozen=True)
@@ -51,37 +51,37 @@ class Epilogue:
         bias = PER_ROW if getattr(spec, "transposed_gemm", False) else PER_COLUMN
         return cls(f, spec.output, spec.isa.lanes, old, bias, getattr(spec, "activation", ""))
 
-    def store(self, finished: Value, out: Value, mask: Value | None = None) -> None:
+    def store(self, value: Value, out: Value, mask: Value | None = None) -> None:
         """Add the old value to a total if the call accumulates; activate, round and store it."""
-        f, lanes = self.f, self.lanes if finished.type[0] == "<" else 0
+        f, lanes = self.f, self.lanes if value.type[0] == "<" else 0
         if self.accumulate is None:
-            self.write(finished, out, mask)
+            self.write(value, out, mask)
             return
         with f.when(self.accumulate):
-            self.write(f.add(finished, read(f, self.output, out, lanes, mask)), out, mask)
+            self.write(f.add(value, read(f, self.output, out, lanes, mask)), out, mask)
         with f.otherwise():
-            self.write(finished, out, mask)
+            self.write(value, out, mask)
 
-    def store_first(self, finished: Value, out: Value, left: Value) -> None:
+    def store_first(self, value: Value, out: Value, left: Value) -> None:
         """Store the first ``left`` lanes of a vector: all, some or none."""
         f = self.f
         with f.when(left >= self.lanes):
-            self.store(finished, out)
+            self.store(value, out)
         with f.otherwise(), f.when(f.compare("sgt", left, 0)):
-            self.store(finished, out, f.mask(left, self.lanes))
+            self.store(value, out, f.mask(left, self.lanes))
 
-    def write(self, finished: Value, out: Value, mask: Value | None = None) -> None:
+    def write(self, value: Value, out: Value, mask: Value | None = None) -> None:
         """Activate, round and store a total."""
-        write(self.f, self.output, self.activated(finished), out, mask)
+        write(self.f, self.output, self.activated(value), out, mask)
 
-    def activated(self, finished: Value) -> Value:
+    def activated(self, value: Value) -> Value:
         """Return the activation of a total. ReLU maps values below 0 to +0 and keeps NaN; no total is -0."""
         if not self.activation:
-            return finished
+            return value
         assert self.activation == RELU, "there is one activation"
-        zeros = self.f.zeros(finished.type)
-        kind = finished.type.replace("float", "i1")
-        return self.f.select(self.f.op(kind, f"fcmp olt {finished}, {zeros.name}"), zeros, finished)
+        zeros = self.f.zeros(value.type)
+        kind = value.type.replace("float", "i1")
+        return self.f.select(self.f.op(kind, f"fcmp olt {value}, {zeros.name}"), zeros, value)
 
     def biases(self, bias: Value | None, vectors: int) -> list[Value | None]:
         """Load the bias of each vector of a row: per column, or the same for the whole row."""
@@ -165,9 +165,9 @@ class Panel:
                 if per_row:
                     biases = e.biases(row.bias, self.vectors)
                 for v, bias in enumerate(biases):
-                    finished = total(f, f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES), bias)
+                    value = total(f, f.load(f"<{lanes} x float>", row.sums, v * lanes * F32_BYTES), bias)
                     place = f.at(row.out, self.vector_step * v)
-                    e.store_first(finished, place, self.left(f.value(v)))
+                    e.store_first(value, place, self.left(f.value(v)))
                 moved = {"bias": f.at(row.bias, self.bias_step)} if per_row else {}
                 row.next(sums=f.at(row.sums, self.pitch), out=f.at(row.out, self.row_step), **moved)
 
@@ -238,9 +238,9 @@ class Panel:
             return
         with f.loop(t.tiles, sums=sums, outs=t.outs) as tile:
             with f.loop(t.count, sums=tile.sums, outs=tile.outs) as tap:
-                place = f.load("i64", tap.outs)
-                with f.when(f.compare("ne", place, ELSEWHERE)):
-                    yield tap.sums, f.at(out, place)
+                offset = f.load("i64", tap.outs)
+                with f.when(f.compare("ne", offset, ELSEWHERE)):
+                    yield tap.sums, f.at(out, offset)
                 tap.next(sums=f.at(tap.sums, t.tap_step), outs=f.at(tap.outs, 8))
             tile.next(sums=f.at(tile.sums, t.tile_step), outs=tap.outs)
 
@@ -257,8 +257,8 @@ class Panel:
         there = f.select(f.compare("sgt", left, 0), count, f.value(0))
         with f.loop((there + (width - 1)) >> (width.bit_length() - 1), sums=sums, out=out) as piece:
             remaining = f.min(count - piece.index * width, width)
-            places = [f.at(piece.sums, f.min(f.value(i), remaining - 1) * step) for i in range(width)]
-            vectors = [total(f, f.load(kind, at), of_columns) for at in places]
+            rows = [f.at(piece.sums, f.min(f.value(i), remaining - 1) * step) for i in range(width)]
+            vectors = [total(f, f.load(kind, row), of_columns) for row in rows]
             for i, column in enumerate(f.transposed(vectors, width)):
                 f.store(column, square, i * width * F32_BYTES)
             mask = f.mask(remaining, width)
