@@ -25,50 +25,50 @@ PANEL = 2  # vectors of B that a loop over K reads together
 
 @dataclass(frozen=True, kw_only=True)
 class TiledPlan(Chosen):
-    """What the plans of all passes have."""
+    """What the plans of Winograd share."""
 
     variant: str
-    tiles: int  # at a time
-    places: Mapping[str, int]  # in what threads share: points, sums, and old values to be added
+    tiles: int  # of a task, at a time
+    shared: Mapping[str, int]  # offsets in the memory that threads share: points, sums, old values to be added
     shared_bytes: int
-    own_bytes: int  # of points and sums of a thread
+    own_bytes: int  # points and sums of a thread
 
     @property
     def scratch_bytes(self) -> int:
-        """What points and sums take, of all threads."""
+        """The bytes of points and sums, of all threads."""
         return self.shared_bytes + self.threads * self.own_bytes
 
     @property
     def summary(self) -> str:
-        """Strategy, variant and points in one line."""
+        """Strategy, algorithm and points in one line."""
         points = counted(VARIANTS[self.variant].points, "point")
         return f"tiles of {self.variant}: {points} of {counted(self.tiles, 'tile')}"
 
 
 def old_values(problem: Problem) -> dict[str, int]:
-    """Return the bytes of the copy of old values, by its name: there is one if a call accumulates."""
+    """Return the bytes of the copy of old values, by its name, if a call accumulates."""
     bytes_each = problem.output_format.dtype.itemsize
     return {"old": prod(canonical_shape(problem.geometry, problem.output)) * bytes_each} if problem.accumulate else {}
 
 
 def pitch(channels: int) -> int:
-    """Return the bytes of all channels of a tile: an odd number of lines, so that tiles meet all sets of a cache."""
+    """Return the bytes of all channels of a tile: an odd number of lines, so that tiles use all sets of a cache."""
     return _odd(channels * F32_BYTES)
 
 
 def of_point(count: int, channels: int) -> int:
-    """Return the bytes of so many tiles of a point: odd lines too, as all points of a tile are met at once."""
+    """Return the bytes of ``count`` tiles of a point: an odd number of lines: all points of a tile are used at once."""
     return _odd(count * pitch(channels))
 
 
-def of_panel(terms: int, isa: Isa) -> int:
-    """Return the bytes of a panel of weights: of all terms, some vectors of results each."""
-    return terms * PANEL * isa.lanes * F32_BYTES
+def of_panel(k: int, isa: Isa) -> int:
+    """Return the bytes of a panel of weights: some vectors of results for each k."""
+    return k * PANEL * isa.lanes * F32_BYTES
 
 
-def of_weights(terms: int, results: int, isa: Isa) -> int:
+def of_weights(k: int, results: int, isa: Isa) -> int:
     """Return the bytes of all weights of a point."""
-    return _odd(-(-results // (PANEL * isa.lanes)) * of_panel(terms, isa))
+    return _odd(-(-results // (PANEL * isa.lanes)) * of_panel(k, isa))
 
 
 def _odd(size: int) -> int:
@@ -80,37 +80,37 @@ def _odd(size: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class PositionsPlan(TiledPlan):
-    """All threads transform one operand. Then each thread transforms cache blocks, sums them, and transforms them back.
+    """A plan of forward or backward data, in two stages.
 
-    If there are many tiles, cache blocks are rows of tiles, and the points of weights are there. If there are few,
-    cache blocks are results, and the points of tiles are there.
+    All threads transform one operand. Then each thread transforms cache blocks of the other, multiplies, and transforms
+    the sums back. Cache blocks are rows of tiles if tiles are many. Otherwise they are channels of the result.
     """
 
-    forward: Conv  # what is computed of a group: a data gradient is the forward of dst
+    forward: Conv  # of a group: backward data is a forward of dst
     by_rows: bool
-    each: int  # rows of tiles, or results, of a cache block,
-    every: int  # and of all
-    all_rows: int  # of tiles, of all images
+    each: int  # rows of tiles, or results, of a cache block
+    every: int  # rows of tiles, or results, of all cache blocks
+    all_rows: int  # rows of tiles of all images
     results: int  # of a cache block
-    block_bytes: int  # of points that a cache block makes,
-    sums_bytes: int  # and of its sums
-    points_ms: float  # of the first points, on all threads,
-    blocks_ms: float  # and of all cache blocks
+    block_bytes: int  # points of a cache block
+    sums_bytes: int  # of a cache block
+    points_ms: float  # the first stage, on all threads
+    blocks_ms: float  # the second stage
 
     @property
     def tasks(self) -> int:
-        """Cache blocks."""
+        """The number of cache blocks."""
         return -(-self.every // self.each)
 
     @property
     def cut(self) -> str:
-        """How the work is cut."""
+        """How the work is divided, in one line."""
         what = f"{counted(self.each, 'row')} of tiles" if self.by_rows else counted(self.each, "result")
         return f"{what} each, transformed, summed and transformed back by one thread"
 
 
 def plan_positions(problem: Problem, machine: Machine, threads: int) -> PositionsPlan:
-    """Return the plan of a problem that has a variant: a function of its geometry, however its operands lie."""
+    """Return the plan of a problem: a function of its geometry, whatever the strides of its operands."""
     variant = VARIANTS[problem.variant]
     assert isinstance(problem.geometry, Conv)
     conv = as_forward(of_group(problem.geometry), problem.solves_for)
@@ -125,7 +125,7 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
         "sums": variant.points * of_point(rows * across, results),
     }
     first, second = ("weights", "met") if own else ("met", "weights")
-    places, shared_bytes = placed({"points": sizes[first], **old_values(problem)})
+    shared, shared_bytes = placed({"points": sizes[first], **old_values(problem)})
     rate, count = machine.bytes_per_ns * 1e6, all_rows / rows * conv.dst_channels / results
     points_ms = sizes[first] / rate / threads
     sums_ms = variant.points * rows * across * conv.src_channels * results / machine.fma_per_ns / 1e6
@@ -134,7 +134,7 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
     return PositionsPlan(
         strategy="tiles", spec=None, operands=(MET[problem.solves_for], "weights"), threads=threads,
         rounding_depth=height_of(problem), time_ms=points_ms + blocks_ms, variant=problem.variant,
-        tiles=rows * across, places=places, shared_bytes=shared_bytes,
+        tiles=rows * across, shared=shared, shared_bytes=shared_bytes,
         forward=conv, by_rows=bool(own), each=each, every=every, all_rows=all_rows, results=results,
         own_bytes=sizes[second] + sizes["sums"],
         block_bytes=sizes[second], sums_bytes=sizes["sums"], points_ms=points_ms, blocks_ms=blocks_ms,
@@ -142,16 +142,16 @@ def plan_positions(problem: Problem, machine: Machine, threads: int) -> Position
 
 
 def _rows(conv: Conv, variant: Variant, machine: Machine, threads: int) -> int:
-    """Return how many rows of tiles a cache block has; 0 if they are too few to transform all weights for them.
+    """Return the rows of tiles of a cache block; 0 if tiles are too few to transform all weights first.
 
-    Points of tiles move through a cache less, the fewer of them there are; points of weights, the more.
+    Large cache blocks read the points of weights less often. Small ones keep the points of tiles in a cache.
     """
     down, across = variant.covering(conv)
     of_row = variant.points * across * (pitch(conv.src_channels) + pitch(conv.dst_channels))
     count, channels = conv.batch * down, max(conv.src_channels, conv.dst_channels)
     near = max(1, int(machine.l2_bytes * constants.WINOGRAD_BLOCK_SHARE) // of_row)
-    least = -(-channels // (constants.WINOGRAD_CHANNELS_A_TILE * across))
-    wanted = near if near >= least else -(-constants.WINOGRAD_MIN_TILES // across)
+    minimum = -(-channels // (constants.WINOGRAD_CHANNELS_A_TILE * across))
+    wanted = near if near >= minimum else -(-constants.WINOGRAD_MIN_TILES // across)
     if count < wanted * threads:
         return 0
     blocks = -(-count // wanted)
@@ -159,7 +159,7 @@ def _rows(conv: Conv, variant: Variant, machine: Machine, threads: int) -> int:
 
 
 def _results(conv: Conv, machine: Machine, threads: int) -> int:
-    """Return how many results a cache block has: some vectors, fewer if threads would have none."""
+    """Return the results of a cache block: some vectors, fewer if threads would have none."""
     lanes = machine.isa.lanes
     of_thread = -(-conv.dst_channels // threads)
     return min(constants.WINOGRAD_RESULTS, -(-of_thread // lanes) * lanes)
@@ -170,30 +170,30 @@ def _results(conv: Conv, machine: Machine, threads: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsPlan(TiledPlan):
-    """A task is a unit of tiles and some channels of src and of dst; the sums of one unit become weights at once.
+    """A plan of backward weights: a task is a unit of tiles, some channels of src and some of dst.
 
-    Those of several are added by rows of src channels, when all are there.
+    The sums of a single unit become weights at once. Sums of several units are added in a second stage.
     """
 
     conv: Conv  # of a group
     turns: Turns
-    down: int  # src channels of a task, and
-    across: int  # dst channels; of the last ones, fewer
-    parts: tuple[int, int]  # of the channels
-    src_bytes: int  # of points of a task, at a time,
-    dst_bytes: int
-    sums_bytes: int  # and of sums: of a task, or of a unit where there are several
-    units_ms: float  # of all tasks,
-    weights_ms: float  # and of what follows
+    down: int  # src channels of a task
+    across: int  # dst channels of a task
+    parts: tuple[int, int]  # of src and of dst channels
+    src_bytes: int  # points of src of a task, at a time
+    dst_bytes: int  # points of dst of a task, at a time
+    sums_bytes: int  # of a task, or of a unit if there are several
+    units_ms: float  # the first stage
+    weights_ms: float  # the second stage
 
     @property
     def tasks(self) -> int:
-        """Units, each with some of the channels."""
+        """The number of tasks: units times parts of channels."""
         return self.turns.units * prod(self.parts)
 
     @property
     def cut(self) -> str:
-        """How the work is cut."""
+        """How the work is divided, in one line."""
         channels = f"{self.down} src and {self.across} dst channels"
         units = counted(self.turns.units, "unit")
         return f"{units} of {counted(self.turns.blocks, 'block')} of tiles, {channels} each"
@@ -201,7 +201,7 @@ class WeightsPlan(TiledPlan):
 
 @lru_cache(maxsize=REMEMBERED)
 def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPlan:
-    """Return the plan of a problem that has a variant: a function of its geometry, however its operands lie."""
+    """Return the plan of a problem: a function of its geometry, whatever the strides of its operands."""
     assert isinstance(problem.geometry, Conv)
     conv, variant = of_group(problem.geometry), VARIANTS[problem.variant]
     turns = variant.turns(conv)
@@ -210,12 +210,12 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
     tiles, several = turns.each * turns.length, turns.units > 1
     src, dst = (variant.points * of_point(tiles, channels) for channels in (down, across))
     sums = variant.points * (of_point(conv.src_channels, conv.dst_channels) if several else of_point(down, across))
-    places, shared_bytes = placed(({"sums": turns.units * sums} if several else {}) | old_values(problem))
+    shared, shared_bytes = placed(({"sums": turns.units * sums} if several else {}) | old_values(problem))
     weights = turns.units * sums * constants.WINOGRAD_TRANSFORM_ADDS / F32_BYTES / machine.fma_per_ns / threads / 1e6
     return WeightsPlan(
         strategy="tiles", spec=None, operands=("src", "dst"), threads=threads, rounding_depth=height_of(problem),
         time_ms=problem.geometry.groups * (time + weights), variant=problem.variant, tiles=tiles,
-        places=places, shared_bytes=shared_bytes, own_bytes=src + dst + (0 if several else sums),
+        shared=shared, shared_bytes=shared_bytes, own_bytes=src + dst + (0 if several else sums),
         conv=conv, turns=turns, down=down, across=across, parts=parts, src_bytes=src, dst_bytes=dst, sums_bytes=sums,
         units_ms=time, weights_ms=weights,
     )  # fmt: skip
@@ -224,9 +224,9 @@ def plan_weights(problem: Problem, machine: Machine, threads: int) -> WeightsPla
 def _timed(
     conv: Conv, variant: Variant, turns: Turns, machine: Machine, threads: int
 ) -> Iterator[tuple[float, int, int]]:  # fmt: skip
-    """Give how many ms all tasks take, of so many src and dst channels each.
+    """Yield the time of all tasks in ms, and the src and dst channels of a task.
 
-    All channels of a task are transformed for it: fewer transform again, more are beyond the second cache.
+    Each task transforms its channels. Small tasks transform again, and large ones exceed the second cache.
     """
     tiles = turns.each * turns.length
     for down, across in product(
@@ -242,7 +242,7 @@ def _timed(
 
 
 def _equal(channels: int, each: int) -> list[int]:
-    """Return sizes of parts of channels, all but the last of which are whole ``each``.
+    """Return sizes of parts of channels that are multiples of ``each``, or all channels.
 
     >>> _equal(96, 16)
     [16, 32, 48, 96]

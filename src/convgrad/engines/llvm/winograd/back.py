@@ -1,6 +1,7 @@
-"""Output transforms, in IR: what the sums of points become, tiles of positions or weights, and how these are stored.
+"""Output transforms, in IR: sums of points become tiles of positions or weights, which are stored.
 
-Lanes hold channels. Where positions or taps are contiguous, vectors of them wait in scratch for a line of each channel.
+Lanes hold channels. If positions or taps are contiguous, vectors are collected in a staging buffer in scratch.
+Then a line of each channel is transposed and stored.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ def positions_numbers(
     columns = max(grid[1] * spec.variant.tile, whole(extents[-1], lanes))
     return {
         "channels": channels, **by_axis("grid", grid), **by_axis("size", extents), "columns": columns,
-        "planes": (spec.out == SPATIAL) * spec.variant.tile * columns * lanes * F32_BYTES,
-        "image": image, "channel": channel, **by_axis("step", steps),  # bytes of the output to the next,
-        "point": of_point(tiles, channels), "tile": pitch(channels),  # and of sums
+        "staging": (spec.out == SPATIAL) * spec.variant.tile * columns * lanes * F32_BYTES,
+        "image": image, "channel": channel, **by_axis("step", steps),  # strides of the output
+        "point": of_point(tiles, channels), "tile": pitch(channels),  # strides of sums
     }  # fmt: skip
 
 
-def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, planes: Value) -> None:
-    """Emit the positions of a row of Winograd tiles, the ``number``-th of all images, of sums[point][tile][channel].
+def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, staging: Value) -> None:
+    """Emit the positions of row ``number`` of the Winograd tiles of all images, from sums[point][tile][channel].
 
     Dense biases are added.
     """
@@ -85,12 +86,12 @@ def positions(f: Function, spec: Spec, a: Named, number: Value, sums: Value, pla
     row_bytes = a.columns * v.bytes
     with vectors(sums, out) as some:
         mask = f.mask(some.left, v.lanes)
-        with walk(f, tiles, sums=(some.sums, a.tile), to=(planes, m * v.bytes), left=left) as tile:
+        with walk(f, tiles, sums=(some.sums, a.tile), to=(staging, m * v.bytes), left=left) as tile:
             for i, row in enumerate(one.tile(tile.sums, some.bias, mask, top, tile.left)):
                 for j, value in enumerate(row):
                     f.store(value, f.at(tile.to, row_bytes * i) if i else tile.to, j * v.bytes)
-        with walk(f, f.min(size.y - top, m), plane=(planes, row_bytes), out=(some.out, step.y)) as line:
-            one.store_lines(line.plane, size.x, line.out, a.channel, some.left)
+        with walk(f, f.min(size.y - top, m), vectors=(staging, row_bytes), out=(some.out, step.y)) as line:
+            one.store_lines(line.vectors, size.x, line.out, a.channel, some.left)
 
 
 def weights_numbers(spec: Spec, strides: Sequence[int], rows: int, channels: int) -> dict[str, int]:
@@ -98,16 +99,16 @@ def weights_numbers(spec: Spec, strides: Sequence[int], rows: int, channels: int
     channel, row, *taps = strides
     return {
         "rows": rows, "channels": channels,
-        "planes": (spec.out == BY_TAPS) * whole(FILTER, spec.isa.lanes) * spec.isa.lanes * F32_BYTES,
-        "row": row, "channel": channel, **by_axis("tap", taps),  # bytes of the output to the next,
-        "point": of_point(rows, channels), "sums_row": pitch(channels),  # and of sums
+        "staging": (spec.out == BY_TAPS) * whole(FILTER, spec.isa.lanes) * spec.isa.lanes * F32_BYTES,
+        "row": row, "channel": channel, **by_axis("tap", taps),  # strides of the output
+        "point": of_point(rows, channels), "sums_row": pitch(channels),  # strides of sums
     }  # fmt: skip
 
 
-def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, planes: Value) -> None:
-    """Emit weights of sums[point][src channel][dst channel]: those of a src channel, vector by vector.
+def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, staging: Value) -> None:
+    """Emit the weights of src channel ``number``, vector by vector, from sums[point][src channel][dst channel].
 
-    Where taps are contiguous, those of a vector of dst channels, src channel by src channel: ``number`` counts them.
+    If taps are contiguous, emit those of vector ``number`` of dst channels, src channel by src channel.
     """
     one = _Back(f, spec, Vectors(f, spec.isa.lanes), a)
     v = one.v
@@ -124,8 +125,8 @@ def weights(f: Function, spec: Spec, a: Named, number: Value, sums: Value, plane
         one.flag(list(chain(*values)), mask)
         if spec.out == BY_TAPS:
             for tap, value in enumerate(chain(*values)):
-                f.store(value, planes, tap * v.bytes)
-            one.store_lines(planes, FILTER, some.out, a.channel, some.left)
+                f.store(value, staging, tap * v.bytes)
+            one.store_lines(staging, FILTER, some.out, a.channel, some.left)
         else:
             one.store(values, some.out, [[mask] * TAPS] * TAPS, a.of("tap"), a.channel)
 
@@ -152,7 +153,7 @@ class _Back:
         return [[self._divided(value) for value in row] for row in zip(*columns, strict=True)]
 
     def _divided(self, value: Value) -> Value:
-        """Return a quotient rounded once, and +0: as ``spec/toom_cook_ordered.py`` has it."""
+        """Return the quotient, rounded once, + 0, as ``spec/toom_cook_ordered.py`` does."""
         f, v, by = self.f, self.v, float(self.spec.variant.divided)
         reciprocal = float(np.float32(1) / np.float32(by))
         quotient = v.scale(reciprocal, value)
@@ -162,7 +163,7 @@ class _Back:
         return f.add(quotient, f.zeros(v.kind))
 
     def flag(self, values: Sequence[Value], mask: Value) -> None:
-        """Set the flag if any value of a mask is not finite: such a value times 0 is NaN."""
+        """Set the flag if any value under a mask is not finite: such a value times 0 is NaN."""
         f = self.f
         zeros = found = f.zeros(self.v.kind)
         for value in values:
@@ -174,7 +175,7 @@ class _Back:
     # -- positions --
 
     def tile(self, sums: Value, bias: Value, mask: Value, top: Value, left: Value) -> Tile:
-        """Return a tile, biases added; of its values before, those at positions that exist are flagged."""
+        """Return a tile with biases. Values before the bias at positions that exist are checked to be finite."""
         f, values = self.f, self.back(self.spec.variant.of_positions.back, sums)
         with f.when(self.inside(top, left)):
             self.flag(list(chain(*values)), mask)
@@ -199,7 +200,7 @@ class _Back:
 
     @property
     def epilogue(self) -> Epilogue:
-        """What follows the biases."""
+        """The epilogue after the biases."""
         f, spec = self.f, self.spec
         old = Value(f, "i1", "true") if spec.accumulate else None
         return Epilogue(f, spec.output, self.v.lanes, old, activation=spec.activation)
@@ -216,7 +217,7 @@ class _Back:
                     self._scatter(value, self.v.places(place, channel), mask)
 
     def _scatter(self, value: Value, places: Value, mask: Value) -> None:
-        """Add old values if the call accumulates; activate; round; store each lane at its own address, as integers."""
+        """Add old values if the call accumulates; activate, round, and store each lane at its own address."""
         f, output, bits = self.f, self.spec.output, 8 * BYTES[self.spec.output]
         kind, name = f"<{self.v.lanes} x i{bits}>", f"v{self.v.lanes}i{bits}.v{self.v.lanes}p0"
         if self.spec.accumulate:
@@ -227,7 +228,7 @@ class _Back:
         f.intrinsic("void", f"llvm.masked.scatter.{name}", integers, places, "i32 1", mask)
 
     def store_lines(self, vectors: Value, count: Value | int, out: Value, channel: Value, left: Value) -> None:
-        """Transpose ``count`` vectors that scratch holds, and store a line of each channel, ``channel`` bytes apart."""
+        """Transpose ``count`` vectors in scratch, and store a line of each channel, ``channel`` bytes apart."""
         f, v = self.f, self.v
         known, count = min(count, v.lanes) if isinstance(count, int) else v.lanes, f.value(count)
         moving = {"vectors": (vectors, v.lanes * v.bytes), "out": (out, v.lanes * BYTES[self.spec.output])}

@@ -1,7 +1,7 @@
 """Transforms into the Winograd domain, in IR: input transforms of Winograd tiles, and filter transforms.
 
-The arithmetic is ``spec/toom_cook.py``'s, line by line; lanes hold channels. Where positions, taps or summed channels
-are contiguous, squares of lanes and of those are transposed into planes of vectors in scratch first.
+The arithmetic is that of ``spec/toom_cook.py``, line by line. Lanes hold channels. If positions, taps or channels of K
+are contiguous, they are first transposed into vectors of channels: the staging buffer in scratch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def input_numbers(
     spec: Spec, met: bool, conv: Conv, strides: Sequence[int], channels: int, grid: tuple[int, int], tiles: int,
     parts: int = 1,
 ) -> dict[str, int]:  # fmt: skip
-    """Return the arguments of the transform of what Winograd tiles meet, or of the tiles of dst.
+    """Return the arguments of the transform of input tiles, or of the tiles of dst.
 
-    ``grid`` are the rows of tiles of an image, and the tiles of one of the ``parts`` of a row. A point has ``tiles``.
+    ``grid`` has the rows of tiles of an image, and the tiles of each of the ``parts`` of a row.
     """
     (image, channel, *steps), lanes, m = strides, spec.isa.lanes, spec.variant.tile
     extents = [axis.src if met else axis.dst for axis in conv.axes]
@@ -37,19 +37,19 @@ def input_numbers(
     size = spec.variant.axis_points if met else m
     met_by = (grid[1] - 1) * m + size
     columns = max(max(0, pads[-1]) + whole(min(extents[-1], met_by), lanes), met_by)
-    by_planes = (spec.a if met else spec.b) == SPATIAL
+    staged = (spec.a if met else spec.b) == SPATIAL
     return {
         "channels": channels, "parts": parts, **by_axis("grid", grid), **by_axis("size", extents),
-        **by_axis("pad", pads), "columns": columns, "planes": by_planes * size * columns * lanes * F32_BYTES,
-        "image": image, "channel": channel, **by_axis("step", steps),  # bytes of data to the next,
-        "point": of_point(tiles, channels), "tile": pitch(channels),  # and of points
+        **by_axis("pad", pads), "columns": columns, "staging": staged * size * columns * lanes * F32_BYTES,
+        "image": image, "channel": channel, **by_axis("step", steps),  # strides of data
+        "point": of_point(tiles, channels), "tile": pitch(channels),  # strides of points
     }  # fmt: skip
 
 
-def input_transform(f: Function, spec: Spec, met: bool, a: Named, number: Value, out: Value, planes: Value) -> None:
-    """Emit out[point][tile][channel] of a part of a row of Winograd tiles, the ``number``-th of all images.
+def input_transform(f: Function, spec: Spec, met: bool, a: Named, number: Value, out: Value, staging: Value) -> None:
+    """Emit out[point][tile][channel] of part ``number`` of the rows of Winograd tiles of all images.
 
-    Transformed is what the tiles meet or, where weights are solved for, the tiles of dst themselves.
+    ``met`` selects the input tiles; otherwise, in backward weights, the tiles of dst are transformed.
     """
     variant, contiguous = spec.variant, spec.a if met else spec.b
     size, transform = (variant.axis_points, variant.of_weights.met) if met else (variant.tile, variant.of_weights.other)
@@ -60,14 +60,14 @@ def input_transform(f: Function, spec: Spec, met: bool, a: Named, number: Value,
     left = part * (a.of("grid").x * one.step) - a.of("pad").x
     data = f.at(f.at(a.data, image * a.image), top * a.of("step").y)
     if contiguous == SPATIAL:
-        one.by_planes(data, top, left, out, planes)
+        one.from_staging(data, top, left, out, staging)
     else:
         one.by_tiles(f.at(data, left * a.of("step").x), top, left, out)
 
 
 @dataclass(frozen=True)
 class _Input:
-    """An input transform being emitted: ``size`` positions of an axis meet a tile, ``step`` further on the next."""
+    """An input transform being emitted: a tile reads ``size`` positions of an axis, the next one ``step`` further."""
 
     f: Function
     v: Vectors
@@ -78,7 +78,7 @@ class _Input:
     by_channels: bool
 
     def by_tiles(self, data: Value, top: Value, left: Value, out: Value) -> None:
-        """All channels of a tile, then the next tile."""
+        """Transform all channels of a tile, then the next tile."""
         f, a, v, size, step = self.f, self.a, self.v, self.a.of("size"), self.a.of("step").x * self.step
         with walk(f, a.of("grid").x, data=(data, step), out=(out, a.tile), left=(left, self.step)) as tile:
             whole_tile = inside(f, top, size.y, self.size) & inside(f, tile.left, size.x, self.size)
@@ -100,7 +100,7 @@ class _Input:
         )  # fmt: skip
 
     def _tile(self, data: Value, out: Value, masks: Tile) -> None:
-        """Transform a vector of channels of a tile where it is."""
+        """Transform a vector of channels of a tile in place."""
         f, step = self.f, self.a.of("step")
         load = partial(_load, self.v, self.a.channel, self.by_channels)
         rows = [f.at(data, step.y * i) if i else data for i in range(self.size)]
@@ -110,25 +110,25 @@ class _Input:
         ]
         _store_points(self.v, self.transform, values, out, self.a.point)
 
-    def by_planes(self, data: Value, top: Value, left: Value, out: Value, planes: Value) -> None:
-        """All tiles of a vector of channels, then the next vector: planes[row][column] hold what the tiles meet."""
+    def from_staging(self, data: Value, top: Value, left: Value, out: Value, staging: Value) -> None:
+        """Transform all tiles of a vector of channels, then the next vector: staging[row][column] has the positions."""
         f, a, v, tiles = self.f, self.a, self.v, self.a.of("grid").x
         before, start = f.max(f.value(0) - left, 0), f.max(left, 0)
         there = f.min(f.max(a.of("size").x - start, 0), (tiles - 1) * self.step + self.size - before)
         row_bytes = a.columns * v.bytes
         with self._vectors(f.at(data, start * F32_BYTES), out) as some:
-            with walk(f, self.size, data=(some.data, a.of("step").y), to=(planes, row_bytes)) as row:
+            with walk(f, self.size, data=(some.data, a.of("step").y), to=(staging, row_bytes)) as row:
                 (exists,) = exist(f, top + row.index, a.of("size").y, 1)
                 count = f.select(exists, there, f.value(0))
                 to = _transpose(v, row.data, a.channel, some.left, count, self._zeros(before, row.to))
                 self._zeros(a.columns - before - v.count(count) * v.lanes, to)
-            with walk(f, tiles, plane=(planes, self.step * v.bytes), out=(some.out, a.tile)) as tile:
+            with walk(f, tiles, plane=(staging, self.step * v.bytes), out=(some.out, a.tile)) as tile:
                 rows = [f.at(tile.plane, row_bytes * i) if i else tile.plane for i in range(self.size)]
                 values = [[f.load(v.kind, row, j * v.bytes) for j in range(self.size)] for row in rows]
                 _store_points(v, self.transform, values, tile.out, a.point)
 
     def _zeros(self, count: Value, to: Value) -> Value:
-        """Store so many vectors of zeros; return the address after them."""
+        """Store ``count`` vectors of zeros; return the address after them."""
         with walk(self.f, count, to=(to, self.v.bytes)) as zeros:
             self.f.store(self.f.zeros(self.v.kind), zeros.to)
         return zeros.to
@@ -137,29 +137,29 @@ class _Input:
 # -- filter transforms --
 
 
-def filter_numbers(spec: Spec, strides: Sequence[int], terms: int, results: int) -> dict[str, int]:
-    """Return the arguments of a filter transform: of so many summed channels, and channels of the result."""
-    isa, by_planes = spec.isa, spec.b in (CHANNELS_IN, BY_TAPS)
-    result, term, *taps = strides if spec.solves_for == "dst" else (strides[1], strides[0], *strides[2:])
+def filter_numbers(spec: Spec, strides: Sequence[int], depth: int, results: int) -> dict[str, int]:
+    """Return the arguments of a filter transform of ``depth`` channels of K and ``results`` channels of N."""
+    isa, staged = spec.isa, spec.b in (CHANNELS_IN, BY_TAPS)
+    result, k, *taps = strides if spec.solves_for == "dst" else (strides[1], strides[0], *strides[2:])
     return {
-        "count": -(-terms // isa.lanes),  # of what is transformed at a time
-        "results": results, "terms": terms, "planes": by_planes * whole(FILTER, isa.lanes) * isa.lanes**2 * F32_BYTES,
-        "result": result, "term": term, **by_axis("tap", taps),  # bytes of data to the next,
-        "point": of_weights(terms, results, isa), "panel": of_panel(terms, isa),  # and of points
+        "count": -(-depth // isa.lanes),  # vectors of k
+        "results": results, "depth": depth, "staging": staged * whole(FILTER, isa.lanes) * isa.lanes**2 * F32_BYTES,
+        "result": result, "k": k, **by_axis("tap", taps),  # strides of data
+        "point": of_weights(depth, results, isa), "panel": of_panel(depth, isa),  # strides of points
     }  # fmt: skip
 
 
-def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Value, planes: Value) -> None:
-    """Emit out[point][panel][term][result], panels of two vectors, of as many summed channels as there are lanes.
+def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Value, staging: Value) -> None:
+    """Emit out[point][panel][k][result], panels of two vectors, of vector ``number`` of the channels of K.
 
-    ``number`` counts them; a vector of results is transformed at a time. The taps of a data gradient are reversed.
+    A vector of results is transformed at a time. The taps of backward data are reversed.
     """
     v, tap, first = Vectors(f, spec.isa.lanes), a.of("tap"), number * spec.isa.lanes
-    data, out = f.at(a.data, first * a.term), f.at(out, first * (PANEL * v.bytes))
-    count, results = f.min(a.terms - first, v.lanes), v.count(a.results)
+    data, out = f.at(a.data, first * a.k), f.at(out, first * (PANEL * v.bytes))
+    count, results = f.min(a.depth - first, v.lanes), v.count(a.results)
 
     def transform(data: Value, steps: Sequence[Value | int], out: Value, load: Callable[[Value], Value]) -> None:
-        """Transform a vector of results of one term, whose taps are so many bytes apart."""
+        """Transform a vector of results of one k; ``steps`` are the strides of taps."""
         rows = [f.at(data, steps[0] * y) for y in range(TAPS)]
         taps = [[load(f.at(row, steps[1] * x)) for x in range(TAPS)] for row in rows]
         taps = [row[::-1] for row in taps[::-1]] if spec.solves_for == "src" else taps
@@ -172,35 +172,35 @@ def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Valu
 
     if spec.b in (CHANNELS_OUT, STRIDED):  # rows of results, as they are read and written
         with (
-            walk(f, count, data=(data, a.term), out=(out, PANEL * v.bytes)) as term,
-            walk(f, results, data=(term.data, a.result * v.lanes), left=(a.results, -v.lanes)) as some,
+            walk(f, count, data=(data, a.k), out=(out, PANEL * v.bytes)) as k,
+            walk(f, results, data=(k.data, a.result * v.lanes), left=(a.results, -v.lanes)) as some,
         ):
             load = partial(_load, v, a.result, spec.b == CHANNELS_OUT, f.mask(some.left, v.lanes))
-            transform(some.data, (tap.y, tap.x), vector(term.out, some.index), load)
+            transform(some.data, (tap.y, tap.x), vector(k.out, some.index), load)
         return
-    of_term, of_tap = v.bytes, v.lanes * v.bytes
+    of_k, of_tap = v.bytes, v.lanes * v.bytes
     if spec.b == BY_TAPS:
-        of_term, of_tap = whole(FILTER, v.lanes) * v.bytes, v.bytes
+        of_k, of_tap = whole(FILTER, v.lanes) * v.bytes, v.bytes
     with walk(f, results, data=(data, a.result * v.lanes), left=(a.results, -v.lanes)) as some:
         if spec.b == BY_TAPS:
-            with walk(f, count, data=(some.data, a.term), to=(planes, of_term)) as term:
-                _transpose(v, term.data, a.result, some.left, FILTER, term.to)
+            with walk(f, count, data=(some.data, a.k), to=(staging, of_k)) as k:
+                _transpose(v, k.data, a.result, some.left, FILTER, k.to)
         else:
             with (
-                walk(f, TAPS, data=(some.data, tap.y), to=(planes, TAPS * of_tap)) as y,
+                walk(f, TAPS, data=(some.data, tap.y), to=(staging, TAPS * of_tap)) as y,
                 walk(f, TAPS, data=(y.data, tap.x), to=(y.to, of_tap)) as x,
             ):
                 _transpose(v, x.data, a.result, some.left, count, x.to)
-        with walk(f, count, data=(planes, of_term), out=(vector(out, some.index), PANEL * v.bytes)) as term:
-            transform(term.data, (TAPS * of_tap, of_tap), term.out, lambda place: f.load(v.kind, place))
+        with walk(f, count, data=(staging, of_k), out=(vector(out, some.index), PANEL * v.bytes)) as k:
+            transform(k.data, (TAPS * of_tap, of_tap), k.out, lambda place: f.load(v.kind, place))
 
 
 # -- both --
 
 
-def _load(v: Vectors, step: Value, together: bool, mask: Value, place: Value) -> Value:
-    """Return a vector of channels that are ``step`` bytes apart, or together, under a mask; 0 elsewhere."""
-    if together:
+def _load(v: Vectors, step: Value, contiguous: bool, mask: Value, place: Value) -> Value:
+    """Return a vector of channels that are contiguous or ``step`` bytes apart, under a mask; 0 elsewhere."""
+    if contiguous:
         return v.f.masked_load(v.kind, place, mask)
     name = f"llvm.masked.gather.v{v.lanes}f32.v{v.lanes}p0"
     return v.f.intrinsic(v.kind, name, v.places(place, step), "i32 4", mask, f"{v.kind} zeroinitializer")
@@ -209,17 +209,17 @@ def _load(v: Vectors, step: Value, together: bool, mask: Value, place: Value) ->
 def _transpose(v: Vectors, data: Value, step: Value, channels: Value, count: Value | int, to: Value) -> Value:
     """Store vectors to[i] of data[lane][i], ``count`` contiguous values of each lane; return the address after them.
 
-    Lanes are ``step`` bytes apart, the first ``channels`` of them exist. Whole squares are stored, filled with zeros;
-    of a count that is known here, no more than it.
+    Lanes have a stride of ``step`` bytes, and the first ``channels`` exist. Whole squares are stored, filled with
+    zeros, or exactly ``count`` vectors if it is an int.
     """
-    f, kept, count = v.f, count if isinstance(count, int) else v.lanes, v.f.value(count)
+    f, known, count = v.f, count if isinstance(count, int) else v.lanes, v.f.value(count)
     with walk(f, v.count(count), data=(data, v.bytes), to=(to, v.lanes * v.bytes), left=(count, -v.lanes)) as square:
         mask = f.mask(square.left, v.lanes)
         rows = [
             f.masked_load(v.kind, f.at(square.data, step * lane), v.only(f.compare("sgt", channels, lane), mask))
             for lane in range(v.lanes)
         ]
-        for column, value in enumerate(f.transposed(rows, v.lanes)[:kept]):
+        for column, value in enumerate(f.transposed(rows, v.lanes)[:known]):
             f.store(value, square.to, column * v.bytes)
     return square.to
 

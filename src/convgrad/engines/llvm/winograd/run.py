@@ -1,4 +1,4 @@
-"""Calls of Winograd: stages of which all arguments but addresses are settled, kept so that the next is quick."""
+"""Calls of Winograd: prepared stages, which lack nothing but the addresses of a call, are cached."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from convgrad.spec.problem import Problem, canonical_shape, canonical_shapes
 from convgrad.spec.tiles import BLOCK
 from convgrad.spec.toom_cook import MET, TAPS
 
-CAPACITY = 64  # prepared calls kept
+CAPACITY = 64  # cached calls
 Array = NDArray[Any]
 Ints = tuple[int, ...]
 
-# The axes that may be contiguous: of what Winograd tiles meet, of the second operand, of the output.
+# The axes that may be contiguous: of the operand with input tiles, of the second operand, of the output.
 _DATA, _BY_TAPS = {1: CHANNELS, 3: SPATIAL}, {3: BY_TAPS}
 CONTIGUOUS: Mapping[str, Sequence[Mapping[int, str]]] = {
     "dst": (_DATA, {0: CHANNELS_OUT, 1: CHANNELS_IN, **_BY_TAPS}, _DATA),
@@ -51,17 +51,17 @@ SECOND = {"dst": "weights", "src": "weights", "weights": "dst"}
 
 @dataclass(frozen=True)
 class Stage:
-    """A driver, and all of its arguments but addresses."""
+    """A driver, and all of its arguments except addresses."""
 
     kernel: jit.Kernel
     addresses: tuple[str, ...]
     settled: Mapping[str, int]
     scratch_bytes: int
     time_ms: float  # on all threads
-    call_ms: float  # of all stages: what is worth waking threads for, and waiting for them
+    call_ms: float  # of all stages, which decides whether to wake threads
 
     def run(self, threads: int, given: Mapping[str, int], held: object) -> None:
-        """Run it on so many threads, or on one where others are not there."""
+        """Run the driver on ``threads`` threads, or on one if no others help."""
         arguments = driver_arguments((*self.addresses, *self.settled), {**self.settled, **given})
         time_ms = max(self.time_ms, min(self.call_ms, pool.LONG_MS / 2))
         used = threads if threads > 1 and pools.helped(threads, time_ms) else 1
@@ -70,7 +70,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Tiled:
-    """A problem with a variant, on arrays of certain strides, ready to run."""
+    """A prepared call of a problem with an algorithm of Winograd, on arrays of certain strides."""
 
     problem: Problem
     strides: Strides
@@ -80,7 +80,7 @@ class Tiled:
 
     @property
     def memory_bytes(self) -> int:
-        """What running it takes: what threads share, and scratch of each."""
+        """The memory of a call: what threads share, and the scratch of each."""
         return self.plan.shared_bytes + self.plan.threads * max(stage.scratch_bytes for stage in self.stages)
 
     def execute(self, operands: Sequence[Array], out: Array) -> None:
@@ -90,12 +90,12 @@ class Tiled:
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
         """Compute from canonical operands that begin at these addresses; ``keep`` is what they are addresses in.
 
-        If a result is not finite, the direct sum computes all of them again. Old values are copied before.
+        If a result is not finite, the direct sum computes all results again, from a copy of old values.
         """
         memory = scratch.shared.take(-(-(self.plan.shared_bytes + LINE_BYTES) // 8))
         begin = address_of(memory)
         begin += -begin % LINE_BYTES
-        places = {name: begin + offset for name, offset in self.plan.places.items()}
+        places = {name: begin + offset for name, offset in self.plan.shared.items()}
         if self.problem.accumulate:
             result = self._results(out, self.strides[-1])
             old = self._results(places["old"], dense(self._shape, self.problem.layouts[-1], result.itemsize))
@@ -118,7 +118,7 @@ class Tiled:
 
     @cached_property
     def _group_steps(self) -> dict[str, int]:
-        """Bytes from a group of channels to the next: each group is computed by itself."""
+        """The bytes from a group of channels to the next: each group is computed separately."""
         names, steps = (*self.problem.operands, "out"), {"out.bias": self._shape[1] // self._groups * F32_BYTES}
         for name, shape, strides in zip(names, canonical_shapes(self.problem), self.strides, strict=True):
             axis = int((self.problem.output if name == "out" else name) in ("src", "dst"))
@@ -135,20 +135,20 @@ class Tiled:
         return canonical_shape(self.problem.geometry, self.problem.output)
 
     def _biases(self, bias: int | None) -> Array:
-        """Return dense biases of all channels of the output: 0 if there are none."""
+        """Return dense biases of all channels of the output: zeros without a bias."""
         if bias is None:
             return np.zeros(self._shape[1], np.float32)
         strides = self.strides[self.problem.operands.index("bias")]
         return array_at(bias, self._shape[1:2], strides, np.dtype(np.float32)).copy()
 
     def _results(self, address: int, strides: Ints) -> Array:
-        """Return the array of results that begins at an address."""
+        """Return the array of results at an address."""
         return array_at(address, self._shape, strides, self.problem.output_format.dtype)
 
 
 @lru_cache(maxsize=CAPACITY)
 def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Tiled:
-    """Return the prepared call of a problem that has a variant, for canonical arrays of these strides; made once."""
+    """Return the prepared call of a problem with an algorithm of Winograd, for canonical arrays; cached."""
     chosen: Any = TILES[problem.solves_for](problem, machine, threads)
     given = dict(zip((*problem.operands, "out"), strides, strict=True))
     stages: Any = _weights_stages if problem.solves_for == "weights" else _positions_stages
@@ -157,7 +157,7 @@ def tiled(problem: Problem, strides: Strides, machine: Machine, threads: int) ->
 
 @cache
 def driver(task: tasks.Task, spec: Spec, addresses: tuple[str, ...], numbers: tuple[str, ...]) -> jit.Kernel:
-    """Return the driver of a task, compiled once."""
+    """Return the compiled driver of a task."""
     prototype = (None, ctypes.c_void_p, ctypes.c_void_p)
     (found,) = jit.functions(spec.isa, tasks.module, task, spec, addresses, numbers, driver=prototype)
     kernel: jit.Kernel = found
@@ -165,7 +165,7 @@ def driver(task: tasks.Task, spec: Spec, addresses: tuple[str, ...], numbers: tu
 
 
 def _spec(problem: Problem, isa: Isa, strides: Mapping[str, Ints]) -> Spec:
-    """Return what the kernels of a call are specialised on."""
+    """Return the specification of the kernels of a call."""
     output, tensors = problem.output_format, (MET[problem.solves_for], SECOND[problem.solves_for], "out")
     sizes = (F32_BYTES, F32_BYTES, output.dtype.itemsize)
     a, b, out = (
@@ -186,23 +186,23 @@ def _contiguous(strides: Ints, size: int, names: Mapping[int, str]) -> str:
 
 
 def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: PositionsPlan) -> tuple[Stage, ...]:
-    """Return the stages of a forward or a data gradient: points of one operand, then cache blocks of the other."""
+    """Return the stages of forward or backward data: points of one operand, then cache blocks of the other."""
     conv, tensor, isa = chosen.forward, MET[spec.solves_for], spec.isa
     grid, levels = spec.variant.covering(conv), levels_of(-(-conv.src_channels // BLOCK))
     met = input_numbers(spec, True, conv, strides[tensor], conv.src_channels, grid, chosen.tiles)
     weights = filter_numbers(spec, strides["weights"], conv.src_channels, chosen.results)
     out = positions_numbers(spec, conv, strides["out"], chosen.results, grid, chosen.tiles)
     of_b = (weights["point"], weights["panel"], of_panel(1, isa))
-    products = sum_numbers(spec, (met["point"], met["tile"], F32_BYTES), of_b, (out["point"], out["tile"]))
+    gemm = sum_numbers(spec, (met["point"], met["tile"], F32_BYTES), of_b, (out["point"], out["tile"]))
     places, scratch_bytes = placed({
         "points_at": chosen.block_bytes, "sums_at": chosen.sums_bytes, "room_at": levels * level_bytes(isa),
-        "planes_at": max(each["planes"] for each in (met, weights, out)),
+        "staging_at": max(each["staging"] for each in (met, weights, out)),
     })  # fmt: skip
     operands = prefixed(tensor, met) | prefixed("weights", weights)
     block = {
         "count": chosen.tasks, "each": chosen.each, "all": chosen.every, "all_rows": chosen.all_rows,
-        "terms": conv.src_channels, "levels": levels,
-        **operands, **prefixed("products", products), **prefixed("out", out), **places,
+        "k": conv.src_channels, "levels": levels,
+        **operands, **prefixed("gemm", gemm), **prefixed("out", out), **places,
     }  # fmt: skip
     transform, count, multiply = (
         (tasks.filter_points, weights["count"], tasks.rows_block) if chosen.by_rows
@@ -214,7 +214,7 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
 
 
 def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan) -> tuple[Stage, ...]:
-    """Return the stages of a weight gradient: units of Winograd tiles, then the sums of units, if there are several."""
+    """Return the stages of backward weights: units of Winograd tiles, then the sums of several units."""
     conv, turns, several = chosen.conv, chosen.turns, chosen.turns.units > 1
     src, dst = (
         input_numbers(
@@ -232,10 +232,10 @@ def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan
     channels = (conv.src_channels, conv.dst_channels) if several else (chosen.down, chosen.across)
     out = weights_numbers(spec, strides["out"], *channels)
     of_a, of_b = (src["point"], F32_BYTES, src["tile"]), (dst["point"], of_panel(1, spec.isa), dst["tile"])
-    products = sum_numbers(spec, of_a, of_b, (out["point"], out["sums_row"]))
+    gemm = sum_numbers(spec, of_a, of_b, (out["point"], out["sums_row"]))
     places, scratch_bytes = placed({
         "a_at": chosen.src_bytes, "b_at": chosen.dst_bytes, "sums_at": 0 if several else chosen.sums_bytes,
-        "planes_at": max(each["planes"] for each in (src, dst, out)),
+        "staging_at": max(each["staging"] for each in (src, dst, out)),
     })  # fmt: skip
     common = {"unit": chosen.sums_bytes, "units": turns.units, "levels": levels_of(turns.units), **prefixed("out", out)}
     unit = {
@@ -243,7 +243,7 @@ def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan
         "m.each": chosen.down, "m.all": conv.src_channels, "n.each": chosen.across, "n.all": conv.dst_channels,
         "chains.each": turns.blocks, "chains.all": -(-turns.stretches // turns.each),
         "segments.each": turns.each, "segments.all": turns.stretches, "length": turns.length,
-        **common, **prefixed("src", src), **prefixed("dst", dst), **prefixed("products", products), **places,
+        **common, **prefixed("src", src), **prefixed("dst", dst), **prefixed("gemm", gemm), **places,
     }  # fmt: skip
     addresses = ("src.data", "dst.data", "out.data", "out.infinite")
     if not several:
@@ -258,7 +258,7 @@ def _stages(
     spec: Spec, chosen: TiledPlan, addresses: tuple[str, ...], scratch_bytes: int,
     *stages: tuple[tasks.Task, Mapping[str, int], float],
 ) -> tuple[Stage, ...]:  # fmt: skip
-    """Return stages of the same addresses and scratch: the task, the settled arguments and the time of each."""
+    """Return stages with the same addresses and scratch: each has a task, settled arguments and a time."""
     return tuple(
         Stage(driver(task, spec, addresses, tuple(settled)), addresses, settled, scratch_bytes, time_ms, chosen.time_ms)
         for task, settled, time_ms in stages

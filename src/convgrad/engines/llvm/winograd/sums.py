@@ -1,8 +1,8 @@
-"""The matrix products of points, in IR: one chain each, or the tree of all chains of K, as many sums as registers hold.
+"""The matrix products of points, in IR: each sum is one chain, or the reduction tree of all chains of K.
 
-c[point][m][n] is the sum of a[point][m, k] times b[point][panel][k][n], panels of two vectors. Where weights are solved
-for, M are src channels, N dst channels, and K the Winograd tiles of a chain. Else M are tiles, N channels of the
-result, and K channels.
+c[point][m][n] is the sum of a[point][m, k] times b[point][panel][k][n], in panels of two vectors.
+In backward weights, M are src channels, N dst channels, and K the Winograd tiles of a chain. In the other passes, M are
+tiles, N channels of the result, and K the other channels.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from convgrad.plan.tree import DIGIT_BITS, END
 from convgrad.plan.winograd import PANEL
 from convgrad.spec.tiles import BLOCK
 
-Points = tuple[Value, Value, Value]  # where those of A, of B, and their sums begin
+Points = tuple[Value, Value, Value]  # addresses of A, of B and of their sums
 
 
 def sum_numbers(spec: Spec, a: tuple[int, int, int], b: tuple[int, int, int], c: tuple[int, int]) -> dict[str, int]:
-    """Return the arguments: bytes to the next point, M, K of A; point, panel, K of B; point, M of sums.
+    """Return the arguments: strides of point, M and K of A; of point, panel and K of B; of point and M of sums.
 
     The extents "m" and "n" differ from task to task.
     """
@@ -35,11 +35,11 @@ def sum_numbers(spec: Spec, a: tuple[int, int, int], b: tuple[int, int, int], c:
     return dict(zip(names, (spec.variant.points, *a, *b, *c), strict=True))
 
 
-def heights(isa: Isa) -> tuple[int, int, int]:
-    """Return the rows of micro-tiles of two vectors: the most that registers hold, and fewer for the remainder.
+def micro_tile_rows(isa: Isa) -> tuple[int, int, int]:
+    """Return the rows of micro-tiles of two vectors: the maximum, and fewer for the remainder.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> heights(ISAS["avx512"]), heights(ISAS["avx2"])
+    >>> micro_tile_rows(ISAS["avx512"]), micro_tile_rows(ISAS["avx2"])
     ((14, 4, 1), (6, 2, 1))
     """
     (largest,) = (rows for rows, vectors in isa.micro_tiles if vectors == PANEL)
@@ -48,11 +48,11 @@ def heights(isa: Isa) -> tuple[int, int, int]:
 
 def level_bytes(isa: Isa) -> int:
     """Return the bytes of a level of the tree in ``room``: the sums of the largest micro-tile."""
-    return heights(isa)[0] * PANEL * isa.lanes * F32_BYTES
+    return micro_tile_rows(isa)[0] * PANEL * isa.lanes * F32_BYTES
 
 
 def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: Value) -> None:
-    """Emit sums of one chain of ``count`` products each, added to those that are there if ``more`` is set."""
+    """Emit sums of one chain of ``count`` products each, added to the stored sums if ``more`` is set."""
 
     def push(tile: _MicroTile) -> None:
         first = f.op("i1", f"xor {more}, true")
@@ -62,7 +62,7 @@ def chains(f: Function, isa: Isa, a: Named, points: Points, count: Value, more: 
 
 
 def trees(f: Function, isa: Isa, a: Named, points: Points, count: Value, levels: Value, room: Value) -> None:
-    """Emit sums of ``count`` products: chains are added in the 16-ary tree, which has so many levels.
+    """Emit sums of ``count`` products: chains are added in the reduction tree, which has ``levels``.
 
     The first node of each level is summed in place. ``room`` holds the sums of one other node per level.
     """
@@ -95,7 +95,7 @@ def _parts(f: Function, count: Value, each: int) -> Value:
 
 
 def _micro_tiles(f: Function, isa: Isa, a: Named, points: Points, body: Callable[[_MicroTile], None]) -> None:
-    """Visit the micro-tiles of all points, and of all panels of each: two vectors, or one where no more is left."""
+    """Visit the micro-tiles of all points and panels: two vectors, or one at the end."""
     of_a, of_b, of_c, v = a.of("a"), a.of("b"), a.of("c"), Vectors(f, isa.lanes)
     at_a, at_b, at_c = points
     with walk(f, a.points, a=(at_a, of_a.point), b=(at_b, of_b.point), c=(at_c, of_c.point)) as point:
@@ -105,44 +105,44 @@ def _micro_tiles(f: Function, isa: Isa, a: Named, points: Points, body: Callable
             for width in (PANEL, 1):
                 with f.when(whole) if width == PANEL else f.otherwise():
                     here, to, left = point.a, panel.c, a.m
-                    for height in heights(isa):  # the most that registers hold, then fewer
-                        several, left = f.divided(left, height)
-                        with walk(f, several, a=(here, of_a.m * height), c=(to, of_c.m * height)) as some:
-                            body(_MicroTile(v, isa, a, height, width, some.a, panel.b, some.c))
+                    for rows in micro_tile_rows(isa):  # the maximum, then fewer
+                        several, left = f.divided(left, rows)
+                        with walk(f, several, a=(here, of_a.m * rows), c=(to, of_c.m * rows)) as some:
+                            body(_MicroTile(v, isa, a, rows, width, some.a, panel.b, some.c))
                         here, to = some.a, some.c
 
 
 @dataclass(frozen=True)
 class _MicroTile:
-    """Sums that registers hold: so many rows of A times vectors of B."""
+    """A micro-tile: rows of A times vectors of B, with their addresses and those of the sums."""
 
     v: Vectors
     isa: Isa
     steps: Named
-    height: int
-    width: int
+    rows: int
+    vectors: int
     a: Value
     b: Value
     c: Value
 
     def chain(self, a: Value, b: Value, count: Value) -> list[Value]:
-        """Return one chain each."""
+        """Return the sums of one chain."""
         v, f, of_a, of_b = self.v, self.v.f, self.steps.of("a"), self.steps.of("b")
-        rows, names = StridedRows(f, of_a.m, self.height), sum_names(self.height, self.width)
-        ahead = f.opaque(of_b.k * PREFETCH_B)
-        with f.loop(count, b=b, **rows.begin(a), **{name: f.zeros(v.kind) for name in names}) as k:
-            vectors = [f.load(v.kind, k.b, n * v.bytes) for n in range(self.width)]
-            for n in range(self.width):
-                f.prefetch(f.at(f.at(k.b, ahead), n * v.bytes))
-            splat = (f.splat(f.load("float", place), v.lanes) for place in rows.places(k))
+        a_rows, names = StridedRows(f, of_a.m, self.rows), sum_names(self.rows, self.vectors)
+        distance = f.opaque(of_b.k * PREFETCH_B)
+        with f.loop(count, b=b, **a_rows.begin(a), **{name: f.zeros(v.kind) for name in names}) as k:
+            vectors = [f.load(v.kind, k.b, n * v.bytes) for n in range(self.vectors)]
+            for n in range(self.vectors):
+                f.prefetch(f.at(f.at(k.b, distance), n * v.bytes))
+            splat = (f.splat(f.load("float", place), v.lanes) for place in a_rows.places(k))
             outer_product(f, k.following, splat, vectors)
-            k.next(b=f.at(k.b, of_b.k), **rows.moved(k, of_a.k))
+            k.next(b=f.at(k.b, of_b.k), **a_rows.moved(k, of_a.k))
         return [k.carried[name] for name in names]
 
     def places(self, first: Value, step: Value) -> list[Value]:
-        """Return the addresses of sums whose rows are so many bytes apart."""
+        """Return the addresses of sums whose rows have a stride of ``step`` bytes."""
         found, row = [], first
-        for _ in range(self.height):
-            found += [self.v.f.at(row, n * self.v.bytes) for n in range(self.width)]
+        for _ in range(self.rows):
+            found += [self.v.f.at(row, n * self.v.bytes) for n in range(self.vectors)]
             row = self.v.f.at(row, step)
         return found

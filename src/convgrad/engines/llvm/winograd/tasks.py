@@ -1,4 +1,4 @@
-"""What threads claim in a call of Winograd, in IR: transforms of an operand, cache blocks, units of Winograd tiles.
+"""The tasks of Winograd, in IR: transforms of an operand, cache blocks, units of Winograd tiles.
 
 A forward or a data gradient has two stages. Threads transform one operand. Then each transforms a cache block of the
 other one, multiplies it, and transforms the sums back. A weight gradient is a stage of units of Winograd tiles, each
@@ -19,8 +19,8 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.recipe import TAPS as BY_TAPS
 from convgrad.spec.toom_cook import MET
 
-Task = Callable[[Function, Spec, Named, Value], None]  # what a thread does with the number that it claimed
-Part = tuple[Value, Value]  # the first one, and how many
+Task = Callable[[Function, Spec, Named, Value], None]  # emits the work for the number that a thread claimed
+Part = tuple[Value, Value]  # first, count
 
 
 def module(task: Task, spec: Spec, addresses: Sequence[str], numbers: Sequence[str]) -> str:
@@ -43,54 +43,54 @@ def input_points(f: Function, spec: Spec, a: Named, number: Value) -> None:
 
 
 def filter_points(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Transform the weights of a vector of summed channels, and of all results."""
+    """Transform the weights of a vector of channels of K, and of all results."""
     into.filter_transform(f, spec, a.of("weights"), number, a.points, f.scratch)
 
 
 def rows_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Transform some rows of Winograd tiles, multiply them by the points of all weights, transform the sums back."""
-    (first, count), points, planes = _block(f, a, number)
+    (first, count), points, staging = _block(f, a, number)
     met = a.of(MET[spec.solves_for])
     with f.loop(count) as row:
-        into.input_transform(f, spec, True, met, first + row.index, _row(f, points, met, row.index), planes)
+        into.input_transform(f, spec, True, met, first + row.index, _row(f, points, met, row.index), staging)
     _sums_back(f, spec, a, a.of("out"), (points, a.points), (first, count))
 
 
 def results_block(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Transform the weights of some results, multiply the points of all tiles by them, transform the sums back."""
-    (first, count), points, planes = _block(f, a, number)
+    (first, count), points, staging = _block(f, a, number)
     weights, out = a.of("weights"), a.of("out")
     weights = weights.but(data=f.at(weights.data, first * weights.result), results=count)
     with f.loop(weights.count) as some:
-        into.filter_transform(f, spec, weights, some.index, points, planes)
+        into.filter_transform(f, spec, weights, some.index, points, staging)
     data, bias = f.at(out.data, first * out.channel), f.at(out.bias, first * F32_BYTES)
     _sums_back(f, spec, a, out.but(data=data, bias=bias, channels=count), (a.points, points), (f.value(0), a.all_rows))
 
 
 def _block(f: Function, a: Named, number: Value) -> tuple[Part, Value, Value]:
-    """Return the rows or results of a cache block, and where its points and planes are."""
-    return _part(f, a, number), f.at(f.scratch, a.points_at), f.at(f.scratch, a.planes_at)
+    """Return the rows or results of a cache block, its points, and its staging buffer."""
+    return _part(f, a, number), f.at(f.scratch, a.points_at), f.at(f.scratch, a.staging_at)
 
 
 def _part(f: Function, a: Named, number: Value) -> Part:
-    """Return the first one of a part of what there is "all", and how many."""
+    """Return part ``number`` of ``a.all`` in parts of ``a.each``."""
     first = number * a.each
     return first, f.min(a.all - first, a.each)
 
 
 def _row(f: Function, points: Value, a: Named, number: Value) -> Value:
-    """Return where the points of a row of Winograd tiles are."""
+    """Return the address of the points of a row of Winograd tiles."""
     return f.at(points, number * (a.of("grid").x * a.tile))
 
 
 def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Value, Value], rows: Part) -> None:
-    """Multiply points of rows of tiles, from a first one on so many, by those of weights; transform the sums back."""
+    """Multiply the points of some rows of tiles by those of weights, and transform the sums back."""
     (first, count), to, room = rows, f.at(f.scratch, a.sums_at), f.at(f.scratch, a.room_at)
-    of_sums = a.of("products").but(m=count * out.of("grid").x, n=out.channels)
-    sums.trees(f, spec.isa, of_sums, (*points, to), a.terms, a.levels, room)
+    of_sums = a.of("gemm").but(m=count * out.of("grid").x, n=out.channels)
+    sums.trees(f, spec.isa, of_sums, (*points, to), a.k, a.levels, room)
     with f.loop(count) as row:
-        planes = f.at(f.scratch, a.planes_at)
-        back.positions(f, spec, out, first + row.index, _row(f, to, out, row.index), planes)
+        staging = f.at(f.scratch, a.staging_at)
+        back.positions(f, spec, out, first + row.index, _row(f, to, out, row.index), staging)
 
 
 # -- weight gradient --
@@ -99,12 +99,12 @@ def _sums_back(f: Function, spec: Spec, a: Named, out: Named, points: tuple[Valu
 def only_unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
     """Sum all Winograd tiles, of some channels of src (M) and of dst (N), and transform the sums back."""
     (first_m, m), (first_n, n) = channels = _channels(f, a, number)
-    to, planes, out = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.planes_at), a.of("out")
+    to, staging, out = f.at(f.scratch, a.sums_at), f.at(f.scratch, a.staging_at), a.of("out")
     _chains(f, spec, a, f.value(0), channels, to)
     data = f.at(f.at(out.data, first_m * out.row), first_n * out.channel)
     out = out.but(data=data, rows=m, channels=n)
     with f.loop(Vectors(f, spec.isa.lanes).count(n) if spec.out == BY_TAPS else m) as some:
-        back.weights(f, spec, out, some.index, to, planes)
+        back.weights(f, spec, out, some.index, to, staging)
 
 
 def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
@@ -116,7 +116,7 @@ def unit(f: Function, spec: Spec, a: Named, number: Value) -> None:
 
 
 def units_sum(f: Function, spec: Spec, a: Named, number: Value) -> None:
-    """Add the sums of all units into those of the first one, and transform them back, as far as ``number`` tells."""
+    """Add the sums of all units into those of the first one, and transform them back, for row or vector ``number``."""
     tree.reduce(f.module, spec.isa)
     v, out = Vectors(f, spec.isa.lanes), a.of("out")
     if spec.out == BY_TAPS:
@@ -138,7 +138,7 @@ def _channels(f: Function, a: Named, part: Value) -> list[Part]:
 
 def _chains(f: Function, spec: Spec, a: Named, index: Value, channels: Sequence[Part], to: Value) -> None:
     """Sum the chains of a unit in order: transform the tiles of each, then add one chain to those before."""
-    points_a, points_b, planes = (f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "planes_at"))
+    points_a, points_b, staging = (f.at(f.scratch, a.named(name)) for name in ("a_at", "b_at", "staging_at"))
     segments, (begin, chains), ((_, m), (_, n)) = a.of("segments"), _part(f, a.of("chains"), index), channels
     with f.loop(chains, first=begin * segments.each) as chain:
         count = f.min(segments.all - chain.first, segments.each)
@@ -147,7 +147,7 @@ def _chains(f: Function, spec: Spec, a: Named, index: Value, channels: Sequence[
             one = one.but(data=f.at(one.data, first * one.channel), channels=extent)
             with f.loop(count) as segment:
                 out = _row(f, points, one, segment.index)
-                into.input_transform(f, spec, tensor == "src", one, chain.first + segment.index, out, planes)
-        of_sums, more = a.of("products").but(m=m, n=n), f.compare("ne", chain.index, 0)
+                into.input_transform(f, spec, tensor == "src", one, chain.first + segment.index, out, staging)
+        of_sums, more = a.of("gemm").but(m=m, n=n), f.compare("ne", chain.index, 0)
         sums.chains(f, spec.isa, of_sums, (points_a, points_b, to), count * a.length, more)
         chain.next(first=chain.first + count)

@@ -1,4 +1,4 @@
-"""What kernels of Winograd share: their specification, vectors of channels, and loops that walk through memory."""
+"""What the kernels of Winograd share: their specification, vectors of channels, and loops with moving addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from convgrad.spec.operators import SolvesFor
 from convgrad.spec.toom_cook import AXES, TAPS, VARIANTS, Variant
 
 FILTER = int(TAPS**AXES)  # taps of both axes
-Step = tuple[Value, Value | int]  # where something begins, and how far it moves at a time
+Step = tuple[Value, Value | int]  # the first value, and the increment per iteration
 Tile = list[list[Value]]  # by positions or taps, [row][column]
 
 
@@ -24,9 +24,9 @@ class Spec:
     isa: Isa
     algorithm: str
     solves_for: SolvesFor
-    a: str  # the contiguous axis of the operand that Winograd tiles meet,
-    b: str  # of the weights, or of dst if weights are solved for,
-    out: str  # and of the output
+    a: str  # the contiguous axis of the operand with input tiles
+    b: str  # that of the weights, or of dst in backward weights
+    out: str  # that of the output
     output: str  # format
     accumulate: bool
     activation: str
@@ -60,7 +60,7 @@ class Vectors:
         return self.f.op(self.kind, f"fmul {x}, {self.f.everywhere(self.kind, factor).name}")
 
     def count(self, channels: Value) -> Value:
-        """Return how many vectors hold so many channels."""
+        """Return the number of vectors that hold ``channels``."""
         return channels + (self.lanes - 1) >> self.lanes.bit_length() - 1
 
     def only(self, condition: Value, mask: Value) -> Value:
@@ -70,13 +70,13 @@ class Vectors:
     def places(self, place: Value, step: Value) -> Value:
         """Return the addresses of all lanes, ``step`` bytes apart."""
         numbers = Value(self.f, f"<{self.lanes} x i64>", f"<{', '.join(f'i64 {n}' for n in range(self.lanes))}>")
-        apart = self.f.op(numbers.type, f"mul {self.f.splat(step, self.lanes)}, {numbers.name}")
-        return self.f.op(f"<{self.lanes} x ptr>", f"getelementptr i8, {place}, {apart}")
+        offsets = self.f.op(numbers.type, f"mul {self.f.splat(step, self.lanes)}, {numbers.name}")
+        return self.f.op(f"<{self.lanes} x ptr>", f"getelementptr i8, {place}, {offsets}")
 
 
 @contextmanager
 def walk(f: Function, count: Value | int, **begin: Step) -> Iterator[Loop]:
-    """Repeat ``count`` times; a value that is carried begins with the first of a pair, and moves by the second."""
+    """Repeat ``count`` times; each carried value begins with the first of a pair, and grows by the second."""
     with f.loop(count, **{name: first for name, (first, _) in begin.items()}) as loop:
         yield loop
         here = ((name, loop.carried[name], step) for name, (_, step) in begin.items())
@@ -89,7 +89,7 @@ def inside(f: Function, first: Value, extent: Value, size: int) -> Value:
 
 
 def exist(f: Function, first: Value, extent: Value, size: int) -> list[Value]:
-    """Return which of ``size`` positions of an axis exist."""
+    """Return for each of ``size`` positions of an axis whether it exists."""
     positions = [first + n if n else first for n in range(size)]
     return [f.compare("sge", each, 0) & f.compare("slt", each, extent) for each in positions]
 
@@ -100,10 +100,10 @@ def by_axis(name: str, numbers: Sequence[int]) -> dict[str, int]:
 
 
 def prefixed(name: str, numbers: Mapping[str, int]) -> dict[str, int]:
-    """Return arguments under a name in front of their own, as ``Named.of`` reads them."""
+    """Return arguments with a prefix, as ``Named.of`` reads them."""
     return {f"{name}.{each}": number for each, number in numbers.items()}
 
 
 def whole(count: int, lanes: int) -> int:
-    """Return so many values rounded up to whole vectors."""
+    """Return ``count`` rounded up to whole vectors."""
     return -(-count // lanes) * lanes
