@@ -1,4 +1,4 @@
-"""The registry of engines: the first that can compute a problem does; which one and why is a value."""
+"""The registry of engines: the first engine that can compute a problem does. The choice and its reason are a value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from convgrad.plan.recipe import Chosen
 
 Array = NDArray[Any]
-REMEMBERED = 256  # calls that are known at once
+REMEMBERED = 256  # cached calls
 
 
 def generated() -> LlvmEngine:
@@ -38,20 +38,20 @@ def generated() -> LlvmEngine:
 
 
 class Row(NamedTuple):
-    """An engine of the registry; ``unsupported`` tells before it is loaded what it never computes."""
+    """An engine of the registry; ``unsupported`` returns a reason before the engine is loaded."""
 
     name: str
     unsupported: Callable[[Problem], str]
     load: Callable[[], Engine]
 
 
-GENERATED = "generated"  # whose sums have the specified order, and so the same bits everywhere
+GENERATED = "generated"  # sums have the specified order: the same bits everywhere
 ENGINES = (Row(GENERATED, unsupported, generated), Row("numpy", lambda problem: "", lambda: NUMPY))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which engine computes a problem; ``reason`` says why none before it does."""
+    """The engine that computes a problem; ``reason`` is why the engines before do not."""
 
     engine: str  # generated, numpy
     reason: str
@@ -84,42 +84,42 @@ def _choice(row: Row, reason: str, detail: str) -> Choice:
 
 
 def within(problem: Problem, max_error: float | None) -> Problem:
-    """Return a problem in the variant that an accuracy admits, as asked of a call or of the context.
+    """Return a problem with the algorithm that the accuracy of a call or of the context admits.
 
-    An engine without the specified order has no variants: it sums directly, whatever is admitted.
+    An engine without the specified order always sums directly.
     """
     most = accuracy(max_error, problem.operator)
     return in_variant(problem, most) if most > DIRECT and choose(problem).has_order else problem
 
 
 def machine_of(problem: Problem) -> Machine | None:
-    """Return this machine as plans see it; None where the engine of choice plans nothing."""
+    """Return this machine as plans see it, or None if the chosen engine plans nothing."""
     return choose(problem).computes.machine()
 
 
 def plan_of(problem: Problem, machine: Machine, threads: int | None = None) -> Chosen:
-    """Return the plan of the generated engine, which must be the choice, on dense row-major arrays."""
-    from convgrad.plan.passes import dense_view, plan  # noqa: PLC0415  (came with the kernels)
+    """Return the plan of the generated engine on dense row-major arrays. It must be the chosen engine."""
+    from convgrad.plan.passes import dense_view, plan  # noqa: PLC0415 - loaded with the kernels
 
     return plan(problem, dense_view(problem), machine, count(threads))
 
 
 def scratch_of(problem: Problem, chosen: Chosen) -> int:
-    """Return what a plan of ``plan_of`` takes in scratch, of all threads."""
+    """Return the scratch of all threads under a plan of ``plan_of``."""
     from convgrad.plan.passes import scratch_bytes  # noqa: PLC0415
 
     return scratch_bytes(problem, chosen)
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> Choice:
-    """Compute a problem from canonical operands into the canonical view ``out``, and say which engine did."""
+    """Compute a problem from canonical operands into the canonical view ``out``; return the choice of the engine."""
     choice, call = _ready(problem, _strides(operands, out), count(threads), cap())
     call.on(operands, out)
     return choice
 
 
 def ready(problem: Problem, strides: Strides, threads: int | None = None) -> Call:
-    """Return the call of a problem on memory of these strides, those of the operands and last of the output."""
+    """Return the call of a problem on memory with these strides: of the operands, then of the output."""
     return _ready(problem, strides, count(threads), cap())[1]
 
 
@@ -134,7 +134,7 @@ def _strides(operands: Sequence[Array], out: Array) -> Strides:
 
 
 def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> None:
-    """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
+    """Compute the squared norm of each sample's gradient: ``problem`` has one sample, operands have all."""
     engine, norms = choose(problem).computes, out
     if is_product(problem):
         products.norms2(problem, operands, out, engine.squares)
@@ -150,7 +150,7 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, threads: int
 def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
     """Write the sum of one or more dense f32 arrays, from the first to the last, into a dense array of a format.
 
-    +0 follows, the old value if ``accumulate``, one rounding: as of every sum. Rule P2 refuses it without kernels.
+    The epilogue is that of every sum: +0, the old value if ``accumulate``, one rounding. Rule P2 requires kernels.
     """
     if reason := generated().why_no_kernels():  # P2
         refuse("P2", "join", f"sums in pieces are added by a kernel, which there is none of: {reason}")
@@ -158,10 +158,10 @@ def add_up(terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) ->
 
 
 def memory_bytes(problem: Problem, operands: Sequence[Array], out: Array, threads: int | None = None) -> int:
-    """Return what ``execute`` takes beside these arrays: scratch of all threads, sums they share, and tables."""
+    """Return the memory of ``execute`` without these arrays: scratch of all threads, shared sums, and tables."""
     return choose(problem).computes.memory_bytes(problem, _strides(operands, out), count(threads))
 
 
 def height(problem: Problem) -> int:
-    """Return the height h of the sums that ``execute`` makes: the specified order's, or the NumPy engine's."""
+    """Return the rounding depth of the sums of ``execute``: of the specified order, or of the NumPy engine."""
     return choose(problem).computes.height(problem)

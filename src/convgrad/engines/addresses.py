@@ -1,4 +1,4 @@
-"""Where memory lies: arrays' addresses, which ``array.ctypes.data`` takes a third of a small kernel's time to tell."""
+"""Addresses of arrays: ``array.ctypes.data`` takes a third of the time of a small kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _word = ctypes.c_size_t.from_address
 
 
 def words(count: int) -> Words:
-    """Return so many integers of 64 bits, zeros, that compiled code may write to."""
+    """Return ``count`` integers of 64 bits, zeros, that compiled code may write to."""
     return (ctypes.c_int64 * count)()
 
 
@@ -25,14 +25,13 @@ def _told(array: NDArray[Any]) -> int:
 def _read(array: NDArray[Any], at: int = object.__basicsize__) -> int:
     """Read the address from the array itself.
 
-    NumPy's headers inline where it is, so every extension that is compiled reads it there: behind what any object
-    begins with.
+    NumPy's headers make its offset part of the ABI of extensions: it follows the header of every Python object.
     """
     return _word(id(array) + at).value
 
 
 def _is_there() -> bool:
-    """Tell whether this interpreter's arrays are as those headers say."""
+    """Return whether the arrays of this interpreter have the layout of these headers."""
     probe = np.zeros((2, 3))
     return sys.implementation.name == "cpython" and all(_read(a) == _told(a) for a in (probe, probe.T[1:], probe[:0]))
 
@@ -41,7 +40,7 @@ address_of = _read if _is_there() else _told
 
 
 class _Memory:
-    """Memory as NumPy is told of it."""
+    """Memory with the array interface of NumPy."""
 
     def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> None:
         self.__array_interface__ = {
@@ -54,7 +53,7 @@ class _Memory:
 
 
 def array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the array of this shape, strides and type that begins at an address, which whoever asks keeps in place."""
+    """Return the array of this shape, strides and type at an address; the caller keeps the memory alive."""
     if 0 in shape:
         return np.empty(shape, dtype)
     return np.asarray(_Memory(address, shape, strides, f"|V{dtype.itemsize}")).view(dtype)

@@ -1,4 +1,4 @@
-"""What an engine is, and what it makes of a problem: protocols that the rows of the registry fulfil."""
+"""The protocols of the registry: an engine, and a call that an engine prepares for a problem."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ Strides = Sequence[tuple[int, ...]]  # in bytes, of canonical operands and last 
 
 
 class Call(Protocol):
-    """A problem on canonical memory of certain strides: computed from nothing more than where that begins."""
+    """A problem on canonical memory of certain strides: only addresses are missing."""
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from operands that begin at these addresses; the caller has seen to it that ``keep`` is that memory.
+        """Compute from operands at these addresses, in memory that ``keep`` holds.
 
-        An operand without elements may begin anywhere.
+        An operand without elements may have any address.
         """
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
         """Compute from arrays of these strides."""
 
     def elsewhere(self, strides: Strides) -> Call:
-        """Return the call of the same problem, with the same kernels and threads, on memory of other strides."""
+        """Return the call of the same problem on memory of other strides, with the same instruction set and threads."""
 
     def prepare(self) -> None:
-        """Make and keep what can be made before the first call."""
+        """Compile and hold what the first call needs."""
 
 
 class Engine(Protocol):
-    """Computes problems, and says which ones."""
+    """An engine computes problems, and returns the reason if it cannot."""
 
     @property
     def detail(self) -> str:
-        """What it computes with, in a word or two: an instruction set."""
+        """The instruction set, or the empty string."""
 
     def why_not(self, problem: Problem) -> str:
-        """Return why it cannot compute a problem here; the empty string where it can."""
+        """Return why the engine cannot compute a problem on this machine, or the empty string."""
 
     def call(self, problem: Problem, strides: Strides, threads: int) -> Call:
-        """Return a problem on memory of these strides, to be computed as often as wanted."""
+        """Return the call of a problem on memory of these strides; it can be run any number of times."""
 
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
-        """Compute the squared norm of each sample's gradient: ``problem`` is that of one, operands hold all of them."""
+        """Compute the squared norm of each sample's gradient: ``problem`` has one sample, operands have all."""
 
     def squares(self, rows: Array) -> Array:
         """Return the squared norm of each row of a dense array of f32, in f64."""
@@ -56,10 +56,10 @@ class Engine(Protocol):
         """Compute out[n] = data[n] * factors[n], rounded once to the factors' type; all are row-major."""
 
     def machine(self) -> Machine | None:
-        """Return this machine as plans see it; None of an engine that plans nothing."""
+        """Return this machine as plans see it, or None if the engine plans nothing."""
 
     def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
-        """Return what a call takes beside its arrays: scratch of all threads, sums they share, and tables."""
+        """Return the memory of a call without its arrays: scratch of all threads, shared sums, and tables."""
 
     def height(self, problem: Problem) -> int:
-        """Return the height h of the sums that it makes of a problem."""
+        """Return the rounding depth of the sums of a problem."""

@@ -1,7 +1,7 @@
-"""The NumPy engine: one BLAS product per tap on blocks of bounded size. Keeps the error bound, not the bits.
+"""The NumPy engine: one BLAS product per tap on blocks of bounded size. It keeps the error bound, not the bits.
 
-Blocks are channels first, (group, channel, image, position...), in the accumulator's format; beside the blocks it holds
-the sums of one block of the output, or of all weights. Absent taps are never read: each tap is cut to what exists.
+Blocks are channels first, (group, channel, image, position...), in the accumulator's format. The engine also holds the
+sums of one block of the output, or of all weights. Each tap is restricted to positions that exist.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Ranges = tuple[range, ...]
 
 
 def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
-    """Compute a problem from canonical operands into the canonical view ``out``; adds into it if it accumulates."""
+    """Compute a problem from canonical operands into the canonical view ``out``; add to it if asked to."""
     given: dict[str, Array] = dict(zip(problem.operands, operands, strict=True))
     with np.errstate(all="ignore"):
         _SOLVERS[problem.solves_for](problem, given, out)
@@ -41,10 +41,10 @@ def execute(problem: Problem, operands: Sequence[Array], out: Array) -> None:
 # -- blocks --------------------------------------------------------------------------------------------------------
 
 
-def steps_of(extents: Sequence[int], limit: int) -> tuple[int, ...]:
-    """Return the extents of the boxes that cut a grid, row-major, into at most ``limit`` points each.
+def block_extents(extents: Sequence[int], limit: int) -> tuple[int, ...]:
+    """Return the extents of blocks that divide a grid, row-major, into at most ``limit`` points each.
 
-    >>> steps_of((8, 56, 56), 2000)
+    >>> block_extents((8, 56, 56), 2000)
     (1, 35, 56)
     """
     steps, room = [], max(1, limit)
@@ -55,9 +55,9 @@ def steps_of(extents: Sequence[int], limit: int) -> tuple[int, ...]:
 
 
 def blocks(extents: Sequence[int], steps: Sequence[int]) -> Iterator[Ranges]:
-    """Cut a grid, row-major, into boxes of these steps.
+    """Divide a grid, row-major, into blocks of these extents.
 
-    >>> [tuple((r.start, r.stop) for r in box) for box in blocks((2, 3), (1, 2))]
+    >>> [tuple((r.start, r.stop) for r in block) for block in blocks((2, 3), (1, 2))]
     [((0, 1), (0, 2)), ((0, 1), (2, 3)), ((1, 2), (0, 2)), ((1, 2), (2, 3))]
     """
     if 0 in extents:
@@ -70,12 +70,12 @@ def blocks(extents: Sequence[int], steps: Sequence[int]) -> Iterator[Ranges]:
 
 
 def _dtype(problem: Problem) -> np.dtype[Any]:
-    """Return the dtype sums are kept in."""
+    """Return the dtype of sums."""
     return problem.operand_format.accumulator.dtype
 
 
 def _grid(problem: Problem) -> tuple[int, ...]:
-    """Return the images and positions that blocks cut: of a bias operator's tensor, of src where solved for, of dst."""
+    """Return the divided images and positions: of a bias operator's tensor, of src in backward data, or of dst."""
     geometry = problem.geometry
     if isinstance(geometry, Channels):
         return (geometry.batch, *geometry.extents)
@@ -88,27 +88,27 @@ def _channels(problem: Problem) -> int:
     return geometry.channels if isinstance(geometry, Channels) else geometry.src_channels + geometry.dst_channels
 
 
-def _box_steps(problem: Problem) -> tuple[int, ...]:
-    """Return the extents of a block: its channels fit the block size, and sums over positions stay short."""
+def _block_extents(problem: Problem) -> tuple[int, ...]:
+    """Return the extents of a block: its channels fit BLOCK_BYTES, and sums over positions stay short."""
     points = BLOCK_BYTES // (max(1, _channels(problem)) * _dtype(problem).itemsize)
     if problem.solves_for in ("weights", "bias"):
         points = min(points, SUMMED_POINTS)
-    return steps_of(_grid(problem), points)
+    return block_extents(_grid(problem), points)
 
 
-def _boxes(problem: Problem) -> Iterator[Ranges]:
-    return blocks(_grid(problem), _box_steps(problem))
+def _blocks(problem: Problem) -> Iterator[Ranges]:
+    return blocks(_grid(problem), _block_extents(problem))
 
 
 def _load(tensor: Array, where: tuple[Any, ...], groups: int, problem: Problem) -> Array:
-    """Copy part of a (N, C, X...) tensor as (group, channel, image and position) in the accumulator's format."""
+    """Copy a part of a (N, C, X...) tensor as (group, channel, image and position) in the accumulator's format."""
     part = tensor[where].swapaxes(0, 1)
     copied = np.ascontiguousarray(part, _dtype(problem))
     return copied.reshape(groups, part.shape[0] // groups, prod(part.shape[1:]))
 
 
 def _taps(conv: Conv, src: Ranges, dst: Ranges) -> Iterator[tuple[tuple[int, ...], Ranges, tuple[slice, ...]]]:
-    """Yield each tap with the positions p of ``dst`` that meet ``src`` under it, and the slices of src they meet."""
+    """Yield each tap, the positions of ``dst`` for which it exists in ``src``, and slices of the positions of src."""
     for tap in product(*(range(k) for k in conv.kernel)):
         met = tuple(a.existing(k, s, d) for a, k, s, d in zip(conv.axes, tap, src, dst, strict=True))
         if all(met):
@@ -128,9 +128,9 @@ def _add(products: Array, target: Array) -> None:
     target += products.reshape(channels, images, *positions).swapaxes(0, 1)
 
 
-def finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> None:
-    """Round finished sums once into ``out``: +0, bias, old value, activation, conversion, canonical NaN."""
-    sums += 0.0  # -0 never leaves a sum
+def store_sums(sums: Array, out: Array, problem: Problem, bias: Array | None) -> None:
+    """Round sums once into ``out``: +0, bias, old value, activation, conversion, canonical NaN."""
+    sums += 0.0  # -0 becomes +0
     if bias is not None:
         sums += bias.astype(sums.dtype).reshape(1, -1, *[1] * (sums.ndim - 2))
     if problem.accumulate:
@@ -149,21 +149,21 @@ def finish(sums: Array, out: Array, problem: Problem, bias: Array | None) -> Non
 
 
 def _solve_data(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    """A forward or a data gradient: block by block of the output, the products of all taps."""
+    """Compute forward or backward data: the products of all taps, for each block of the output."""
     conv, weights, backward = _conv(problem), given["weights"], problem.solves_for == "src"
     operand, channels = (given["dst"], conv.src_channels) if backward else (given["src"], conv.dst_channels)
     everywhere = tuple(range(a.dst if backward else a.src) for a in conv.axes)
-    for images, *positions in _boxes(problem):
-        box = tuple(positions)
-        sums = _zeros(channels, (images, *box), problem)
-        for tap, met, sources in _taps(conv, *((box, everywhere) if backward else (everywhere, box))):
+    for images, *positions in _blocks(problem):
+        block = tuple(positions)
+        sums = _zeros(channels, (images, *block), problem)
+        for tap, met, sources in _taps(conv, *((block, everywhere) if backward else (everywhere, block))):
             targets = tuple(map(_slice, met))
-            read, written = (targets, sources) if backward else (sources, targets)
+            read, stored = (targets, sources) if backward else (sources, targets)
             x = _load(operand, (_slice(images), slice(None), *read), conv.groups, problem)
             w = _weights_of(tap, weights, problem, conv)
-            shifted = (slice(s.start - r.start, s.stop - r.start, s.step) for s, r in zip(written, box, strict=True))
+            shifted = (slice(s.start - r.start, s.stop - r.start, s.step) for s, r in zip(stored, block, strict=True))
             _add((w.swapaxes(1, 2) if backward else w) @ x, sums[(slice(None), slice(None), *shifted)])
-        finish(sums, out[_box(images, positions)], problem, given.get("bias"))
+        store_sums(sums, out[_index(images, positions)], problem, given.get("bias"))
 
 
 def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
@@ -171,29 +171,29 @@ def _solve_weights(problem: Problem, given: Mapping[str, Array], out: Array) -> 
     everywhere = tuple(range(a.src) for a in conv.axes)
     per_group = (conv.groups, conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
     sums = np.zeros((conv.taps, *per_group), _dtype(problem))
-    for images, *positions in _boxes(problem):
+    for images, *positions in _blocks(problem):
         for tap, met, sources in _taps(conv, everywhere, tuple(positions)):
             dy = _load(dst, (_slice(images), slice(None), *map(_slice, met)), conv.groups, problem)
             x = _load(src, (_slice(images), slice(None), *sources), conv.groups, problem)
             sums[np.ravel_multi_index(tap, conv.kernel)] += dy @ x.swapaxes(1, 2)
     canonical = sums.reshape(*conv.kernel, conv.dst_channels, per_group[2])
     axes = len(conv.kernel)
-    finish(canonical.transpose(axes, axes + 1, *range(axes)), out, problem, None)
+    store_sums(canonical.transpose(axes, axes + 1, *range(axes)), out, problem, None)
 
 
 def _solve_bias_add(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
-    for images, *positions in _boxes(problem):
-        box = _box(images, positions)
-        finish(given["src"][box].astype(_dtype(problem)), out[box], problem, given["bias"])
+    for images, *positions in _blocks(problem):
+        block = _index(images, positions)
+        store_sums(given["src"][block].astype(_dtype(problem)), out[block], problem, given["bias"])
 
 
 def _solve_bias(problem: Problem, given: Mapping[str, Array], out: Array) -> None:
     dtype = _dtype(problem)
     sums = np.zeros(out.shape, dtype)
-    for images, *positions in _boxes(problem):
-        part = given["dst"][_box(images, positions)]
+    for images, *positions in _blocks(problem):
+        part = given["dst"][_index(images, positions)]
         sums += part.astype(dtype).sum(axis=(0, *range(2, part.ndim)))
-    finish(sums, out, problem, None)
+    store_sums(sums, out, problem, None)
 
 
 _SOLVERS: Mapping[str, Callable[[Problem, Mapping[str, Array], Array], None]] = {
@@ -214,13 +214,13 @@ def _slice(part: range) -> slice:
     return slice(part.start, part.stop)
 
 
-def _box(images: range, positions: Sequence[range]) -> tuple[slice, ...]:
+def _index(images: range, positions: Sequence[range]) -> tuple[slice, ...]:
     return (_slice(images), slice(None), *map(_slice, positions))
 
 
-def _zeros(channels: int, box: Ranges, problem: Problem) -> Array:
-    """Zero sums of one block, canonical (N, C, X...), as a view of channels-first memory."""
-    images, *positions = (len(r) for r in box)
+def _zeros(channels: int, block: Ranges, problem: Problem) -> Array:
+    """Return zero sums of one block, canonical (N, C, X...), as a view of channels-first memory."""
+    images, *positions = (len(r) for r in block)
     return np.zeros((channels, images, *positions), _dtype(problem)).swapaxes(0, 1)
 
 
@@ -251,16 +251,16 @@ class NumPyCall:
         return NumPyCall(self.problem, strides)
 
     def prepare(self) -> None:
-        """There is nothing to make."""
+        """Do nothing."""
 
 
 class NumPyEngine:
-    """Computes every problem, in an order of sums that its blocks and the BLAS make, on the threads of the BLAS."""
+    """Computes every problem on the threads of the BLAS; the order of sums depends on blocks and on the BLAS."""
 
     detail = ""
 
     def why_not(self, problem: Problem) -> str:
-        """Return that there is no reason."""
+        """Return the empty string."""
         return ""
 
     def call(self, problem: Problem, strides: Strides, threads: int) -> NumPyCall:
@@ -285,26 +285,26 @@ class NumPyEngine:
             np.multiply(data.astype(factors.dtype), factors.reshape(-1, *[1] * (data.ndim - 1)), out=out)
 
     def machine(self) -> None:
-        """Return nothing: there is no plan."""
+        """Return None: the engine plans nothing."""
 
     def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
-        """Return about what blocks of both operands and of their products take, and the weights' sums."""
+        """Return an estimate: blocks of both operands and of their products, and the sums of weights."""
         geometry = problem.geometry
         sums = 0 if isinstance(geometry, Channels) else prod(geometry.weights_shape)
-        return (2 * prod(_box_steps(problem)) * _channels(problem) + sums) * _dtype(problem).itemsize
+        return (2 * prod(_block_extents(problem)) * _channels(problem) + sums) * _dtype(problem).itemsize
 
     def height(self, problem: Problem) -> int:
-        """Return the terms of one BLAS product, in whatever order, and the joins.
+        """Return the length of one BLAS product, whose order is unknown, plus the additions that follow.
 
-        Products over blocks of positions are joined block by block, products over channels tap by tap.
+        Products over positions are added block by block, and products over channels tap by tap.
         """
         geometry, last = problem.geometry, last_additions(problem)
         if problem.solves_for == "bias_add":
             return 1 + last
         if isinstance(geometry, Channels) or problem.solves_for == "weights":
-            steps, extents = _box_steps(problem), _grid(problem)
-            joins = prod(-(-extent // step) for extent, step in zip(extents, steps, strict=True)) - 1
-            return last + (prod(steps) + joins if prod(extents) else 0)
+            steps, extents = _block_extents(problem), _grid(problem)
+            additions = prod(-(-extent // step) for extent, step in zip(extents, steps, strict=True)) - 1
+            return last + (prod(steps) + additions if prod(extents) else 0)
         channels = geometry.src_channels if problem.solves_for == "dst" else geometry.dst_channels
         return last + channels // geometry.groups + geometry.taps - 1
 

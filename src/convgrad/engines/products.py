@@ -1,4 +1,4 @@
-"""Norms of samples whose gradient is a product: those of its factors, some samples at a time."""
+"""Norms of samples whose gradient is a product: the products of the norms of its factors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from convgrad.spec.problem import Problem
 from convgrad.spec.samples import factors
 
-CHUNK_BYTES = 1 << 20  # of both operands in f32, which are copied where they lie otherwise: they stay in a cache
+CHUNK_BYTES = 1 << 20  # of both operands in f32: copies stay in a cache
 
 Array = NDArray[Any]
 Squares = Callable[[Array], Array]  # the squared norm of each row of a dense array of f32, in f64
@@ -23,7 +23,7 @@ def norms2(problem: Problem, operands: Sequence[Array], out: Array, squares: Squ
     step = max(1, CHUNK_BYTES // (4 * sum(prod(array.shape[1:]) for array in operands)))
     for first in range(0, len(out), step):
         made = factors(problem, [array[first : first + step] for array in operands])
-        if not made[0].size:  # no tap exists, and nothing meets diff_dst, be it finite or not
+        if not made[0].size:  # no tap exists: diff_dst is not read, even if it is not finite
             out[:] = 0
             return
         src, dst = (

@@ -1,4 +1,4 @@
-"""What a user sets: threads, an accuracy, the directory of the kernel cache, the widest instruction set."""
+"""The settings of a user: threads, an accuracy, the directory of the kernel cache, the widest instruction set."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from convgrad.spec.check import as_integer
 from convgrad.spec.rules import refuse
 
 _OURS = b"CONVGRAD_NUM_THREADS"
-MOST_THREADS = 4096  # of a call: no machine of one process has more cores; beyond, threads only wait
+MAX_THREADS = 4096  # of a call: no machine has more cores
 CAPS = ("avx512bf16", "avx512", "avx2", "neon", "numpy")
-OWN, OPENMP = POOLS = ("own", "openmp")  # whose threads run a call
+OWN, OPENMP = POOLS = ("own", "openmp")  # the threads that run a call
 Made = TypeVar("Made")
 _pool: ContextVar[str | None] = ContextVar("convgrad_pool", default=None)
 _wanted: ContextVar[int | None] = ContextVar("convgrad_threads", default=None)
@@ -82,12 +82,12 @@ def _checked_pool(name: str) -> str:
 
 
 def pool() -> str:
-    """Return whose threads the context asks for: ours, if it does not say."""
+    """Return the pool of the context: our own by default."""
     return _pool.get() or OWN
 
 
 def on(name: str, compute: Callable[..., Made], *given: Any, **named: Any) -> Made:
-    """Return what a function of this returns, called on the threads of a pool unless the context asks for others'."""
+    """Call a function on the threads of a pool, unless the context selects a pool; return its result."""
     if name == OWN or _pool.get() is not None:
         return compute(*given, **named)
     token = _pool.set(name)
@@ -98,12 +98,12 @@ def on(name: str, compute: Callable[..., Made], *given: Any, **named: Any) -> Ma
 
 
 def checked(number: object, operator: str) -> int:
-    """Return a number of threads; refuse by D6 what is none, or beyond sense."""
+    """Return a number of threads; refuse other values by D6."""
     wanted = as_integer(number)
     if wanted is None or wanted < 1:  # D6
         refuse("D6", operator, f"threads must be a positive integer; got {number!r:.200}; leave it out for all cores")
-    if wanted > MOST_THREADS:  # D6
-        refuse("D6", operator, f"threads must be at most {MOST_THREADS}; got {wanted}; leave it out for all cores")
+    if wanted > MAX_THREADS:  # D6
+        refuse("D6", operator, f"threads must be at most {MAX_THREADS}; got {wanted}; leave it out for all cores")
     return wanted
 
 
@@ -138,7 +138,7 @@ def _checked_accuracy(most: object, operator: str) -> float:
 
 
 def accuracy(max_error: float | None, operator: str = "max_error") -> float:
-    """Return how many times the direct sum's guarantee is admitted: as asked of the call, or the context, or 1."""
+    """Return the admitted multiple of the direct sum's error bound: of the call, of the context, or 1."""
     return float(_DIRECT.in_force) if max_error is None else _checked_accuracy(max_error, operator)
 
 
@@ -164,7 +164,7 @@ def kernel_cache(directory: str | os.PathLike[str] | None) -> Iterator[None]:
 
 
 def kernel_directory() -> Path | None:
-    """Return where compiled kernels are kept: by the context, by CONVGRAD_CACHE_DIR, or by the system; None for off."""
+    """Return the kernel cache: from the context, CONVGRAD_CACHE_DIR, or the system's default; None if it is off."""
     asked = _cache.get()
     if asked is not _UNSET:
         return asked
@@ -176,13 +176,13 @@ def kernel_directory() -> Path | None:
 
 
 def count(threads: int | None) -> int:
-    """Return how many threads to use: as asked of the call or the context, by the environment, or all we may run on."""
+    """Return the number of threads: of the call, the context, or the environment; all usable cores by default."""
     asked = _wanted.get() if threads is None else as_integer(threads)
     return asked or _by_environment(_OURS) or _by_environment(b"OMP_NUM_THREADS") or core_count()
 
 
 def asked_of_us() -> int | None:
-    """Return how many threads the context or CONVGRAD_NUM_THREADS asks for; None where nobody does."""
+    """Return the number of threads of the context or of CONVGRAD_NUM_THREADS, or None."""
     return _wanted.get() or _by_environment(_OURS)
 
 
@@ -191,16 +191,16 @@ def _by_environment(name: bytes) -> int | None:
     if not given:
         return None
     value = given.split(",")[0].strip()
-    if value.isdecimal() and 1 <= int(value[:20]) <= MOST_THREADS:
+    if value.isdecimal() and 1 <= int(value[:20]) <= MAX_THREADS:
         return int(value)
-    if value and name is _OURS:  # what the other one means is for its own libraries to say
-        wanted = f"a positive integer, {MOST_THREADS} at most"
+    if value and name is _OURS:  # other libraries define the other variable
+        wanted = f"a positive integer, {MAX_THREADS} at most"
         raise InvalidAttributeError(f"CONVGRAD_NUM_THREADS must be {wanted}; got {given!r:.200}")
     return None
 
 
 def max_isa() -> str | None:
-    """Return the cap CONVGRAD_MAX_ISA sets, None without one."""
+    """Return the widest instruction set that CONVGRAD_MAX_ISA admits, or None without a cap."""
     name = cap().strip().lower()
     if name and name not in CAPS:
         raise InvalidAttributeError(f"CONVGRAD_MAX_ISA must be one of {', '.join(CAPS)}; got {name!r:.200}")
@@ -208,5 +208,5 @@ def max_isa() -> str | None:
 
 
 def cap() -> str:
-    """Return CONVGRAD_MAX_ISA as it is written: what is remembered of calls holds while nobody writes another."""
+    """Return the text of CONVGRAD_MAX_ISA: cached calls are valid while it stays the same."""
     return environment(b"CONVGRAD_MAX_ISA")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from convgrad import arrays, engines
-from convgrad.engines.numpy import finish
+from convgrad.engines.numpy import store_sums
 from convgrad.engines.settings import count
 from convgrad.functional.call import canonical, check_options, handed_over, prepare, room
 from convgrad.functional.join import join
@@ -104,7 +104,7 @@ def weighted_sum(
         total, one = np.zeros(result.shape, fmt.dtype), replace(problem, output_format=fmt, accumulate=True)
         for _, some in scaled:
             _add(one, some, total, threads)
-        finish(total, result, problem, None)
+        store_sums(total, result, problem, None)
     else:
         shape = operands[len(given) :]
         parts = (partials(operator, *some, *shape, first=n, threads=threads, **attributes) for n, some in scaled)
