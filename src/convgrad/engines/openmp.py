@@ -1,4 +1,4 @@
-"""The OpenMP runtime that the process has loaded, as PyTorch's wheels do: its functions, which nothing here loads."""
+"""The OpenMP runtime that the process has loaded, for example with PyTorch. Nothing is loaded here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-GETTID = {"x86_64": 186, "aarch64": 178}  # of Linux, by its names of the architectures that there are kernels for
-AT_ONCE_S = 5e-3  # calls follow one another; threads spin for about as long after a region
+GETTID = {"x86_64": 186, "aarch64": 178}  # the system call of Linux, by architecture
+AT_ONCE_S = 5e-3  # calls in succession: threads spin for about as long after a region
 
 
 class Runtime(NamedTuple):

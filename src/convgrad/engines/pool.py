@@ -1,4 +1,4 @@
-"""The pool: threads that help callers, kept off the core of a caller who works himself, and a driver run on some."""
+"""The pool: threads that help callers. They run on other cores than a calling thread that works itself."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from convgrad.plan.constants import CALLS_WEIGHED, LOOKS, MAX_ALONE, MIN_WAKE_MS
 
 STATE, SCRATCH = MAIL.index("state"), slice(MAIL.index("scratch"), MAIL.index("scratch_bytes") + 1)
 MORE_THAN_ANY = 1 << 62  # bytes
-LONG_MS = 50.0  # from here on the caller waits, so that Ctrl-C ends the call at the next chunk
+LONG_MS = 50.0  # the caller of longer calls waits, so that Ctrl-C ends the call at the next cache block
 STACK_BYTES = 1 << 20  # of a thread of the pool
 
 
 class _Helper:
-    """A thread of the pool: it waits for teams in a queue, and between calls looks into its mailbox for a while."""
+    """A thread of the pool: it waits for teams in a queue. After a call it looks into its mailbox for a while."""
 
     def __init__(self, pool: _Pool, number: int) -> None:
         self.pool = pool
@@ -35,29 +35,29 @@ class _Helper:
         self.mail = self.memory.ctypes.data + -self.memory.ctypes.data % 64
         self.words = self.memory[(self.mail - self.memory.ctypes.data) // 8 :]
         self.cores: frozenset[int] = frozenset()
-        waiting()  # compiled by who calls, not by each helper
+        waiting()  # compiled by the calling thread, not by each helper
         self.thread = start(self._serve, f"convgrad-{number}", STACK_BYTES)
 
     def stay_on(self, cores: frozenset[int]) -> None:
-        """Move it to these cores, where the system can."""
+        """Move the thread to these cores, if the system can."""
         if self.cores != cores:
             move_thread(self.thread, cores)
             self.cores = cores
 
     @property
     def looks(self) -> bool:
-        """Whether it looks for work at present."""
+        """Whether the thread looks into its mailbox."""
         return bool(self.words[STATE] == READY)
 
     def post(self, team: Team) -> int:
-        """Have it run a team's driver if it is looking for work: return 1 if so, else 0."""
+        """Post a team's driver if the thread looks into its mailbox: return 1 if so, else 0."""
         address = getattr(team.kernel, "address", None)  # a function of Python has none
         if address is None:
             return 0
         return waiting().post(self.mail, address, team.address, team.scratch_bytes, team.flag(PENDING))
 
     def leave(self) -> bool:
-        """Have it come to the queue, if it is looking for work; return whether it does."""
+        """Send the thread to the queue if it looks into its mailbox; return whether it goes."""
         waiting().post(self.mail, 0, 0, MORE_THAN_ANY, 0)  # as for work that needs more scratch than it has
         return bool(self.words[STATE] == LEAVE)
 
@@ -79,8 +79,8 @@ class _Helper:
                     pool.looking -= 1
 
     def _look(self) -> None:
-        """Look into the mailbox for a while, and do what is posted."""
-        # The interpreter's end clears what is a thread's while kernels run: this frame keeps the memory they write to.
+        """Look into the mailbox for a while, and run posted drivers."""
+        # The end of the interpreter clears thread-local data while kernels run: this frame holds their scratch.
         held = scratch.own.held
         self.words[SCRATCH] = (0, 0) if held is None else (held[0], held[1].size - 64)
         waiting().serve(self.mail, LOOKS)
@@ -88,7 +88,7 @@ class _Helper:
 
 
 class _Pool:
-    """Waiting threads of one process. A forked child begins with none."""
+    """The threads of one process. A forked child begins without any."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -96,13 +96,13 @@ class _Pool:
         self.queue: SimpleQueue[Team] = SimpleQueue()
         self.helpers: list[_Helper] = []
         self.idle = 0
-        self.looking = 0  # of those: less than there are cores, as a caller needs one
-        self.cores, self.others = 1, frozenset[int]()  # that the last caller might use, and without its own
+        self.looking = 0  # of the idle ones: fewer than cores, because a caller needs one
+        self.cores, self.others = 1, frozenset[int]()  # of the last caller: how many, and all except its own
         self.patience = Patience()
-        self.asked = 0.0  # when the last call was that could have help
+        self.asked = 0.0  # the time of the last call that could have help
 
     def place(self, caller: int | None) -> None:
-        """Have the helpers on all cores but the caller's: a thread that wakes up there displaces the caller."""
+        """Move helpers to all cores except the caller's: a thread that wakes up there displaces the caller."""
         cores = frozenset(usable_cores())
         with self.lock:
             self.cores, self.others = len(cores), cores - {caller}
@@ -110,7 +110,7 @@ class _Pool:
                 helper.stay_on(self.others)
 
     def post(self, team: Team, wanted: int) -> int:
-        """Have helpers that look into their mailbox run a team's driver, at once; return how many do."""
+        """Post a team's driver to helpers that look into their mailboxes; return how many take it."""
         posted = 0
         for helper in self.helpers:
             if posted < wanted:
@@ -118,9 +118,9 @@ class _Pool:
         return posted
 
     def invite(self, team: Team, wanted: int, all_needed: bool) -> int:
-        """Ask threads to join a team, who may be asleep, and return how many are there: the system may have no more.
+        """Invite threads, which may sleep, to a team; return how many, because the system may have no more threads.
 
-        Of a call whose caller does not work itself all are needed: threads that are at work elsewhere do not count.
+        ``all_needed``: the caller does not work itself, so threads that work for other calls do not count.
         """
         with self.lock:
             try:
@@ -143,7 +143,7 @@ class _Pool:
         return wanted
 
     def _forget(self) -> None:
-        """Take teams from the queue that were over before anybody came: who wakes for one of them may join another."""
+        """Remove teams from the queue that ended before a thread came: threads that wake may join another."""
         there: list[Team] = []
         count = self.queue.qsize()
         with suppress(Empty):  # threads that wake take teams meanwhile
@@ -154,12 +154,12 @@ class _Pool:
                 self.queue.put(team)
 
     def _free(self) -> int:
-        """Return how many threads will come to the queue: those that look may be kept busy by others' calls."""
+        """Return how many threads will come to the queue: other calls may keep those busy that look."""
         return self.idle - self.looking - self.queue.qsize()
 
 
 class Patience:
-    """What calls do on a machine that others use too: the more of them helpers kept waiting, the more go alone."""
+    """The policy on a machine that others use too: the more calls wait for helpers, the more calls go without."""
 
     def __init__(self) -> None:
         self.left = 0  # calls that go alone
@@ -173,7 +173,7 @@ class Patience:
         return True
 
     def learn(self, waited_ms: float, time_ms: float) -> None:
-        """Take how long a call waited for its helpers when there was nothing left to do, and what it was to take."""
+        """Record how long a call waited for its helpers after its last task, and its expected time."""
         self.waited += ((waited_ms > time_ms) - self.waited) / CALLS_WEIGHED
         self.left = int(MAX_ALONE * self.waited**2)  # one call that waited among many that did not is chance
 
@@ -196,8 +196,8 @@ def size() -> int:
 def helped(threads: int, time_ms: float) -> bool:
     """Return whether a call that takes ``time_ms`` on some threads should be cut for any but the caller's.
 
-    A short one is, where somebody looks for work, where it is worth waking those who sleep, or where calls follow one
-    another at once: the next will find them looking.
+    A short call is if a thread looks into its mailbox, if the call is worth waking threads, or if calls follow one
+    another at once: the next one finds threads that look.
     """
     pool, there = _current(), _there(threads)
     if is_long(threads, there, time_ms):
@@ -217,10 +217,10 @@ def run(
     time_ms: float,
     keep: object = None,
 ) -> None:
-    """Run a driver on ``threads`` threads, or as many as there are cores; ``time_ms`` is what it takes on those asked.
+    """Run a driver on ``threads`` threads, or one per core if those are fewer; ``time_ms`` is its time on ``threads``.
 
-    On one of them the caller, unless the call is long and must hear Ctrl-C. ``keep`` is what the arguments point into:
-    it lives as long as any thread may look at it. Where the interpreter is ending there is no thread but the caller.
+    The caller is one of them, unless the call is long and must react to Ctrl-C. ``keep`` is the memory of the arguments:
+    it lives until no thread can read it. At the end of the interpreter, the caller works alone.
     """
     if threads == 1 and time_ms < LONG_MS:
         work(kernel, addressof(arguments), scratch_bytes)
@@ -257,10 +257,10 @@ def run(
 
 
 def _there(threads: int) -> int:
-    """Return how many of the threads asked for there are."""
+    """Return how many of ``threads`` can run."""
     return 1 if sys.is_finalizing() else min(threads, len(usable_cores()))
 
 
 def is_long(threads: int, there: int, time_ms: float) -> bool:
-    """Return whether a call takes so long on the threads there are that its caller waits, to hear Ctrl-C."""
+    """Return whether a call is so long that its caller waits, to react to Ctrl-C."""
     return time_ms * threads / there >= LONG_MS and not sys.is_finalizing()

@@ -1,4 +1,4 @@
-"""Whose threads run a driver, a row each: ours, or those of the process's OpenMP runtime."""
+"""The thread pools that run a driver, a row each: our own, or the OpenMP runtime of the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE_BYTES = 4096  # no two threads' scratch shares one
 
 
 class Pool(NamedTuple):
-    """What calls ask of a pool, and have it do: ``pool.helped`` and ``pool.run`` say what."""
+    """The two functions of a pool: see ``pool.helped`` and ``pool.run``."""
 
     helped: Callable[[int, float], bool]
     run: Callable[[Any, Words, int, int, float, object], None]
@@ -28,12 +28,12 @@ def helped(threads: int, time_ms: float) -> bool:
 
 
 def run(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object = None) -> None:
-    """Run a driver on ``threads`` threads of the pool that the context asks for; ``pool.run`` has the parameters."""
+    """Run a driver on ``threads`` threads of the pool of the context; ``pool.run`` has the parameters."""
     _asked().run(kernel, arguments, scratch_bytes, threads, time_ms, keep)
 
 
 def name() -> str:
-    """Return the name of the pool that calls of this context run on."""
+    """Return the name of the pool of this context."""
     asked = settings.pool()
     return settings.OWN if asked == settings.OPENMP and openmp.runtime() is None else asked
 
@@ -46,10 +46,7 @@ def _asked() -> Pool:
 
 
 def _helped_by_team(threads: int, time_ms: float) -> bool:
-    """Return whether there are others: threads of PyTorch's, as it has them help with whatever is worth a plan.
-
-    If they sleep, our pool decides.
-    """
+    """Return whether PyTorch's team has other threads. If they sleep, our pool decides."""
     if threads > 1 and openmp.rests():
         return pool.helped(threads, time_ms)
     there = _there(threads)
@@ -59,9 +56,8 @@ def _helped_by_team(threads: int, time_ms: float) -> bool:
 def _run_by_team(kernel: Any, arguments: Words, scratch_bytes: int, threads: int, time_ms: float, keep: object) -> None:
     """Run a driver on this thread and on its team.
 
-    Our pool runs it if this thread has to hear Ctrl-C meanwhile, or if the team sleeps.
-
-    A team that PyTorch made stays as large as it is, as one that shrinks ends its threads: those too many do nothing.
+    Our pool runs it if this thread must react to Ctrl-C, or if the team sleeps. The team keeps its size, because a team
+    that shrinks ends threads: additional threads return at once.
     """
     there = _there(threads)
     if _waits(threads, there, time_ms) or (there > 1 and openmp.rested()):
@@ -90,13 +86,13 @@ def _found() -> openmp.Runtime:
 
 
 def _there(threads: int) -> int:
-    """Return how many of the threads asked for there are: within a region of somebody's, or at the end, the caller."""
+    """Return how many of ``threads`` can run: only the caller inside a region, or at the end of the interpreter."""
     found = _found()
     return 1 if sys.is_finalizing() or found.inside() else min(threads, found.cores())
 
 
 def _waits(threads: int, there: int, time_ms: float) -> bool:
-    """Return whether the caller must wait for others: signals are heard by the main thread alone."""
+    """Return whether the caller must wait for others: only the main thread receives signals."""
     return pool.is_long(threads, there, time_ms) and threading.current_thread() is threading.main_thread()
 
 

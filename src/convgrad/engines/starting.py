@@ -1,4 +1,4 @@
-"""Threads of our own, with a stack of a size we know and a mailbox, and locks that forks wait for."""
+"""Our own threads, with a stack of known size and a mailbox, and locks that forks wait for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, TypeVar
 
-LARGE_STACK_BYTES = 8 << 20  # what LLVM is used to
-SPARE_BYTES = 2 << 20  # what the interpreter may ask the system for until a thread gives its first sign
+LARGE_STACK_BYTES = 8 << 20  # for LLVM
+SPARE_BYTES = 2 << 20  # that the interpreter may allocate until a thread has started
 _OURS: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 MAIL = ("state", "kernel", "arguments", "scratch", "scratch_bytes", "pending")  # of a thread's mailbox: 64 bits each
 AWAY, READY, POSTED, CLAIMED, LEAVE = range(5)  # its states
@@ -22,9 +22,9 @@ ending: list[bool] = []  # true once the interpreter is about to end: callers th
 
 
 def forked_with() -> threading.RLock:
-    """Return a lock that a fork waits for: a child must not inherit what a thread it does not have is at.
+    """Return a lock that a fork waits for: a child must not inherit unfinished work of threads that it does not have.
 
-    One thread may take it again: a signal handler may compute.
+    A thread may take the lock again, because a signal handler may compute.
     """
     lock = threading.RLock()
     _waited_for.append(lock)
@@ -79,7 +79,7 @@ def start(work: Callable[[], None], name: str, stack_bytes: int) -> threading.Th
 
 
 def run_on_large_stack(work: Callable[[], Made]) -> Made:
-    """Do some work on a thread of our own: LLVM's binding bears no signal in between, and LLVM needs a large stack."""
+    """Run some work on a thread of our own: LLVM's binding tolerates no signal, and LLVM needs a large stack."""
     made: list[Made] = []
     failed: list[BaseException] = []
 
@@ -101,6 +101,6 @@ def run_on_large_stack(work: Callable[[], Made]) -> Made:
 
 @cache
 def loaded(name: str) -> Any:
-    """Return a module, imported on a thread of our own: no forked child inherits one that is half loaded."""
+    """Return a module, imported on a thread of our own: no forked child inherits a partly loaded module."""
     with _loading:
         return run_on_large_stack(partial(import_module, name))

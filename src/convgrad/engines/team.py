@@ -1,4 +1,4 @@
-"""The threads of one call: a compiled driver that each of them runs, which claims tasks until none is left."""
+"""The threads of one call: each runs a compiled driver, which claims tasks until none is left."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from convgrad.plan.constants import CALLER_LOOKS
 if TYPE_CHECKING:
     from convgrad.engines.llvm.wait import Waiting
 
-PENDING, ACTIVE, STOP = -3, -2, -1  # of the driver's arguments: threads that will run it, that do; whether it ends
-_give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))  # Windows has but the second
-LOOK_S = 0.02  # how often a caller who waits looks whether somebody has asked it to end
+PENDING, ACTIVE, STOP = -3, -2, -1  # flags of a driver: threads that will run it, threads that do, whether to stop
+_give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))  # Windows has only the second
+LOOK_S = 0.02  # the interval at which a waiting caller checks for signals
 
 
 def work(kernel: Any, arguments: int, scratch_bytes: int) -> None:
@@ -37,7 +37,7 @@ def waiting() -> Waiting:
 
 
 class Team:
-    """The threads of one call: who is at work, whether any may still join, and what went wrong."""
+    """The threads of one call: how many work, whether others may still join, and an error."""
 
     def __init__(self, kernel: Any, arguments: Words, scratch_bytes: int, keep: object):
         self.kernel, self.arguments, self.scratch_bytes, self.keep = kernel, arguments, scratch_bytes, keep
@@ -49,7 +49,7 @@ class Team:
         self.error: BaseException | None = None
 
     def stop(self) -> None:
-        """Raise the flag that the driver looks at."""
+        """Set the stop flag of the driver."""
         self.arguments[STOP] = 1
 
     def flag(self, which: int) -> int:
@@ -78,12 +78,12 @@ class Team:
                 self.left.set()
 
     def wait(self) -> None:
-        """Wait until all who were invited have worked."""
+        """Wait until all invited threads have finished."""
         while not self.left.wait(LOOK_S):
             pass
 
     def settle(self) -> None:
-        """Let nobody join any more, and see those at work to their end, whatever interrupts it; raise that then."""
+        """Admit no more threads and wait for those that work; raise an interruption afterwards."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -96,10 +96,10 @@ class Team:
             raise interruption
 
     def _see_off(self) -> None:
-        """Wait for those at work.
+        """Wait for the threads that work.
 
-        Where all tasks are claimed (``done``) it is enough that nobody is in the driver: whoever joined and has not
-        come there yet finds nothing to do.
+        If all tasks are claimed (``done``), it is enough that no thread is in the driver: a thread that enters later
+        finds nothing to do.
         """
         if not self.done:
             self.stop()

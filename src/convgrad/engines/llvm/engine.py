@@ -1,4 +1,4 @@
-"""The generated engine: kernels for the widest instruction set of this machine, in the specified order of sums."""
+"""The generated engine: kernels for the widest instruction set of this machine, with the specified order of sums."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
 
 Array = NDArray[Any]
-Made = Executable | Any  # or what Winograd prepares
-# What few programs load.
+Made = Executable | Any  # or a prepared call of Winograd
+# Modules that are loaded when they are needed.
 WINOGRAD, ADDED, SAMPLES = (f"convgrad.engines.llvm.{name}" for name in ("winograd.run", "added", "samples"))
 
 
 class LlvmEngine:
-    """Computes what has a kernel."""
+    """Computes problems that have a kernel."""
 
     def __init__(self) -> None:
-        isas.supported()  # no more: to try an instruction takes the compiler's lock, which a fork takes before this one
+        isas.supported()  # not ``isa``: trying bf16 pairs takes the compiler's lock, which a fork takes before this one
 
     @property
     def detail(self) -> str:
@@ -37,7 +37,7 @@ class LlvmEngine:
         return str(isas.isa())
 
     def why_not(self, problem: Problem) -> str:
-        """Return why there are no kernels here; which problems have none is known before LLVM is loaded."""
+        """Return why there are no kernels here. Problems without kernels are known before LLVM is loaded."""
         return self.why_no_kernels()
 
     def why_no_kernels(self) -> str:
@@ -45,11 +45,11 @@ class LlvmEngine:
         return "" if isas.isa() else isas.why_no_isa()
 
     def call(self, problem: Problem, strides: Strides, threads: int) -> LlvmCall:
-        """Return the call of a problem, on the instruction set of now."""
+        """Return the call of a problem, on the present instruction set."""
         return LlvmCall(_isa(), problem, strides, threads)
 
     def norms2(self, problem: Problem, operands: Sequence[Array], out: Array, threads: int) -> None:
-        """Compute norms while a sample's sums are in a cache."""
+        """Compute the norm of each sample while its sums are in a cache."""
         if len(out):
             loaded(SAMPLES).norms2(problem, operands, out, self.machine(), threads)
 
@@ -65,7 +65,7 @@ class LlvmEngine:
         loaded(SAMPLES).scale(data.astype(fmt.dtype, copy=False), fmt, factors, out, _isa(), threads)
 
     def add_up(self, terms: Sequence[Array], out: Array, fmt: Format, accumulate: bool) -> None:
-        """Write the sum of dense f32 arrays, from the first to the last, as every sum is finished."""
+        """Write the sum of dense f32 arrays, from the first to the last, with the epilogue of every sum."""
         loaded(ADDED).add_up(_isa(), terms, out, fmt.name, accumulate)
 
     def machine(self) -> Machine:
@@ -73,12 +73,12 @@ class LlvmEngine:
         return isas.machine(_isa())
 
     def memory_bytes(self, problem: Problem, strides: Strides, threads: int) -> int:
-        """Return what the prepared call takes."""
+        """Return the memory of the prepared call."""
         taken: int = _made(_isa(), problem, strides, threads).memory_bytes
         return taken
 
     def height(self, problem: Problem) -> int:
-        """Return the height of the specified order."""
+        """Return the rounding depth of the specified order."""
         return height_of(problem)
 
 
@@ -96,10 +96,10 @@ class LlvmCall:
         self._held: Made | None = None
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from operands that begin at these addresses; on one thread where no other would be of help."""
+        """Compute from operands at these addresses; on one thread if others would not help."""
         made = self._found() or self._remembered()
         if made.plan.threads > 1 and not helped(made.plan.threads, made.plan.time_ms):
-            made = _made(self.isa, self.problem, self.strides, 1)  # the same bits, and nothing is shared
+            made = _made(self.isa, self.problem, self.strides, 1)  # the same bits
         made.at(operands, out, keep)
 
     def on(self, operands: Sequence[Array], out: Array) -> None:
@@ -111,7 +111,7 @@ class LlvmCall:
         return LlvmCall(self.isa, self.problem, strides, self.threads)
 
     def prepare(self) -> None:
-        """Compile the kernels and fill the tables, and keep them."""
+        """Compile the kernels, fill the tables, and hold them."""
         self._held = self._remembered()
 
     def _remembered(self) -> Made:

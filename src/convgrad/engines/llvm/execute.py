@@ -1,4 +1,4 @@
-"""Running a plan: tables, arguments and driver of one kind of call, kept so that the next one costs little."""
+"""Prepared calls: the tables, arguments and driver of a plan, cached so that the next call is fast."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from convgrad.plan.records import COLUMN_BYTES, FLAGS
 from convgrad.plan.tables import Schedule, Table, wrapped
 from convgrad.spec.problem import Problem
 
-CAPACITY = 256  # prepared calls kept,
-CAPACITY_BYTES = 64 << 20  # and what their tables may take
+CAPACITY = 256  # cached calls
+CAPACITY_BYTES = 64 << 20  # of their tables
 Array = NDArray[Any]
-_FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # operands, output, what not all calls have
+_FLAGS, _OPERANDS = Struct(f"{len(FLAGS.columns)}q"), Struct("4q")  # A, B, output, and partial sums or a bias
 _LOWERED = (0,) * len(FLAGS.columns)
 
 
 @dataclass(frozen=True)
 class Executable:
-    """A plan for arrays of certain strides, ready to run: all of the driver's arguments but addresses."""
+    """A prepared call of a plan for arrays of certain strides: all arguments of the driver except addresses."""
 
     plan: Chosen
     solves_for: str
     schedule: Schedule
     kernel: jit.Kernel
     arguments: Words
-    ones: Array  # what stands in the place of an operand that is one everywhere,
-    one: int  # and where that is
-    sides: tuple[int, int]  # which operands rows and lanes are: one behind all of them is ``ones``,
-    bias: int | None  # and which the bias is, if any
-    alone: bool  # whether the caller's thread computes it, which no other looks at
-    free: list[tuple[Words, int]]  # arguments, and their addresses, of such calls that are over
+    ones: Array  # stands for an operand that is 1 everywhere
+    one: int  # the address of ``ones``
+    sides: tuple[int, int]  # the operands of A and of B; the number after the last operand is ``ones``
+    bias: int | None  # the operand of the bias, if any
+    alone: bool  # whether only the calling thread runs it
+    free: list[tuple[Words, int]]  # arguments and their addresses, to be used again
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,12 +55,12 @@ class Executable:
 
     @property
     def paths(self) -> Table | None:
-        """How many panels all calls took in each of ``plan.pairs.PATHS``; None of a kernel that knows but one."""
+        """The panels of all calls in each of ``plan.pairs.PATHS``; None if the kernel has one path."""
         return self.schedule.tables.get("paths")
 
     @property
     def memory_bytes(self) -> int:
-        """What running it takes: scratch of all threads, sums they share, and tables."""
+        """The memory of a call: scratch of all threads, shared sums, and tables."""
         tables = self.schedule
         return self.plan.threads * tables.scratch_bytes + tables.partial_bytes + tables.table_bytes
 
@@ -69,9 +69,9 @@ class Executable:
         self.at([address_of(array) for array in operands], address_of(out), (operands, out))
 
     def at(self, operands: Sequence[int], out: int, keep: object) -> None:
-        """Compute from canonical operands that begin at these addresses; ``keep`` is what they are addresses in.
+        """Compute from canonical operands at these addresses, in memory that ``keep`` holds.
 
-        The caller holds that till the call is over: all the same ``keep`` lives as long as any thread may look at it.
+        ``keep`` lives until no thread can read that memory.
         """
         schedule, partial_sums = self.schedule, None
         if schedule.partial_bytes:
@@ -89,9 +89,9 @@ class Executable:
             scratch.shared.give_back(partial_sums)
 
     def bound(self, operands: Sequence[int], out: int, partial_sums: Array | None) -> tuple[Words, int]:
-        """Return the driver's arguments for what begins at these addresses, and theirs; the last of them are its flags.
+        """Return the driver's arguments for these addresses, and the address of the arguments. The last are its flags.
 
-        All threads share ``partial_sums``, where tasks share parts of the weights.
+        All threads share ``partial_sums``, if several tasks add to an output.
         """
         assert (partial_sums is None) == (self.schedule.partial_bytes == 0), "they are for tasks that share sums"
         (rows, lanes), (rows_at, lanes_at), last = self.sides, self.schedule.offsets, 0
@@ -115,7 +115,7 @@ class Executable:
 
 
 def executable(problem: Problem, strides: Strides, machine: Machine, threads: int) -> Executable:
-    """Return the prepared call of a problem for canonical arrays that lie so; made once."""
+    """Return the prepared call of a problem for canonical arrays of these strides; cached."""
     key = (problem, machine, threads, *strides)
     known = _kept.get(key)
     if known is not None and len(_kept) < CAPACITY // 2:  # nobody leaves soon, whoever is the latest
@@ -148,7 +148,7 @@ def executable_of(chosen: Chosen, problem: Problem, operands: Sequence[Array], o
 
 
 def tabled(chosen: Chosen, problem: Problem, seen: Any) -> Executable:
-    """Return the prepared call of a plan for a view of a problem."""
+    """Return the prepared call of a plan for a loop nest of a problem."""
     made, record = tables(problem, seen, chosen), arguments_of(chosen.spec)
     arguments = words((record.bytes + FLAGS.bytes) // COLUMN_BYTES)
     for name, number in made.numbers.items():

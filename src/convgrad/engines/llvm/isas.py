@@ -1,4 +1,4 @@
-"""The machine we run on, detected: its instruction sets and caches."""
+"""Detection of this machine: its instruction sets and caches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _trying = forked_with()  # younger than the compiler's lock, which is taken in i
 
 
 def host_isas() -> tuple[Isa, ...]:
-    """Return the instruction sets kernels can be made and run for here, the widest first; warn where there are none."""
+    """Return the usable instruction sets of this machine, the widest first; warn if there are none."""
     with _trying:
         return _host_isas()
 
@@ -31,12 +31,12 @@ def _host_isas() -> tuple[Isa, ...]:
 
 
 def _tried() -> dict[Isa, str]:
-    """Return the instruction sets of this machine, and why one is not used: its word for pairs has other bits."""
+    """Return the instruction sets of this machine, each with a reason if its bf16 pairs have different bits."""
     return {isa: tried.why_not(isa) if isa.pairs else "" for isa in supported()}
 
 
 def why_no_pairs() -> str:
-    """Return why bf16 terms are not taken in pairs here; the empty string where they are."""
+    """Return why kernels do not use bf16 pairs here, or the empty string."""
     isa_now = isa()
     if isa_now is None:
         return "there are no kernels"
@@ -55,7 +55,7 @@ def _why() -> str:
 
 @cache
 def supported() -> tuple[Isa, ...]:
-    """Return the instruction sets that kernels can be made for and run here, before any is tried; LLVM is loaded."""
+    """Return the instruction sets of this machine before bf16 pairs are tried. This loads LLVM."""
     if jit.refusal():
         return ()
     architecture = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
@@ -68,7 +68,7 @@ def supported() -> tuple[Isa, ...]:
 
 
 def isa() -> Isa | None:
-    """Return the instruction set to use; None where there is none, or the cap leaves none."""
+    """Return the instruction set to use; None if there is none, or if the cap excludes all."""
     cap = max_isa()
     if cap == "numpy":
         return None
@@ -87,7 +87,7 @@ def machine(isa: Isa) -> Machine:
 
 
 def pair_adds() -> float:
-    """Return the multiply-adds of single terms that take this processor as long as one of a pair."""
+    """Return the multiply-adds of single k in the time of a bf16 pair on this processor."""
     return 1.0 if jit.llvm().get_host_cpu_name().startswith("znver") else PAIR_ADDS
 
 
@@ -97,7 +97,7 @@ def _cache_bytes(cache: str, otherwise: int) -> int:
 
 
 def why_no_isa() -> str:
-    """Return why there is no instruction set to use."""
+    """Return why no instruction set is used."""
     if not host_isas():
         return _why()
     return f"CONVGRAD_MAX_ISA={max_isa()}, and this machine has {', '.join(one.name for one in host_isas())}"

@@ -1,4 +1,4 @@
-"""Compiling: one target machine and one linker a process, a kernel and each function once, or read from the cache."""
+"""The compiler: kernels and functions are compiled once per process, or read from the kernel cache."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     from convgrad.plan.recipe import Spec
 
-CAPACITY = 256  # kernels kept,
-FUNCTIONS = 1024  # and the code of functions, which new kernels may share: a few MB
-LONGEST_S = 10.0  # that the process's end waits for a kernel that is being compiled
-LOADING_MIB, COMPILING_MIB = 192, 32  # what LLVM takes: where it cannot have that, it ends the process
+CAPACITY = 256  # cached kernels
+FUNCTIONS = 1024  # cached code of functions, which new kernels may share: a few MB
+MAX_WAIT_S = 10.0  # of the end of the process for a kernel that is being compiled
+LOADING_MIB, COMPILING_MIB = 192, 32  # the memory of LLVM, which ends the process if it cannot allocate
 Kernel = Callable[[int, int], None]
-Generator = Callable[["Spec"], str]  # what makes IR of it: of one specification two may make two kernels
+Generator = Callable[["Spec"], str]  # generates IR: a specification may have several generators
 
 
 @cache
 def llvm() -> Any:
-    """Return LLVM's binding, set up; loaded at the first kernel only."""
+    """Return LLVM's binding, initialized; it is loaded at the first kernel."""
     _room(LOADING_MIB, "loading LLVM")
     from llvmlite import binding  # noqa: PLC0415 - importing convgrad must stay light
 
@@ -45,7 +45,7 @@ def llvm() -> Any:
 
 
 def _room(mib: int, what: str) -> None:
-    """Raise MemoryError unless so much memory can be had."""
+    """Raise MemoryError unless ``mib`` can be allocated."""
     try:
         mmap.mmap(-1, mib << 20).close()
     except OSError:
@@ -53,7 +53,7 @@ def _room(mib: int, what: str) -> None:
 
 
 def target_machine(isa: Isa, cpu: str = "", triple: str = "") -> Any:
-    """Return what makes code for an instruction set; ``cpu`` tunes, ``triple`` is the system, Linux without one."""
+    """Return LLVM's target machine of an instruction set, tuned for ``cpu``; ``triple`` is Linux by default."""
     features = ",".join(f"+{name}" for name in isa.features)
     if isa.architecture == "x86_64":
         features += ",-prefer-256-bit" if isa.lanes == 16 else ",+prefer-256-bit"
@@ -79,7 +79,7 @@ def _llvmlite_version() -> str:
 
 @cache
 def refusal() -> str:
-    """Return why this process cannot run code made at run time, by trying; the empty string where it can."""
+    """Return why this process cannot run compiled code, or the empty string. It tries."""
     try:
         binding = llvm()
     except (ImportError, OSError) as error:  # there are platforms that llvmlite has no wheel for, or a broken one
@@ -98,17 +98,16 @@ def refusal() -> str:
 
 
 class _Linker:
-    """The process's compiler: kernels by specification and generator, the longest unused leave first.
+    """The compiler of the process, with a cache of kernels by specification and generator: the least recently used go.
 
-    One lock is held while a kernel is made, by the thread of ours that makes it, so that each is made once. A kernel
-    that is known is had without the lock.
+    A thread of ours compiles, under one lock, so that each kernel is compiled once. Cached kernels need no lock.
 
     Functions are compiled one by one: kernels share about half of them. No pass of LLVM that runs here looks beyond a
     function, so the code is that of whole modules. llvmlite holds a lock of its own while it compiles: two threads
     would not be faster.
 
-    Code that nobody may call any more is unloaded when the next is made, by the thread that makes it: were it
-    unloaded where the last reference goes, that could be in a finalizer, and Python drops an interrupt raised there.
+    Unused code is unloaded before the next kernel is compiled, by the same thread. At the last reference it could be in
+    a finalizer, where Python drops an interrupt.
     """
 
     def __init__(self) -> None:
@@ -127,9 +126,9 @@ class _Linker:
         return run_on_large_stack(lambda: self._make(spec, generate, directory))
 
     def end(self) -> None:
-        """Let no other thread compile any more: LLVM must not be at work while the process takes it down."""
+        """Prevent compilation by other threads: LLVM must not work while the process ends."""
         starting.ending.append(True)
-        self.lock.acquire(timeout=LONGEST_S)
+        self.lock.acquire(timeout=MAX_WAIT_S)
 
     def _known(self, key: tuple[Spec, Generator]) -> Kernel | None:
         known = self.kernels.pop(key, None)
@@ -179,7 +178,7 @@ class _Linker:
             return self._linked(isa, objects.values(), prototypes)
 
     def _objects(self, isa: Isa, triple: str, ir: str) -> Objects:
-        """Return the code of each function of a module."""
+        """Return the object code of each function of a module."""
         objects = {}
         for text in separate(ir):
             digest = hashlib.sha256(f"{isa!r}\n{text}".encode()).digest()

@@ -1,4 +1,4 @@
-"""Whether an instruction for pairs of bf16 terms has the bits of two fused multiply-adds here, by trying."""
+"""A trial of bf16 pairs: whether the instruction has the bits of two fused multiply-adds on this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 
-Words = NDArray[np.uint32]
-STEPS = 8  # words of a chain of sums
+Pairs = NDArray[np.uint32]
+STEPS = 8  # pairs of a chain
 CHAINS = 512  # of each kind
-# Biased exponents of both operands, such that nothing is denormal: the least, wide, narrow ones, those that overflow.
+# Ranges of biased exponents without denormals: minimum, wide, narrow, and those that overflow.
 EXPONENTS = (
     (MIN_EXPONENT_SUM // 2, MIN_EXPONENT_SUM // 2 + 1),
     (MIN_EXPONENT_SUM // 2, 90),
@@ -34,10 +34,10 @@ SPECIAL = (0, 0x8000, 0x7F80, 0xFF80, 0x7FC0)  # zeros, infinities, NaN
 
 @cache
 def why_not(isa: Isa) -> str:
-    """Return why an instruction set's word for pairs cannot be used, the empty string where it can.
+    """Return why the bf16 pairs of an instruction set cannot be used, or the empty string.
 
-    Chains of it are compared with chains of fused multiply-adds, high halves first, bit by bit; one NaN is as another.
-    Then what rounds their sums is compared with integers.
+    Chains are compared with chains of fused multiply-adds, high halves first, bit by bit; all NaNs are equal. Then the
+    rounding of their sums is compared with integers.
     """
     found, wanted = _sums(isa, PAIR_SUMS[isa.pairs]), _sums(isa, fused)
     same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
@@ -50,31 +50,31 @@ def why_not(isa: Isa) -> str:
     return ""
 
 
-def _sums(isa: Isa, word: MultiplyAdd) -> NDArray[np.float32]:
-    """Return all sums of all chains by a word."""
+def _sums(isa: Isa, add: MultiplyAdd) -> NDArray[np.float32]:
+    """Return all sums of all chains by a multiply-add."""
     made = [np.concatenate(each) for each in zip(*_chains(), strict=True)]
     out = np.empty((len(made[0]), STEPS), np.float32)
     a, b = (np.ascontiguousarray(each.reshape(-1, isa.lanes, STEPS).transpose(0, 2, 1)) for each in made)
     pointers = (ctypes.c_void_p,) * 3
-    (chains,) = jit.functions(isa, _module, isa, word, chains=(None, *pointers, ctypes.c_int64))
+    (chains,) = jit.functions(isa, _module, isa, add, chains=(None, *pointers, ctypes.c_int64))
     chains(address_of(a), address_of(b), address_of(out), len(a))
     return out
 
 
-def _rounded(isa: Isa, sums: NDArray[np.float32], word: PairNarrow) -> NDArray[np.uint16]:
-    """Return sums in bf16, rounded by a word."""
+def _rounded(isa: Isa, sums: NDArray[np.float32], narrow: PairNarrow) -> NDArray[np.uint16]:
+    """Return sums in bf16, rounded by ``narrow``."""
     out, pointers = np.empty(sums.shape, np.uint16), (ctypes.c_void_p,) * 2
-    (rounds,) = jit.functions(isa, _rounding, isa, word, rounds=(None, *pointers, ctypes.c_int64))
+    (rounds,) = jit.functions(isa, _rounding, isa, narrow, rounds=(None, *pointers, ctypes.c_int64))
     rounds(address_of(sums), address_of(out), sums.size // (2 * isa.lanes))
     return out
 
 
-def _rounding(isa: Isa, word: PairNarrow) -> str:
+def _rounding(isa: Isa, narrow: PairNarrow) -> str:
     """Return the IR of ``rounds``: so many times two vectors of sums."""
     module, kind, size = Module(), f"<{isa.lanes} x float>", 4 * isa.lanes
     f: Function = module.function("rounds", public=True, sums="ptr", out="ptr", count="i64")
     with f.loop(f.count, sums=f.sums, out=f.out) as two:
-        f.store(word(f, f.load(kind, two.sums), f.load(kind, two.sums, size)), two.out)
+        f.store(narrow(f, f.load(kind, two.sums), f.load(kind, two.sums, size)), two.out)
         two.next(sums=f.at(two.sums, 2 * size), out=f.at(two.out, size))
     f.done()
     return str(module)
@@ -88,14 +88,14 @@ def _nearest(sums: NDArray[np.float32]) -> NDArray[np.uint16]:
     return nearest
 
 
-def _module(isa: Isa, word: MultiplyAdd) -> str:
+def _module(isa: Isa, add: MultiplyAdd) -> str:
     """Return the IR of ``chains``: out[chain][step][lane] = the sum of a * b of a chain's words up to a step."""
     module, kind, size = Module(), f"<{isa.lanes} x i32>", 4 * isa.lanes
     f: Function = module.function("chains", public=True, a="ptr", b="ptr", out="ptr", count="i64")
     with f.loop(f.count, a=f.a, b=f.b, out=f.out) as chain:
         begin = {"a": chain.a, "b": chain.b, "out": chain.out, "sums": f.zeros(f"<{isa.lanes} x float>")}
         with f.loop(STEPS, **begin) as step:
-            sums = word(f, step.sums, f.load(kind, step.a), f.load(kind, step.b))
+            sums = add(f, step.sums, f.load(kind, step.a), f.load(kind, step.b))
             f.store(sums, step.out)
             step.next(sums=sums, **{name: f.at(step.carried[name], size) for name in ("a", "b", "out")})
         chain.next(a=step.a, b=step.b, out=step.out)
@@ -103,15 +103,15 @@ def _module(isa: Isa, word: MultiplyAdd) -> str:
     return str(module)
 
 
-def _chains() -> Iterator[tuple[Words, Words]]:
+def _chains() -> Iterator[tuple[Pairs, Pairs]]:
     """Yield words of both operands, [chain][step], kind by kind."""
     for kind, (low, high) in enumerate(EXPONENTS):
-        x, y = (_words(2 * kind + side, low, high) for side in range(2))
+        x, y = (_pairs(2 * kind + side, low, high) for side in range(2))
         yield x, y
         yield x, y ^ np.uint32(0x8000)  # other signs below
         upper = np.uint32(0xFFFF0000)
         yield x & upper | x >> np.uint32(16), y & upper | (y >> np.uint32(16)) ^ np.uint32(0x8000)  # sums that cancel
-    x, y = (_words(100 + side, 120, 134) for side in range(2))
+    x, y = (_pairs(100 + side, 120, 134) for side in range(2))
     for operand, seed in ((x, 200), (y, 201)):
         halves, noise = operand.view(np.uint16), _noise(2 * operand.size, seed).reshape(CHAINS, -1)
         chosen = noise % 16 == 0
@@ -119,8 +119,8 @@ def _chains() -> Iterator[tuple[Words, Words]]:
     yield x, y
 
 
-def _words(seed: int, low: int, high: int) -> Words:
-    """Return words of two bf16 of such exponents, of any sign and significand."""
+def _pairs(seed: int, low: int, high: int) -> Pairs:
+    """Return bf16 pairs with exponents from ``low`` to ``high``, and any sign and significand."""
     noise = _noise(2 * CHAINS * STEPS, seed)
     exponents = low + (noise >> np.uint64(20)) % np.uint64(high - low + 1)
     halves = (noise & np.uint64(0x807F) | exponents << np.uint64(7)).astype(np.uint16)
@@ -128,7 +128,7 @@ def _words(seed: int, low: int, high: int) -> Words:
 
 
 def _noise(count: int, seed: int) -> NDArray[np.uint64]:
-    """Return integers without any order: NumPy's own generators are slow to load."""
+    """Return pseudo-random integers: NumPy's generators are slow to load."""
     found = (np.arange(count, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
     found = (found ^ found >> np.uint64(29)) * np.uint64(0xBF58476D1CE4E5B9)
     return found ^ found >> np.uint64(32)
