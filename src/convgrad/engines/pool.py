@@ -219,8 +219,8 @@ def run(
 ) -> None:
     """Run a driver on ``threads`` threads, or one per core if those are fewer; ``time_ms`` is its time on ``threads``.
 
-    The caller is one of them, unless the call is long and must react to Ctrl-C. ``keep`` is the memory of the arguments:
-    it lives until no thread can read it. At the end of the interpreter, the caller works alone.
+    The caller is one of them, unless the call is long and must react to Ctrl-C. ``keep`` holds the memory behind the
+    arguments until no thread can read it. At the end of the interpreter, the caller works alone.
     """
     if threads == 1 and time_ms < LONG_MS:
         work(kernel, addressof(arguments), scratch_bytes)
