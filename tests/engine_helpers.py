@@ -19,7 +19,7 @@ from convgrad.engines.numpy import NumPyCall
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import problem as problem_of
-from convgrad.plan.backward_weights.nest import view
+from convgrad.plan.backward_weights.nest import weights_nest
 from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.choose import plans
 from convgrad.plan.machine import ISAS, Isa, Machine
@@ -44,7 +44,7 @@ def plans_for(
     """All plans, the cheapest first; a made-up small cache gives many chunks."""
     assert isinstance(problem.geometry, Conv)
     src, dst = (operands[problem.operands.index(t)] for t in ("src", "dst"))
-    seen = view(problem.geometry, src.strides, dst.strides, out.strides)
+    seen = weights_nest(problem.geometry, src.strides, dst.strides, out.strides)
     return plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads, None)
 
 

@@ -202,10 +202,9 @@ ORDERS = {
     "plan.backward_weights": (
         "recipe",
         "nest",
-        "lines",
         "operands",
         "taps",
-        "slices",
+        "segments",
         "cuts",
         "cost",
         "kernels",
@@ -270,7 +269,7 @@ ORDERS = {
     ),
     "engines.llvm.winograd": ("vectors", "into", "sums", "back", "tasks", "run"),
     "engines.llvm.backward_weights": (
-        "lines",
+        "segment",
         "tile",
         "stencil",
         "nest",

@@ -32,10 +32,6 @@ from convgrad.spec.problem import Problem, problem_of
 
 FILE = Path(__file__).parent / "golden" / "net.txt"
 THREADS = 2
-NAMES = {  # of the file, for names that are others by now
-    "rows.entries": "row_entries", "lanes.entries": "lane_entries", "cache_blocks": "chunks",
-    "chain_images": "block_images", "chain_step": "block_step",
-}  # fmt: skip
 
 
 def problems_of(line: str) -> list[Problem]:
@@ -77,16 +73,16 @@ def caught(problem: Problem, isa: Isa) -> str:
 
 
 def _values(plan: Plan, made: Schedule) -> str:
-    spec, tile = plan.spec, plan.spec.tile
-    sides = (("rows", plan.rows, spec.rows), ("lanes", plan.lanes, spec.lanes))
+    spec, tile, (a, b) = plan.spec, plan.spec.micro_tile, plan.operands
+    operands = (("rows", a, spec.a), ("lanes", b, spec.b))
     words = {
-        "by": plan.strategy.replace(" ", "_"),
-        "tile": f"{tile.rows}x{tile.vectors}x{tile.outer_taps}x{tile.inner_taps}",
-        **{side: f"{tensor}:{'place' if read.in_place else read.contiguous}" for side, tensor, read in sides},
+        "by": plan.strategy,
+        "tile": f"{tile.mr}x{tile.nr}x{tile.outer_taps}x{tile.inner_taps}",
+        **{name: f"{tensor}:{'place' if one.in_place else one.contiguous}" for name, tensor, one in operands},
         "lanes_hold": "groups" if spec.groups_in_lanes else "channels",
         "held": spec.slide,
         "parts": ",".join(map(str, plan.parts)),
-        "chunk": f"{plan.slice_blocks}b{plan.chunk_images}n",
+        "chunk": f"{plan.chains_a_cache_block}b{plan.images_a_cache_block}n",
         "threads": plan.threads,
         "height": plan.rounding_depth,
         "scratch": made.scratch_bytes,
@@ -150,12 +146,12 @@ VALUES: dict[type, Callable[[Any, Schedule], str]] = {
 
 
 def _tables(made: Schedule) -> str:
-    named = sorted((NAMES.get(name, name), np.ascontiguousarray(table)) for name, table in made.tables.items())
+    named = sorted((name, np.ascontiguousarray(table)) for name, table in made.tables.items())
     return _hash(f"{name} {table.dtype} {table.shape}".encode() + table.tobytes() for name, table in named)
 
 
 def _numbers(made: Schedule) -> str:
-    named = {NAMES.get(name, name): number for name, number in made.numbers.items()}
+    named = {name: number for name, number in made.numbers.items()}
     return _hash(f"{name} {number}".encode() for name, number in sorted({**named, "": made.offsets}.items()))
 
 

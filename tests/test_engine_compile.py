@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from convgrad.engines.llvm import jit
-from convgrad.engines.llvm.backward_weights.stencil import strip
+from convgrad.engines.llvm.backward_weights.stencil import depthwise
 from convgrad.engines.llvm.backward_weights.tile import tile
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
 from convgrad.engines.llvm.forward.tile import tile as tile_of_positions
-from convgrad.plan.backward_weights.recipe import GROUPS, STRIP, TILE, KernelSpec, Read, Tile
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTile, Operand
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
@@ -31,15 +31,15 @@ GOLDEN = Path(__file__).parent / "golden"
 def spec_of(
     isa: str, rows: int, vectors: int, fmt: str = "f32", axis: str = CHANNELS, place: bool = False
 ) -> KernelSpec:
-    x, y = Read(axis, rows, place, moves=True), Read(axis, vectors * ISAS[isa].lanes)
-    return KernelSpec(ISAS[isa], fmt, fmt, TILE, Tile(rows, vectors), x, y)
+    x, y = Operand(axis, rows, place, moves=True), Operand(axis, vectors * ISAS[isa].lanes)
+    return KernelSpec(ISAS[isa], fmt, fmt, GEMM, MicroTile(rows, vectors), x, y)
 
 
-def spec_under(isa: str, tile: Tile, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> KernelSpec:
+def spec_under(isa: str, tile: MicroTile, lanes: str, fmt: str = "f32", axis: str = CHANNELS) -> KernelSpec:
     """The kernel of a tile of some taps; of groups, as many channels of each as the tile has."""
-    width = tile.vectors if lanes == GROUPS else tile.vectors * ISAS[isa].lanes
-    x, y = Read(axis, tile.rows, moves=True), Read(axis, width)
-    return KernelSpec(ISAS[isa], fmt, fmt, TILE, tile, x, y, lanes)
+    width = tile.nr if lanes == GROUPS else tile.nr * ISAS[isa].lanes
+    x, y = Operand(axis, tile.mr, moves=True), Operand(axis, width)
+    return KernelSpec(ISAS[isa], fmt, fmt, GEMM, tile, x, y, lanes)
 
 
 WEIGHTS = {CHANNELS: CHANNELS_OUT, SPATIAL: CHANNELS_IN, STRIDED: STRIDED}
@@ -57,9 +57,9 @@ def products_spec(isa: str, fmt: str, axis: str) -> Kn2rowSpec:
     return Kn2rowSpec(product, fmt, 4, 2, axis)
 
 
-def strip_of(isa: str, tile: Tile, slide: int, fmt: str = "f32") -> KernelSpec:
-    x, y = Read(CHANNELS, 1, in_place=True, moves=True), Read(CHANNELS, 1, in_place=True)
-    return KernelSpec(ISAS[isa], fmt, fmt, STRIP, tile, x, y, GROUPS, slide=slide)
+def depthwise_of(isa: str, tile: MicroTile, slide: int, fmt: str = "f32") -> KernelSpec:
+    x, y = Operand(CHANNELS, 1, in_place=True, moves=True), Operand(CHANNELS, 1, in_place=True)
+    return KernelSpec(ISAS[isa], fmt, fmt, DEPTHWISE, tile, x, y, GROUPS, slide=slide)
 
 
 def test_golden_loop() -> None:
@@ -88,15 +88,15 @@ def test_golden_tile_of_positions() -> None:
     assert str(module) == (GOLDEN / "tile_of_positions.ll").read_text()
 
 
-def test_golden_strip() -> None:
+def test_golden_depthwise() -> None:
     module = Module()
-    strip(module, strip_of("neon", Tile(1, 1, 1, 2), 1))
-    assert str(module) == (GOLDEN / "strip.ll").read_text()
+    depthwise(module, depthwise_of("neon", MicroTile(1, 1, 1, 2), 1))
+    assert str(module) == (GOLDEN / "depthwise.ll").read_text()
 
 
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
 OURS = re.compile(
-    r"(task|tile\d+(_\d)?|strip|combine|reduce|store_panel|pack_(rows|lanes)(_item)?|clear|_GLOBAL_OFFSET_TABLE_"
+    r"(task|tile\d+(_\d)?|depthwise|combine|reduce|store_panel|pack_(a|b)(_channel)?|clear|_GLOBAL_OFFSET_TABLE_"
     r"|box|runs|tiles|combine_up|pack_(weights|lines?|bias)"
     r"|pair|ready|products|lines|slab|line|listed|phase|ordered|written|plane|tile_[a-z]+)"
 )
@@ -108,13 +108,13 @@ PLAIN = [name for name, isa in ISAS.items() if not isa.pairs]  # what differs wh
 @tiers("isa, fmt, half", PLAIN, ["f32", "bf16", "f16"], range(2), every=11)
 def test_no_symbol_from_outside(isa: str, fmt: str, half: int) -> None:
     """Of every second kernel; the halves together have all."""
-    ways = product((CHANNELS, SPATIAL, STRIDED), (Tile(5, 2), Tile(2, 1, 2, 3)), (CHANNELS, GROUPS))
+    ways = product((CHANNELS, SPATIAL, STRIDED), (MicroTile(5, 2), MicroTile(2, 1, 2, 3)), (CHANNELS, GROUPS))
     packed = (spec_under(isa, shape, lanes, fmt, axis) for axis, shape, lanes in ways)
-    strips = (strip_of(isa, Tile(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
+    stencils = (depthwise_of(isa, MicroTile(1, 1, 3, 3), slide, fmt) for slide in (0, 1))
     positions = (data_spec(isa, 5, 2, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
     products = (products_spec(isa, fmt, axis) for axis in (CHANNELS, SPATIAL, STRIDED))
     planes = (SpatialStencilSpec(ISAS[isa], fmt, fmt, 4, 2, 2, 2),)
-    for spec in list(chain(packed, strips, positions, products, planes))[half::2]:
+    for spec in list(chain(packed, stencils, positions, products, planes))[half::2]:
         text = jit.assembly(module_of(spec), ISAS[isa])
         called = set(re.findall(r"^\s+(?:callq?|jmp|bl|b)\s+([A-Za-z_]\w*)", text, re.MULTILINE))
         named = set(re.findall(r"(?<![.\w])([A-Za-z_]\w*)@(?:PLT|GOT\w*)", text))
@@ -164,19 +164,21 @@ def test_the_inner_loop_of_positions_is_ideal(isa: str, shape: tuple[int, int], 
 
 
 SEVERAL_TAPS = [
-    ("avx512", Tile(1, 1, 1, 7), GROUPS), ("avx512", Tile(1, 1, 3, 3), GROUPS), ("avx512", Tile(4, 2, 1, 3), GROUPS),
-    ("avx512", Tile(3, 4, 1, 2), CHANNELS), ("avx512", Tile(3, 1, 3, 3), CHANNELS),
-    ("avx512", Tile(1, 2, 1, 12), CHANNELS),
-    ("avx2", Tile(1, 1, 1, 7), GROUPS), ("avx2", Tile(1, 1, 3, 3), GROUPS), ("avx2", Tile(3, 2, 1, 2), CHANNELS),
-    ("neon", Tile(1, 1, 1, 7), GROUPS), ("neon", Tile(1, 1, 3, 3), GROUPS),
+    ("avx512", MicroTile(1, 1, 1, 7), GROUPS), ("avx512", MicroTile(1, 1, 3, 3), GROUPS),
+    ("avx512", MicroTile(4, 2, 1, 3), GROUPS),
+    ("avx512", MicroTile(3, 4, 1, 2), CHANNELS), ("avx512", MicroTile(3, 1, 3, 3), CHANNELS),
+    ("avx512", MicroTile(1, 2, 1, 12), CHANNELS),
+    ("avx2", MicroTile(1, 1, 1, 7), GROUPS), ("avx2", MicroTile(1, 1, 3, 3), GROUPS),
+    ("avx2", MicroTile(3, 2, 1, 2), CHANNELS),
+    ("neon", MicroTile(1, 1, 1, 7), GROUPS), ("neon", MicroTile(1, 1, 3, 3), GROUPS),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("isa", "tile", "lanes"), SEVERAL_TAPS)
-def test_the_loop_of_several_taps(isa: str, tile: Tile, lanes: str) -> None:
+def test_the_loop_of_several_taps(isa: str, tile: MicroTile, lanes: str) -> None:
     """Where all taps exist: as many multiplies as sums, none of them spilt."""
-    loops = inner_loops(jit.assembly(module_of(spec_under(isa, tile, lanes)), ISAS[isa]), f"tile{tile.vectors}")
-    sums = tile.taps * tile.rows * tile.vectors
+    loops = inner_loops(jit.assembly(module_of(spec_under(isa, tile, lanes)), ISAS[isa]), f"tile{tile.nr}")
+    sums = tile.taps * tile.mr * tile.nr
     counts = [sum("fmadd" in line or "fmla" in line for line in loop) for loop in loops]
     assert counts[0] == sums
     assert not [line for line in loops[0] if "(%rsp)" in line or "[sp" in line], "spills"
@@ -230,7 +232,7 @@ def compiled_for(isa: str, cpu: str, spec: KernelSpec, capfd: pytest.CaptureFixt
     machine = jit.target_machine(ISAS[isa], cpu)
     assert "not a recognized processor" not in capfd.readouterr().err, f"LLVM has no processor {cpu}"
     module = Module()
-    tile(module, spec, spec.tile.vectors)
+    tile(module, spec, spec.micro_tile.nr)
     text = jit.assembly(str(module), ISAS[isa], cpu)
     whole = jit.llvm().parse_assembly(f'target triple = "{ISAS[isa].triple}"\n{module_of(spec)}')
     return text, undefined_symbols(machine.emit_object(whole))

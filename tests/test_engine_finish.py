@@ -46,7 +46,11 @@ def output(one: Problem, order: tuple[int, ...], fill: Array, gap: int) -> tuple
 
 def different(plans: list[Plan]) -> list[Plan]:
     """Return the cheapest plan of each way to go through the output."""
-    return list({(p.strategy, p.rows, p.spec.tile.vectors, p.spec.tile.taps > 1): p for p in reversed(plans)}.values())
+    return list(
+        {
+            (p.strategy, p.operands, p.spec.micro_tile.nr, p.spec.micro_tile.taps > 1): p for p in reversed(plans)
+        }.values()
+    )
 
 
 @tiers("line, kind, isa", LINES, OUTPUTS, HOST, every=11)

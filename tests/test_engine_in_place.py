@@ -32,7 +32,7 @@ LINES = (
 
 def in_place(one: Problem, operands: list[Array], isa: str, l2_bytes: int) -> list[Plan]:
     plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=l2_bytes)
-    return [plan for plan in plans if plan.spec.lanes.in_place and not plan.spec.groups_in_lanes]
+    return [plan for plan in plans if plan.spec.b.in_place and not plan.spec.groups_in_lanes]
 
 
 @tiers("line, isa", LINES, HOST, every=3)
@@ -68,4 +68,4 @@ def test_the_specified_bits_and_nothing_beside(line: str, isa: str) -> None:
 )
 def test_what_is_read_in_place(line: str, there: bool, isa: str) -> None:
     """As plans say for made-up machines."""
-    assert engines.plan_of(problem(line), Machine(ISAS[isa], l2_bytes=1 << 20), 1).spec.lanes.in_place == there
+    assert engines.plan_of(problem(line), Machine(ISAS[isa], l2_bytes=1 << 20), 1).spec.b.in_place == there

@@ -12,7 +12,7 @@ from convgrad import engines
 from convgrad.engines.llvm.execute import executable_of
 from convgrad.formats import FORMATS
 from convgrad.notation import problem
-from convgrad.plan.backward_weights.recipe import TILE, Plan
+from convgrad.plan.backward_weights.recipe import GEMM, Plan
 from convgrad.plan.machine import ISAS
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
@@ -76,7 +76,7 @@ def runners(one: Problem, operands: list[Array]) -> list[Callable[[Array], None]
     for isa in HOST:
         by_kernel = {}
         for plan in reversed(plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 10)):
-            by_kernel[plan.rows, plan.spec.rows.in_place] = plan
+            by_kernel[plan.operands, plan.spec.a.in_place] = plan
         for plan in by_kernel.values():
             call = executable_of(plan, one, operands, empty(one))
             ways.append(lambda out, call=call: call.execute(operands, out))
@@ -158,7 +158,7 @@ LARGER = (
     "mb1ic2iw300oc16ow300kw7pw3",  # two blocks of a row
     "mb4ic20ih20oc2oh10kh4sh2ph1",  # src in the lanes
     "mb2ic2ih9oc32oh9kh3dh1ph2",
-    "g20mb2ic20ih14oc20oh14kh5ph2",  # groups in the lanes
+    "g20mb2ic20ih14oc20oh14kh5ph2",  # groups in lanes
     "g18mb2ic36ih9oc54oh9kh3ph1",
     "g17mb4ic17ih9iw11oc34oh13ow11kh5kw3ph4pw1",  # positions that see padding only
 )
@@ -184,9 +184,9 @@ def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list
     """Return plans whose tiles have several taps, unlike one another."""
     plans = plans_for(one, operands, empty(one), ISAS[isa], l2_bytes=1 << 14)
     by_kind = {
-        (plan.strategy, plan.rows, plan.spec.lanes, plan.spec.tile.outer_taps > 1): plan
+        (plan.strategy, plan.operands, plan.spec.b, plan.spec.micro_tile.outer_taps > 1): plan
         for plan in reversed(plans)
-        if plan.spec.tile.inner_taps > 1 and plan.spec.body == TILE
+        if plan.spec.micro_tile.inner_taps > 1 and plan.spec.body == GEMM
     }
     return list(by_kind.values())
 

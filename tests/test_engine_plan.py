@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem
-from convgrad.plan.backward_weights.nest import View, pieces, view
+from convgrad.plan.backward_weights.nest import WeightsNest, segments_of, weights_nest
 from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.backward_weights.schedule import schedule
 from convgrad.plan.choose import plan
 from convgrad.plan.constants import PREFETCH_TRANSPOSE_BYTES
 from convgrad.plan.machine import ISAS, Machine
-from convgrad.plan.tree import DIGIT_BITS, chains, chains_of_units, levels_of
+from convgrad.plan.tree import DIGIT_BITS, chains, chains_of_leaves, levels_of
 from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of, over_positions
@@ -26,7 +26,7 @@ from helpers import assert_same_bits
 AVX512, AVX2 = Machine(ISAS["avx512"]), Machine(ISAS["avx2"])
 
 
-def best(line: str, machine: Machine = AVX512, threads: int = 1) -> tuple[Plan, View]:
+def best(line: str, machine: Machine = AVX512, threads: int = 1) -> tuple[Plan, WeightsNest]:
     one = problem(line)
     conv = one.geometry
     assert isinstance(conv, Conv)
@@ -38,7 +38,7 @@ def best(line: str, machine: Machine = AVX512, threads: int = 1) -> tuple[Plan, 
         for axis in reversed(order):
             steps[axis], step = step, step * shape[axis]
         strides.append(tuple(steps))
-    seen = view(conv, strides[0], strides[1], empty(one).strides)
+    seen = weights_nest(conv, strides[0], strides[1], empty(one).strides)
     return plan(one, seen, machine, threads), seen
 
 
@@ -56,13 +56,13 @@ def test_a_plan_is_a_value_that_explains_itself() -> None:
 def test_rows_are_the_wider_operand_of_a_pointwise_layer() -> None:
     for shape, rows in (("ic256ih56oc64oh56", "src"), ("ic64ih56oc256oh56", "dst")):
         one, _ = best(f"BWD_W f32 NXC mb8{shape}kh1ph0")
-        assert (one.rows, one.spec.rows.in_place) == (rows, True)
+        assert (one.operands[0], one.spec.a.in_place) == (rows, True)
 
 
 @pytest.mark.parametrize(("rows", "in_place"), [(14, True), (64, True), (128, False)])
 def test_lanes_that_few_tiles_read_are_read_in_place(rows: int, in_place: bool) -> None:
     one, _ = best(f"BWD_W f32 NXC mb8ic64ih56oc{rows}oh56kh1ph0")
-    assert (one.spec.rows.in_place, one.spec.lanes.in_place) == (True, in_place)
+    assert (one.spec.a.in_place, one.spec.b.in_place) == (True, in_place)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_a_pack_that_transposes_asks_ahead_where_items_are_far_apart(extent: int
     sizes = f"{shape.replace('oc', f'ih{extent}oc')}oh{extent}kh3ph1"
     one, seen = best(f"BWD_W f32 NCX {sizes}")
     numbers = schedule(seen, one, accumulate=False).numbers
-    for side, read in (("rows", one.spec.rows), ("lanes", one.spec.lanes)):
-        ahead, items = numbers[f"{side}.ahead"], 16 if one.spec.groups_in_lanes else read.items
+    for name, operand in (("a", one.spec.a), ("b", one.spec.b)):
+        ahead, items = numbers[f"{name}.prefetch"], 16 if one.spec.groups_in_lanes else operand.width
         assert ahead * items in range(PREFETCH_TRANSPOSE_BYTES // 2 * asks, PREFETCH_TRANSPOSE_BYTES * asks + 1)
 
 
@@ -101,7 +101,7 @@ def test_chains_make_the_tree_of_the_order(blocks: int, units: int) -> None:
     expected = tree([tree(list(unit)) for unit in leaves.reshape(units, blocks)])
     assert pushed(leaves, table, levels)[0] == expected
     assert levels == max(1, levels_of(blocks) + levels_of(units))
-    apart, levels = chains_of_units(blocks, units)
+    apart, levels = chains_of_leaves(blocks, units)
     _, stored = pushed(leaves, apart, levels)
     assert sorted(stored) == list(range(units))
     assert pushed(np.array([stored[u] for u in range(units)]), *chains(units, 1))[0] == expected
@@ -130,12 +130,12 @@ def test_pieces_are_cut_as_the_order_says(extents: tuple[int, ...], kernel: int)
     )
     conv = problem(f"BWD_W f32 NXC mb3ic2oc2{axes}").geometry
     assert isinstance(conv, Conv)
-    seen = view(conv, (0,) * (2 + len(extents)), (0,) * (2 + len(extents)), (0,) * (2 + len(extents)))
-    cut = pieces(seen)
-    sizes = np.bincount(cut.block, weights=cut.end - cut.first).astype(int).tolist()
+    seen = weights_nest(conv, (0,) * (2 + len(extents)), (0,) * (2 + len(extents)), (0,) * (2 + len(extents)))
+    cut = segments_of(seen)
+    sizes = np.bincount(cut.chain, weights=cut.end - cut.first).astype(int).tolist()
     order = over_positions(3, extents)
-    _, whole = seen.blocks
-    assert (len(sizes), cut.images_a_block) == seen.blocks
+    whole = seen.images_a_chain
+    assert len(sizes) == seen.chains
     if order.units == 3:
         assert np.cumsum([0, *sizes[:-1]]).tolist() == order.begins().tolist()
     else:

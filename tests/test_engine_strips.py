@@ -35,7 +35,7 @@ LINES = [
     "BWD_W f32 NXC g48mb2ic48ih13oc48oh13kh3ph2dh1",  # dilated: nothing slides
     "BWD_W f32 NXC g16mb8ic16ih20oc16oh8kh3sh2dh1ph0",  # stride and dilation: by one
     "BWD_W bf16 NXC g64mb7ic64ih19oc64oh7kh2sh3ph1",  # stride beyond the kernel
-    "BWD_W f32 NXC g16mb2ic16iw700oc16ow700kw4pw2",  # rows cut every 256, strips every 64
+    "BWD_W f32 NXC g16mb2ic16iw700oc16ow700kw4pw2",  # rows cut every 256, segments every 64
     "BWD_W f32 NXC g24mb9ic24ih18oc24oh18kh1ph0",  # pointwise
     "BWD_W f32 NXC g20mb3ic20ih4oc20oh4kh9ph4",  # the kernel is larger than the image
     "BWD_W f32 NXC g33mb2ic33id4ih6iw5oc33od4oh6ow5kd3kh3kw3pd1ph1pw1",
@@ -46,7 +46,7 @@ LINES = [
 
 
 def strips_of(one: Problem, operands: list[Array], isa: str) -> list[Plan]:
-    return [plan for plan in plans_for(one, operands, empty(one), ISAS[isa]) if plan.strategy == "strips"]
+    return [plan for plan in plans_for(one, operands, empty(one), ISAS[isa]) if plan.strategy == "depthwise"]
 
 
 def in_parts(plan: Plan, parts: int) -> Plan:
@@ -60,7 +60,7 @@ def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
     one, operands = made(line)
     expected = evaluate_in_order(one, operands)
     plans = strips_of(one, operands, isa)
-    assert plans, "no kernel of strips"
+    assert plans, "no depthwise kernel"
     for plan in plans[:3] + plans[3::4]:
         for parts in PARTS:
             got = run_plan(in_parts(plan, parts), one, operands, empty(one))
@@ -138,7 +138,7 @@ def test_a_mobile_layer_is_read_where_it_lies() -> None:
     line = "BWD_W f32 NXC g192mb8ic192ih28oc192oh28kh3ph1"
     one, operands = made(line, "integers")
     best, *_ = plans_for(one, operands, empty(one), ISAS["avx512"], threads=2)
-    assert best.strategy == "strips"
+    assert best.strategy == "depthwise"
     assert best.parts[-1] > 1, "images are cut: channels would leave each thread a part of every line"
 
 
@@ -151,11 +151,11 @@ def test_a_mobile_layer_is_read_where_it_lies() -> None:
         ("BWD_W f32 NXC g16mb1ic16ih5oc16oh5kh3ph1", "there is too little to do for a kernel of its own"),
     ],
 )
-def test_why_not_strips(line: str, reason: str) -> None:
+def test_why_not_depthwise(line: str, reason: str) -> None:
     one = problem(line)
     machine = engines.machine_of(one)
     assert machine is not None
-    assert reason in {r.reason for r in engines.plan_of(one, machine, 1).rejected if r.strategy == "strips"}
+    assert reason in {r.reason for r in engines.plan_of(one, machine, 1).rejected if r.strategy == "depthwise"}
 
 
 @tiers(
@@ -188,7 +188,7 @@ def test_strips_spill_no_sums() -> None:
     one, operands = made(LINES[0])
     for plan in strips_of(one, operands, "avx512"):
         text = jit.assembly(module_of(plan.spec), ISAS["avx512"], "znver5")
-        strip = text[text.index("\nstrip:") : text.index("\ncombine:")]
+        strip = text[text.index("\ndepthwise:") : text.index("\ncombine:")]
         for line in strip.splitlines():
             stacked = "rsp" in line and ("zmm" in line)
             assert not stacked, (str(plan.spec), line)

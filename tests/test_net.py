@@ -45,5 +45,5 @@ def test_the_net_is_wide() -> None:
     assert min(made.count(role) for role in ("weights", "dst", "src")) >= 18
     for word in ("by=positions", "rows=dst:place", "lanes=weights:input channels", "out=spatial"):
         assert text.count(word) >= 10, word
-    for word in ("by=dense", "by=taps_in_the_tile", "by=groups_in_the_lanes", "by=strips", "rows=src:place"):
+    for word in ("by=dense", "by=thin", "by=grouped", "by=depthwise", "rows=src:place"):
         assert text.count(word) >= 10, word

@@ -90,7 +90,7 @@ def test_the_limit_is_sharp(line: str) -> None:
         plain = plans_for(problem, operands, empty(problem), ISAS[HOST[-1]])[0]
         wanted = run_plan(plain, problem, operands, empty(problem)).tobytes()
         found = plans_for(problem, operands, empty(problem), with_pairs("flushed", PROBLEMS.index(line) % 2))
-        found.sort(key=lambda plan: -plan.spec.tile.rows * plan.spec.tile.vectors)  # small ones compile soon
+        found.sort(key=lambda plan: -plan.spec.micro_tile.mr * plan.spec.micro_tile.nr)  # small ones compile soon
         kinds = {plan.spec.compact: plan for plan in found if plan.spec.step == 2}
         assert_sharp(list(kinds.values()), problem, operands, wanted, there)
 

@@ -13,8 +13,8 @@ from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.notation import problem
-from convgrad.plan.backward_weights.lines import lines, meetings, tap_share
 from convgrad.plan.backward_weights.schedule import schedule
+from convgrad.plan.backward_weights.segments import indirection_of, rows_met, tap_share
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view
 from convgrad.spec.geometry import Axis, Conv
@@ -51,10 +51,10 @@ def met_by_definition(given: list[Axis]) -> Array:
 
 @given(axes())
 def test_what_lines_meet(given: list[Axis]) -> None:
-    one, expected = lines(given), met_by_definition(given)
-    assert np.array_equal(one.met(np.add.outer(one.taps, one.lines)), expected)
-    assert np.array_equal(meetings(given), (expected >= 0).sum(1))
-    assert (np.diff(one.lines) > 0).all()
+    one, expected = indirection_of(given), met_by_definition(given)
+    assert np.array_equal(one.met(np.add.outer(one.taps, one.rows)), expected)
+    assert np.array_equal(rows_met(given), (expected >= 0).sum(1))
+    assert (np.diff(one.rows) > 0).all()
     total = np.prod([len(source) for source in one.sources], dtype=int)
     assert tap_share(given) == one.taps[-1] / total
     assert total <= np.prod([min(a.dst * a.kernel, (a.dst - 1) * a.stride + a.effective_kernel) for a in given])
@@ -62,11 +62,11 @@ def test_what_lines_meet(given: list[Axis]) -> None:
 
 @given(axes(), st.data())
 def test_what_some_lines_reach(given: list[Axis], data: st.DataObject) -> None:
-    one = lines(given)
-    first = data.draw(st.integers(0, len(one.lines) - 1))
-    rows = np.arange(first, data.draw(st.integers(first + 1, len(one.lines))))
+    one = indirection_of(given)
+    first = data.draw(st.integers(0, len(one.rows) - 1))
+    rows = np.arange(first, data.draw(st.integers(first + 1, len(one.rows))))
     begin, mask = one.reached(rows)
-    numbers = np.unique(np.add.outer(one.taps, one.lines[rows]))
+    numbers = np.unique(np.add.outer(one.taps, one.rows[rows]))
     assert begin == numbers[0]
     assert np.array_equal(begin + np.flatnonzero(mask), numbers)
     assert len(mask) == numbers[-1] - begin + 1

@@ -153,5 +153,5 @@ def test_a_thousand_problems_in_slabs() -> None:
         run_chunk(chunk, 25, tally)
     assert tally.problems == 1000
     assert not tally.wrong
-    assert set(tally.met["kernels"]) >= {"dense", "strips", "boxes", "windows", "planes", "products"}
+    assert set(tally.met["kernels"]) >= {"dense", "depthwise", "boxes", "windows", "planes", "products"}
     assert set(tally.met["classes"]) == {*LAYERS, BIAS}

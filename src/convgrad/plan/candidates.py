@@ -60,9 +60,9 @@ _STENCIL = Nest(forward_cost.stencil_costs, forward_cost.stencil_timed, spatial_
 
 _OF_SUMS = (
     Candidate("dense", not_dense, dense, _SUMS, dense),
-    Candidate("taps in the tile", not_thin, thin, _SUMS),
-    Candidate("groups in the lanes", not_grouped, grouped, _SUMS),
-    Candidate("strips", not_depthwise, depthwise, _SUMS),
+    Candidate("thin", not_thin, thin, _SUMS),
+    Candidate("grouped", not_grouped, grouped, _SUMS),
+    Candidate("depthwise", not_depthwise, depthwise, _SUMS),
 )
 _OF_POSITIONS = (
     Candidate("positions", positions.unsupported, positions.kernels, _POSITIONS, positions.any_layout),

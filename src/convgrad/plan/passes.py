@@ -9,8 +9,8 @@ from typing import Any
 
 from convgrad.plan import choose
 from convgrad.plan.backward_weights import schedule
-from convgrad.plan.backward_weights.nest import View, view
-from convgrad.plan.backward_weights.recipe import STRIP, TILE
+from convgrad.plan.backward_weights.nest import WeightsNest, weights_nest
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM
 from convgrad.plan.forward import kn2row_schedule, spatial_stencil_schedule
 from convgrad.plan.forward import schedule as forward_schedule
 from convgrad.plan.forward.kn2row import PRODUCTS
@@ -40,14 +40,14 @@ class Pass:
     view: Callable[[Problem, Mapping[str, Strides], Strides], Any]
 
 
-def _summed_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> View:
-    """Return the loop nest of a sum over positions: absent operands are 1 everywhere."""
+def _weights_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> WeightsNest:
+    """Return the nest of a sum over positions: absent operands are ones everywhere."""
     conv, names = conv_of(problem), PASSES[problem.solves_for].operands
     rank, size = 2 + len(conv.axes), problem.operand_format.dtype.itemsize
     src, dst = (
         (0,) * rank if names[tensor] == ONES else _padded(given[names[tensor]], rank, size) for tensor in ("src", "dst")
     )
-    return view(conv, src, dst, _padded(out, rank, problem.output_format.dtype.itemsize), problem.solves_for)
+    return weights_nest(conv, src, dst, _padded(out, rank, problem.output_format.dtype.itemsize))
 
 
 def _forward_view(problem: Problem, given: Mapping[str, Strides], out: Strides) -> ForwardNest:
@@ -62,17 +62,17 @@ def _padded(strides: tuple[int, ...], rank: int, size: int) -> tuple[int, ...]:
 PASSES = {
     one.solves_for: one
     for one in (
-        Pass("weights", {"src": "src", "dst": "dst"}, _summed_view),
-        # The weight gradient of one src channel of ones under one tap: the same products in the same order.
-        Pass("bias", {"src": ONES, "dst": "dst"}, _summed_view),
+        Pass("weights", {"src": "src", "dst": "dst"}, _weights_view),
+        # the weight gradient of one src channel of ones under one tap: the same terms in the same order, and 1 * y = y
+        Pass("bias", {"src": ONES, "dst": "dst"}, _weights_view),
         Pass("dst", {"src": "src", "weights": "weights"}, _forward_view),
         Pass("src", {"dst": "dst", "weights": "weights"}, _forward_view),
     )
 }
 
-SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of the kernel
-    TILE: schedule.schedule,
-    STRIP: schedule.schedule,
+SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of a plan's kernel
+    GEMM: schedule.schedule,
+    DEPTHWISE: schedule.schedule,
     POSITIONS: forward_schedule.schedule,
     PLANES: spatial_stencil_schedule.schedule,
     PRODUCTS: kn2row_schedule.schedule,

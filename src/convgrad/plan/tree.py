@@ -9,8 +9,8 @@ from convgrad.plan.tables import Ints
 from convgrad.spec.order import FAN_IN
 
 DIGIT_BITS = FAN_IN.bit_length() - 1
-END = -1  # the number after the last chain: all nodes are complete
-CHAIN = Record("number", "following", "unit")  # its number and the next; the unit whose sum is complete, or -1
+END = -1  # follows the last number: no node is above both
+CHAIN = Record("number", "following", "leaf")  # two numbers; the leaf whose sum is complete and stored, or -1
 
 
 def levels_of(leaves: int) -> int:
@@ -25,27 +25,27 @@ def levels_of(leaves: int) -> int:
     return levels
 
 
-def chains(count: int, units: int) -> tuple[Ints, int]:
-    """Return a row of CHAIN for each of ``count`` chains of each unit, and the levels of the whole tree, at least 1.
+def chains(each: int, leaves: int) -> tuple[Ints, int]:
+    """Return a row of CHAIN for each chain of each leaf, and the levels of the tree over the leaves' trees, at least 1.
 
     >>> table, levels = chains(2, 2)
-    >>> table.tolist(), levels  # the digits of a unit are above those of its chains
+    >>> table.tolist(), levels  # a leaf's number begins above the digits of its chains
     ([[0, 1, -1], [1, 16, -1], [16, 17, -1], [17, -1, -1]], 2)
     """
-    levels = levels_of(count)
-    unit, chain = (each.ravel() for each in np.indices((units, count), np.int64))
-    number = (unit << (DIGIT_BITS * levels)) | chain
-    table = CHAIN.table(number.size, number=number, following=np.append(number[1:], END), unit=-1)
-    return table, max(1, levels + levels_of(units))
+    levels = levels_of(each)
+    leaf, chain = (one.ravel() for one in np.indices((leaves, each), np.int64))
+    number = (leaf << (DIGIT_BITS * levels)) | chain
+    table = CHAIN.table(number.size, number=number, following=np.append(number[1:], END), leaf=-1)
+    return table, max(1, levels + levels_of(leaves))
 
 
-def chains_of_units(count: int, units: int) -> tuple[Ints, int]:
-    """Return rows of CHAIN and levels if each unit has its own tree, whose sum is stored.
+def chains_of_leaves(each: int, leaves: int) -> tuple[Ints, int]:
+    """Return the same if each leaf has a tree of its own, whose sum is stored.
 
-    >>> chains_of_units(2, 2)[0].tolist()
+    >>> chains_of_leaves(2, 2)[0].tolist()
     [[0, 1, -1], [1, -1, 0], [0, 1, -1], [1, -1, 1]]
     """
-    one, levels = chains(count, 1)
-    table = np.tile(one, (units, 1))
-    table[count - 1 :: count, CHAIN.index("unit")] = np.arange(units)
+    one, levels = chains(each, 1)
+    table = np.tile(one, (leaves, 1))
+    table[each - 1 :: each, CHAIN.index("leaf")] = np.arange(leaves)
     return table, levels

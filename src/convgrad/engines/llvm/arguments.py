@@ -30,26 +30,16 @@ class Named:
         """Return the same values, some of them replaced."""
         return Named(lambda name: own[name] if name in own else self.named(name))
 
-    @property
-    def rows(self) -> Named:
-        """The values of the rows' side."""
-        return self.of("rows")
-
-    @property
-    def lanes(self) -> Named:
-        """The values of the lanes' side."""
-        return self.of("lanes")
-
 
 def arguments(f: Function, record: Record = ARGUMENTS) -> Named:
     """Return the driver's arguments from a function's parameter ``arguments``, each loaded where it is used."""
     return loaded_where_used(f, f.arguments, record)
 
 
-def columns(f: Function, pointer: Value, record: Record) -> Named:
-    """Load a row of a table."""
+def columns(f: Function, pointer: Value, record: Record, *some: str) -> Named:
+    """Load a row of a table, or some of its columns."""
     row = loaded_where_used(f, pointer, record)
-    return Named({name: row.named(name) for name in record.columns}.__getitem__)
+    return Named({name: row.named(name) for name in some or record.columns}.__getitem__)
 
 
 def loaded_where_used(f: Function, pointer: Value, record: Record) -> Named:

@@ -18,7 +18,7 @@ from convgrad.engines.llvm.forward import boxes, kn2row, spatial_stencil
 from convgrad.engines.llvm.forward.arguments import arguments as arguments_of_spec
 from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.backward_weights import schedule as tasks
-from convgrad.plan.backward_weights.recipe import STRIP, TILE
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM
 from convgrad.plan.forward import kn2row_schedule, schedule, spatial_stencil_schedule
 from convgrad.plan.forward.kn2row import PRODUCTS
 from convgrad.plan.forward.recipe import POSITIONS
@@ -38,8 +38,8 @@ class Nest:
 
 
 NESTS = {
-    TILE: Nest((gemm_nest.bodies, store_panel, gemm_nest.task), tasks.TASK),
-    STRIP: Nest((stencil_nest.bodies, store_panel, stencil_nest.task), tasks.TASK),
+    GEMM: Nest((gemm_nest.bodies, store_panel, gemm_nest.task), tasks.TASK),
+    DEPTHWISE: Nest((stencil_nest.bodies, store_panel, stencil_nest.task), tasks.TASK),
     POSITIONS: Nest((boxes.bodies, boxes.task), schedule.TASK, boxes.begin),
     PLANES: Nest((spatial_stencil.bodies, spatial_stencil.task), spatial_stencil_schedule.TASK),
     PRODUCTS: Nest((kn2row.bodies, kn2row.task), kn2row_schedule.TASK, kn2row.begin),

@@ -16,7 +16,7 @@ from convgrad.engines.addresses import Words, address_of, words
 from convgrad.engines.llvm import jit, scaled, squares
 from convgrad.engines.llvm.execute import Executable, executable
 from convgrad.formats import Format
-from convgrad.plan.backward_weights.schedule import SIDES
+from convgrad.plan.backward_weights.schedule import OPERANDS
 from convgrad.plan.constants import BYTES_PER_NS
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.records import COLUMN_BYTES, FLAGS
@@ -100,10 +100,10 @@ def _bound(one: Executable, operands: Sequence[Array], gradient: Array, out: Arr
         "gradient_at": at["gradient"],
         "scratch_at": at["scratch"],
     }
-    for side, number, offset in zip(SIDES, one.sides, one.schedule.offsets, strict=True):
+    for name, number, offset in zip(OPERANDS, one.sides, one.schedule.offsets, strict=True):
         is_operand = number < len(operands)
         array = operands[number] if is_operand else one.ones
-        values |= {f"{side}.data": address_of(array) + offset, f"{side}.image": array.strides[0] * is_operand}
+        values |= {f"{name}.data": address_of(array) + offset, f"{name}.image": array.strides[0] * is_operand}
     arguments = driver_arguments(squares.ARGUMENTS.columns, values)
     return arguments, at["scratch"] + one.schedule.scratch_bytes
 

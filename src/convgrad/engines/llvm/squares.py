@@ -10,16 +10,16 @@ from convgrad.engines.llvm import tree
 from convgrad.engines.llvm.arguments import Named, arguments
 from convgrad.engines.llvm.driver import claimed, float_environment
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.plan.backward_weights.schedule import CALL, SIDES
+from convgrad.plan.backward_weights.schedule import CALL, OPERANDS
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import COLUMN_BYTES, FLAGS, Record, addresses
 from convgrad.spec.samples import CHAINS
 
 ARGUMENTS = addresses(
     "driver", "given",  # the driver of one image, and its arguments without addresses
-    "rows.data", "lanes.data", "norms",  # of the first sample: its operands, and its norm
+    "a.data", "b.data", "norms",  # of the first sample: its operands, and its norm
 ) + Record(
-    "samples", "rows.image", "lanes.image",  # bytes from a sample to the next
+    "samples", "a.image", "b.image",  # bytes from a sample to the next
     "columns", "flags",  # the number of arguments of one image; bytes to its flags
     "elements", "gradient_at", "scratch_at",  # of a gradient; offsets in scratch of it, and of the driver's scratch
 )  # fmt: skip
@@ -73,9 +73,9 @@ def _driver(module: Module, isa: Isa) -> None:
     gradient, scratch = f.at(f.scratch, a.gradient_at), f.at(f.scratch, a.scratch_at)
     with claimed(f, isa, a, a.samples, lambda: _own_arguments(f, a, gradient)) as sample:
         f.store(f.value(0), f.at(f.scratch, a.flags))  # the counter of tasks
-        for name in SIDES:
-            side = a.of(name)
-            f.store(f.at(side.data, sample * side.image), f.scratch, CALL.at(f"{name}.data"))
+        for name in OPERANDS:
+            operand = a.of(name)
+            f.store(f.at(operand.data, sample * operand.image), f.scratch, CALL.at(f"{name}.data"))
         f.say(f"call void {a.driver.name}({f.scratch}, {scratch})")
         f.call("squares", gradient, f.value(1), a.elements, f.at(a.norms, sample * _F64))
 

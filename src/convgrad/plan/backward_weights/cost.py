@@ -8,9 +8,9 @@ from math import ceil, prod
 
 from convgrad.plan import constants
 from convgrad.plan.backward_weights.cuts import cuts, lines_held
-from convgrad.plan.backward_weights.lines import meetings
-from convgrad.plan.backward_weights.nest import View, per_group
-from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec, Read
+from convgrad.plan.backward_weights.nest import WeightsNest, per_group
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, KernelSpec, Operand
+from convgrad.plan.backward_weights.segments import rows_met
 from convgrad.plan.backward_weights.taps import of_tiles
 from convgrad.plan.cost import PACK_NS, STORE_NS, Costs, Cut, cycle_ns, on_threads_ns, traffic_ns
 from convgrad.plan.machine import LINE_BYTES, Machine
@@ -23,43 +23,42 @@ from convgrad.spec.problem import Problem
 PACK_PAIRS_NS = {CHANNELS: constants.PACK_PAIRS_CHANNELS_NS, SPATIAL: constants.PACK_PAIRS_SPATIAL_NS}
 
 
-# -- weight and bias gradients ---------------------------------------------------------------------------------------
-
-
-def costs(problem: Problem, view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
-    """Return what a kernel costs on a problem where nothing is cut."""
-    store = _store_ns(problem, view, spec, operands)
-    if spec.body == STRIP:
-        return Costs(spec, operands, _strip_ns(problem, view, machine, spec), store, 0.0, 0.0)
-    conv, (a, b) = view.conv, operands
+def costs(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> Costs:
+    """Return what a kernel costs on a problem that is not cut."""
+    store = _store_ns(problem, nest, spec, operands)
+    if spec.body == DEPTHWISE:
+        return Costs(spec, operands, _depthwise_ns(problem, nest, machine, spec), store, 0.0, 0.0)
+    conv, (a, b) = nest.conv, operands
     elements = {
         "src": conv.batch * conv.src_channels * prod(min(axis.src, axis.span) for axis in conv.axes),
         "dst": conv.batch * conv.positions * conv.dst_channels,
     }
     read_ns = traffic_ns(machine, problem.operand_format.dtype.itemsize)  # each part of the weights reads all again
-    pack_a, pack_b = (_pack_ns(spec, read) + read_ns for read in (spec.rows, spec.lanes))
-    compute = _tile_ns(view, machine, spec, operands)
+    pack_a, pack_b = (_pack_ns(spec, operand) + read_ns for operand in (spec.a, spec.b))
+    compute = _compute_ns(nest, machine, spec, operands)
     return Costs(spec, operands, compute, store, pack_a * elements[a], pack_b * elements[b])
 
 
-def timed(one: Costs, problem: Problem, view: View, machine: Machine, threads: int) -> Iterator[tuple[float, Cut]]:
-    """Yield the ways to cut a kernel's work, and what each takes."""
-    for cut in cuts(view, machine, one.spec, one.operands, threads, problem.operand_format.dtype.itemsize):
-        yield _time_ns(one, problem, view, machine, cut), cut
+def timed(
+    one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, threads: int
+) -> Iterator[tuple[float, Cut]]:
+    """Yield the ways to cut a kernel's work, and the time of each."""
+    for cut in cuts(nest, machine, one.spec, one.operands, threads, problem.operand_format.dtype.itemsize):
+        yield _time_ns(one, problem, nest, machine, cut), cut
 
 
-def _time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cut) -> float:
+def _time_ns(one: Costs, problem: Problem, nest: WeightsNest, machine: Machine, cut: Cut) -> float:
     """Return the time under a cut: each part of A packs all of B again, and cache blocks overlap in src."""
     spec, largest, size = one.spec, cut.largest, problem.operand_format.dtype.itemsize
-    in_order = SPATIAL in (spec.rows.contiguous, spec.lanes.contiguous) or (spec.body == STRIP and cut.parts[0] == 1)
-    piece = largest[0] * spec.groups_a_panel * min(per_group(view).values()) * size
-    apart = 1.0 if view.conv.groups == 1 or in_order else 1 + constants.SEGMENT_BYTES / piece
-    halo = _halo(view, cut.loops["slice_blocks"])
+    in_order = SPATIAL in (spec.a.contiguous, spec.b.contiguous) or (spec.body == DEPTHWISE and cut.parts[0] == 1)
+    piece = largest[0] * spec.groups_a_panel * min(per_group(nest).values()) * size
+    strided = 1.0 if nest.conv.groups == 1 or in_order else 1 + constants.SEGMENT_BYTES / piece
+    halo = _halo(nest, cut.loops["chains_a_cache_block"])
     a, b = (halo if tensor == "src" else 1.0 for tensor in one.operands)
     _, a_parts, b_parts, taps, _ = cut.parts
-    compute = one.compute_ns * apart if spec.body == STRIP else one.compute_ns
-    alone = compute + one.store_ns + apart * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
-    images = min(1.0, largest[4] * view.blocks[1] / view.conv.batch)
+    compute = one.compute_ns * strided if spec.body == DEPTHWISE else one.compute_ns
+    alone = compute + one.store_ns + strided * taps * (a * one.a_ns * b_parts + b * one.b_ns * a_parts)
+    images = min(1.0, largest[4] * nest.images_a_chain / nest.conv.batch)
     share = prod(largest[:4]) / prod(cut.counts[:4]) * images
     time = on_threads_ns(alone, share, cut, constants.IMBALANCE)
     time += traffic_ns(machine, cut.shared_bytes * (1 / cut.threads + constants.REMOTE_READ_FACTOR))
@@ -68,130 +67,136 @@ def _time_ns(one: Costs, problem: Problem, view: View, machine: Machine, cut: Cu
     return time
 
 
-def _tile_ns(view: View, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
-    conv, isa, tile = view.conv, spec.isa, spec.tile
-    channels, (rows, lanes) = per_group(view), operands
+def _compute_ns(nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands) -> float:
+    """Return the time of all micro-tiles; those of the last channels of B may be narrower."""
+    conv, isa, micro_tile = nest.conv, spec.isa, spec.micro_tile
+    channels, (a, b) = per_group(nest), operands
     if spec.groups_in_lanes:
-        widths = [(ceil(channels[lanes] / tile.vectors), tile.vectors)]
+        widths = [(ceil(channels[b] / micro_tile.nr), micro_tile.nr)]
     else:
-        full, rest = divmod(channels[lanes], spec.width)
-        widths = [(full, tile.vectors)]
-        if rest:
-            widths.append((1, min(1 << (ceil(rest / isa.lanes) - 1).bit_length(), tile.vectors)))
-    if tile.taps == 1 and not spec.groups_in_lanes:
-        line = conv.positions if view.pointwise else conv.axes[-1].dst
-        terms = conv.batch * conv.positions / line * chain_adds(line, spec.step, machine) * conv.taps
+        full, remainder = divmod(channels[b], spec.width)
+        widths = [(full, micro_tile.nr)]
+        if remainder:
+            widths.append((1, min(1 << (ceil(remainder / isa.lanes) - 1).bit_length(), micro_tile.nr)))
+    if micro_tile.taps == 1 and not spec.groups_in_lanes:
+        row = conv.positions if nest.pointwise else conv.axes[-1].dst
+        steps = conv.batch * conv.positions / row * chain_adds(row, spec.step, machine) * conv.taps
         passed = 1 if spec.compact else spec.step
-        cycles = terms * sum(n * _dense_cycles(tile.rows, v, isa.lanes, conv.taps, passed) for n, v in widths)
-        if spec.rows.in_place and conv.taps > 1 and channels[rows] > constants.SET_CONFLICT_CHANNELS:
+        cycles = steps * sum(n * _dense_cycles(micro_tile.mr, nr, isa.lanes, conv.taps, passed) for n, nr in widths)
+        if spec.a.in_place and conv.taps > 1 and channels[a] > constants.SET_CONFLICT_CHANNELS:
             cycles *= constants.SET_CONFLICT_FACTOR
     else:
-        cycles = sum(n * _taps_cycles(view, machine, spec, v) for n, v in widths)
-    return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[rows] / tile.rows) * cycles * cycle_ns(machine)
+        cycles = sum(n * _taps_cycles(nest, machine, spec, nr) for n, nr in widths)
+    return ceil(conv.groups / spec.groups_a_panel) * ceil(channels[a] / micro_tile.mr) * cycles * cycle_ns(machine)
 
 
-def _dense_cycles(rows: int, vectors: int, lanes: int, taps: int, passed: int) -> float:
+def _dense_cycles(mr: int, nr: int, lanes: int, taps: int, passed: int) -> float:
     """Return cycles a step: two FMAs or loads each cycle, a sum's own latency, and lines from L2.
 
-    A single tap reads each line once, more taps find it in L1 again. A step over words of every position passes by as
-    many lines as it takes terms, and is no faster than those come.
+    A single tap reads each line once, and more taps find it in L1 again. A step over pairs of every position passes as
+    many lines as it takes k, and is at least as slow as those are read.
     """
-    lines = constants.L2_LINE_CYCLES * (rows + vectors * lanes) * F32_BYTES / LINE_BYTES
-    step = step_cycles(rows, vectors) + lines / min(taps, constants.MAX_TAPS_IN_L1)
+    lines = constants.L2_LINE_CYCLES * (mr + nr * lanes) * F32_BYTES / LINE_BYTES
+    step = step_cycles(mr, nr) + lines / min(taps, constants.MAX_TAPS_IN_L1)
     return step if passed == 1 else max(step, lines * passed)
 
 
-def _taps_cycles(view: View, machine: Machine, spec: KernelSpec, vectors: int) -> float:
-    """Return cycles for all positions and taps of a tile of several taps: FMAs or loads, lines, segments, joins."""
-    conv, tile = view.conv, spec.tile
+def _taps_cycles(nest: WeightsNest, machine: Machine, spec: KernelSpec, nr: int) -> float:
+    """Return the cycles of all positions and taps of a micro-tile: FMAs or loads, cache lines, segments, pushes."""
+    conv, micro_tile = nest.conv, spec.micro_tile
     inner = conv.axes[-1]
-    sums = tile.taps * tile.rows * vectors
-    loads = tile.rows * (tile.taps if spec.rows.moves else 1) + vectors * (1 if spec.rows.moves else tile.taps)
+    sums = micro_tile.taps * micro_tile.mr * nr
+    loads = micro_tile.mr * (micro_tile.taps if spec.a.moves else 1) + nr * (1 if spec.a.moves else micro_tile.taps)
     position = max(sums / 2, constants.TAPS_LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
-    passed = (spec.step - 1) * (tile.rows + vectors * spec.isa.lanes) * F32_BYTES / LINE_BYTES
+    passed = (spec.step - 1) * (micro_tile.mr + nr * spec.isa.lanes) * F32_BYTES / LINE_BYTES
     position += constants.L2_LINE_CYCLES * passed / constants.MAX_TAPS_IN_L1
     if sums > constants.GROUP_REGISTER_SHARE * spec.isa.registers and spec.groups_in_lanes:
         position *= constants.GROUP_REGISTER_FACTOR
-    lines = conv.batch * _outer_meetings(conv.axes[:-1], tile.outer_taps)
-    tiles = ceil(inner.kernel / tile.inner_taps)
-    padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(tile.inner_taps - 1, inner.dst)
+    segments = conv.batch * _segments_met(conv.axes[:-1], micro_tile.outer_taps)
+    tiles = ceil(inner.kernel / micro_tile.inner_taps)
+    padded = sum(p > 0 for p in (inner.pad_begin, inner.pad_end)) * min(micro_tile.inner_taps - 1, inner.dst)
     begin = (
         constants.LINE_START_CYCLES + constants.SEGMENT_CYCLES * (1 + padded) + 0.5 * position * min(padded, inner.dst)
     )
-    blocks, images = view.blocks
-    joins = conv.batch * blocks / images * ceil(prod(a.kernel for a in conv.axes[:-1]) / tile.outer_taps)
+    pushes = (
+        conv.batch
+        * nest.chains
+        / nest.images_a_chain
+        * ceil(prod(a.kernel for a in conv.axes[:-1]) / micro_tile.outer_taps)
+    )
     return tiles * (
-        lines * (position * chain_adds(inner.dst, spec.step, machine) + begin) + joins * constants.COMBINE_CYCLES * sums
+        segments * (position * chain_adds(inner.dst, spec.step, machine) + begin)
+        + pushes * constants.COMBINE_CYCLES * sums
     )
 
 
 @lru_cache(maxsize=256)
-def _outer_meetings(axes: tuple[Axis, ...], taps: int) -> int:
-    """Return how many pairs there are of a row of dst and a tile of outer taps, of which the one that most meet."""
-    met = meetings(axes)
+def _segments_met(axes: tuple[Axis, ...], taps: int) -> int:
+    """Return how many rows of dst micro-tiles of outer taps meet: for each, those of the tap that meets most rows."""
+    met = rows_met(axes)
     return int(met[of_tiles(len(met), taps)].max(1).sum())
 
 
-def _strip_ns(problem: Problem, view: View, machine: Machine, spec: KernelSpec) -> float:
-    """Return the time of strips: positions, edges, strips to begin; what is read where it lies comes from memory."""
-    conv, tile, inner = view.conv, spec.tile, view.conv.axes[-1]
-    loads = tile.outer_taps * (spec.slide or tile.inner_taps) + 1
+def _depthwise_ns(problem: Problem, nest: WeightsNest, machine: Machine, spec: KernelSpec) -> float:
+    """Return the time of the direct depthwise kernel: positions, edges, segments to begin, and traffic from memory."""
+    conv, micro_tile, inner = nest.conv, spec.micro_tile, nest.conv.axes[-1]
+    loads = micro_tile.outer_taps * (spec.slide or micro_tile.inner_taps) + 1
     position = (
-        max(tile.taps / 2, constants.UNALIGNED_LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES) + constants.STEP_CYCLES
+        max(micro_tile.taps / 2, constants.UNALIGNED_LOAD_CYCLES * loads, constants.MIN_STEP_CYCLES)
+        + constants.STEP_CYCLES
     )
-    outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / tile.outer_taps)
-    tiles = outer * ceil(inner.kernel / tile.inner_taps)
+    outer = ceil(prod(axis.kernel for axis in conv.axes[:-1]) / micro_tile.outer_taps)
+    tiles = outer * ceil(inner.kernel / micro_tile.inner_taps)
     rows = conv.batch * prod(axis.dst for axis in conv.axes[:-1])
     edges = min(inner.dst, ceil((inner.pad_begin + inner.pad_end) / inner.stride))
-    strip = (constants.LINE_START_CYCLES + tile.taps) * ceil(inner.dst / constants.DEPTHWISE_POSITIONS)
-    edge = constants.LINE_START_CYCLES + constants.BORDER_TAP_CYCLES * tile.taps
-    cycles = rows * (inner.dst * position + edges * edge + strip)
+    begin = (constants.LINE_START_CYCLES + micro_tile.taps) * ceil(inner.dst / constants.DEPTHWISE_POSITIONS)
+    edge = constants.LINE_START_CYCLES + constants.BORDER_TAP_CYCLES * micro_tile.taps
+    cycles = rows * (inner.dst * position + edges * edge + begin)
     compute = ceil(conv.groups / spec.isa.lanes) * tiles * cycles * cycle_ns(machine)
     met = conv.batch * (conv.positions + prod(min(a.src, a.dst * a.stride + a.effective_kernel) for a in conv.axes))
     read = traffic_ns(machine, met * conv.groups * problem.operand_format.dtype.itemsize)
-    held = lines_held(machine.l1_bytes, view.dst_strides[-1])
-    if min(inner.dst, constants.DEPTHWISE_POSITIONS) * (tile.outer_taps + 1) > held:
+    held = lines_held(machine.l1_bytes, nest.dst_strides[-1])
+    if min(inner.dst, constants.DEPTHWISE_POSITIONS) * (micro_tile.outer_taps + 1) > held:
         compute *= constants.DEPTHWISE_REREAD_FACTOR
     if tiles > 1:
         compute *= constants.DEPTHWISE_REREAD_FACTOR
     return compute + read
 
 
-def _store_ns(problem: Problem, view: View, spec: KernelSpec, operands: Operands) -> float:
-    """Return what rounding and storing the weights takes."""
-    conv, channels, (dst, src, *taps) = view.conv, per_group(view), view.weights_strides
-    next_row, next_lane = ({"src": src, "dst": dst}[tensor] for tensor in operands)
+def _store_ns(problem: Problem, nest: WeightsNest, spec: KernelSpec, operands: Operands) -> float:
+    """Return the time of rounding and storing the weights."""
+    conv, channels, (dst, src, *taps) = nest.conv, per_group(nest), nest.weights_strides
+    next_a, next_b = ({"src": src, "dst": dst}[tensor] for tensor in operands)
     if spec.groups_in_lanes:
-        next_lane = channels["dst"] * dst
-    line = conv.taps if spec.tile.taps == 1 else spec.tile.taps
+        next_b = channels["dst"] * dst
+    line = conv.taps if spec.micro_tile.taps == 1 else spec.micro_tile.taps
     next_tap = next((step for step in reversed(taps) if step), 0) if line >= constants.MIN_STORE_LINE else 0
-    size, ways = problem.output_format.dtype.itemsize, {CHANNELS: next_lane, SPATIAL: next_row, TAPS: next_tap}
+    size, ways = problem.output_format.dtype.itemsize, {CHANNELS: next_b, SPATIAL: next_a, TAPS: next_tap}
     way = next((name for name, step in ways.items() if step == size), STRIDED)
     return STORE_NS[way] * conv.dst_channels * channels["src"] * conv.taps
 
 
-def _pack_ns(spec: KernelSpec, read: Read) -> float:
-    """Return what packing an element takes."""
-    if read.in_place:
+def _pack_ns(spec: KernelSpec, operand: Operand) -> float:
+    """Return the time of packing an element."""
+    if operand.in_place:
         return 0.0
-    spread = read.items if spec.groups_in_lanes and read.contiguous == CHANNELS else 0
+    spread = operand.width if spec.groups_in_lanes and operand.contiguous == CHANNELS else 0
     if spec.compact:
-        return PACK_PAIRS_NS[read.contiguous]
+        return PACK_PAIRS_NS[operand.contiguous]
     paired = constants.PACK_PAIR_NS if spec.step == 2 else 0
-    return PACK_NS[read.contiguous] + constants.PACK_SPREAD_NS * spread + paired
+    return PACK_NS[operand.contiguous] + constants.PACK_SPREAD_NS * spread + paired
 
 
-def _halo(view: View, slice_blocks: int) -> float:
-    """Return how often chunks of an image read a value of src: their rows overlap by the kernel's extent."""
-    outer = view.conv.axes[:-1]
-    if not slice_blocks or not outer:
+def _halo(nest: WeightsNest, chains_a_cache_block: int) -> float:
+    """Return how often the cache blocks of an image read a value of src: they overlap by the kernel's extent."""
+    outer = nest.conv.axes[:-1]
+    if not chains_a_cache_block or not outer:
         return 1.0
-    blocks, _ = view.blocks
-    rows = max(1, round(slice_blocks * prod(a.dst for a in outer) / blocks))  # of dst, at a time
-    chunks = prod(a.dst for a in outer) / rows
+    rows = max(1, round(chains_a_cache_block * prod(a.dst for a in outer) / nest.chains))  # of dst, at a time
+    cache_blocks = prod(a.dst for a in outer) / rows
     read = 1.0
     for axis in reversed(outer):
         extent = min(axis.dst, rows)
         read *= min(axis.src, (extent - 1) * axis.stride + axis.effective_kernel)
         rows = max(1, rows // axis.dst)
-    return max(1.0, chunks * read / max(1, prod(a.src for a in outer)))
+    return max(1.0, cache_blocks * read / max(1, prod(a.src for a in outer)))

@@ -8,9 +8,9 @@ from math import ceil, gcd, prod
 from operator import le
 from typing import NamedTuple
 
-from convgrad.plan.backward_weights.lines import tap_share
-from convgrad.plan.backward_weights.nest import View, blocks_a_row, per_group
-from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec, Parts
+from convgrad.plan.backward_weights.nest import WeightsNest, per_group
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, KernelSpec, Parts
+from convgrad.plan.backward_weights.segments import tap_share
 from convgrad.plan.constants import CACHE_WAYS, MAX_INDIRECTION_FACTOR, MAX_PACK_ALL_BYTES
 from convgrad.plan.cost import Cut
 from convgrad.plan.machine import LINE_BYTES, Machine
@@ -18,40 +18,44 @@ from convgrad.plan.recipe import F32_BYTES, Operands
 from convgrad.plan.tree import levels_of
 
 
-def cuts(view: View, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int) -> Iterator[Cut]:
+def cuts(
+    nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands, threads: int, size: int
+) -> Iterator[Cut]:
     """Yield the ways to cut a problem of ``size`` bytes a value for one thread and for all."""
-    panels = panels_of(view, spec, operands)
+    panels = panels_of(nest, spec, operands)
     for used in sorted({1, threads}):
         for parts in _parts(panels, used):
-            kept = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
+            partial = prod(panels) * spec.tile_bytes if parts[-1] > 1 else 0
             largest = [-(-count // each) for count, each in zip(panels, parts, strict=True)]
-            yield Cut(panels, parts, used, *_slices(view, machine, spec, operands, largest, size), kept, largest)
+            yield Cut(
+                panels, parts, used, *_cache_block(nest, machine, spec, operands, largest, size), partial, largest
+            )
 
 
-def panels_of(view: View, spec: KernelSpec, operands: Operands) -> Parts:
-    """Return how many panels of groups, rows and lanes there are, tiles of taps, and units of the batch."""
-    conv, channels, (rows, lanes) = view.conv, per_group(view), operands
+def panels_of(nest: WeightsNest, spec: KernelSpec, operands: Operands) -> Parts:
+    """Return the number of panels of groups, of A and of B, of micro-tiles' taps, and of leaves of the batch."""
+    conv, channels, (a, b), micro_tile = nest.conv, per_group(nest), operands, spec.micro_tile
     *outer, inner = conv.axes
     return (
         ceil(conv.groups / spec.groups_a_panel),
-        ceil(channels[rows] / spec.tile.rows),
-        ceil(channels[lanes] / spec.lane_items),
-        ceil(prod(axis.kernel for axis in outer) / spec.tile.outer_taps) * ceil(inner.kernel / spec.tile.inner_taps),
-        ceil(conv.batch / view.blocks[1]),
+        ceil(channels[a] / micro_tile.mr),
+        ceil(channels[b] / spec.b_channels),
+        ceil(prod(axis.kernel for axis in outer) / micro_tile.outer_taps) * ceil(inner.kernel / micro_tile.inner_taps),
+        ceil(conv.batch / nest.images_a_chain),
     )
 
 
 @lru_cache(maxsize=1024)
 def _parts(panels: Parts, threads: int) -> list[Parts]:
-    """Return the ways to cut the weights: groups first, the rest where that is not enough for the threads; or images.
+    """Return the ways to cut the weights, or the batch. Groups are cut first, and all else if threads need more parts.
 
-    Groups that lie next to each other stay together where they can: what is read then lies together too.
+    Neighbouring groups stay together if possible, because their channels are contiguous.
     """
     groups = panels[0]
     enough = 4 * threads if threads > 1 else 1
     found = [(min(groups, n * threads), 1, 1, 1) for n in (1, 2, 4, 8, 16, 64)] + [(groups, 1, 1, 1)]
     counts = [n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64) if n * groups <= enough]
-    found += [(groups, r, c, k) for r in counts for c in counts for k in counts if groups * r * c * k <= enough]
+    found += [(groups, a, b, k) for a in counts for b in counts for k in counts if groups * a * b * k <= enough]
     found += [(groups, 16, 16, 1), (groups, 64, 64, 1)]
     weights = [(*c, 1) for c in dict.fromkeys(found) if c[1:] == (1, 1, 1) or all(map(le, c, panels))]
     images = (threads, 2 * threads, 4 * threads) if threads > 1 else ()
@@ -77,59 +81,59 @@ class _Position(NamedTuple):
     held: float
 
 
-def _position(view: View, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int) -> _Position:
-    """Several groups are packed one after the other out of what lies together; groups in lanes all at once."""
-    (groups, row_panels, lane_panels, *_), (rows, lanes), channels = part, operands, per_group(view)
-    sources = prod(axis.src for axis in view.conv.axes)
-    stretch = {"src": sources / view.conv.positions, "dst": 1.0}  # source positions a destination position
-    row_bytes, lane_bytes = spec.term_bytes(spec.rows) * stretch[rows], spec.term_bytes(spec.lanes) * stretch[lanes]
+def _position(nest: WeightsNest, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int) -> _Position:
+    """Return the bytes of a position. Groups are packed one after the other, but groups in lanes all at once."""
+    (groups, a_panels, b_panels, *_), (a, b), channels = part, operands, per_group(nest)
+    sources = prod(axis.src for axis in nest.conv.axes)
+    ratio = {"src": sources / nest.conv.positions, "dst": 1.0}  # positions of a tensor per position of dst
+    a_bytes, b_bytes = spec.k_bytes(spec.a) * ratio[a], spec.k_bytes(spec.b) * ratio[b]
     read = 0.0
     if spec.groups_in_lanes:
-        row_panels = lane_panels = groups
+        a_panels = b_panels = groups
     elif groups > 1:
-        read = sum(channels[t] * stretch[t] for t in channels) * size * groups
-    held = row_packed = 0.0 if spec.rows.in_place else row_bytes * row_panels
-    if spec.rows.in_place:  # other channels lie between, and crowd the sets of a cache
-        held = channels[rows] * stretch[rows] * F32_BYTES
-    lane_read = lane_bytes * lane_panels
-    packed = row_packed + (0.0 if spec.lanes.in_place else lane_read)
-    return _Position(packed, packed if spec.groups_in_lanes else row_bytes + lane_bytes, read, held + lane_read)
+        read = sum(channels[t] * ratio[t] for t in channels) * size * groups
+    held = a_packed = 0.0 if spec.a.in_place else a_bytes * a_panels
+    if spec.a.in_place:  # channels of other panels share its lines, and crowd the sets of a cache
+        held = channels[a] * ratio[a] * F32_BYTES
+    b_read = b_bytes * b_panels
+    packed = a_packed + (0.0 if spec.b.in_place else b_read)
+    return _Position(packed, packed if spec.groups_in_lanes else a_bytes + b_bytes, read, held + b_read)
 
 
-def _slices(
-    view: View, machine: Machine, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int
+def _cache_block(
+    nest: WeightsNest, machine: Machine, spec: KernelSpec, operands: Operands, part: Sequence[int], size: int
 ) -> tuple[Mapping[str, int], int]:
-    """Return what a task packs at a time, and about what it takes in scratch.
+    """Return the cache block of a task, and about how many bytes of scratch the task takes.
 
-    It packs all, if two panels fit L2, else what fits beside its sums. What is read to be packed, ``size`` bytes a
-    value, is to fit L2 too.
+    A task packs all of its images at once if two panels fit L2, or as much as fits L2 with its sums. The bytes that are
+    read to be packed, ``size`` per value, must fit L2 too.
     """
-    conv, (groups, row_panels, lane_panels, taps, units) = view.conv, part
-    blocks, images_a_block = view.blocks
-    batch = min(conv.batch, units * images_a_block)
-    levels = max(1, levels_of(blocks) + levels_of(-(-conv.batch // images_a_block)))
+    conv, (groups, a_panels, b_panels, taps, leaves) = nest.conv, part
+    chains, images_a_chain = nest.chains, nest.images_a_chain
+    batch = min(conv.batch, leaves * images_a_chain)
+    levels = max(1, levels_of(chains) + levels_of(-(-conv.batch // images_a_chain)))
     tile_bytes, half = levels * spec.tile_bytes, machine.l2_bytes // 2
-    if spec.body == STRIP:  # nothing is packed; chains wait beside the sums
-        return _loops(0, batch if blocks == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
-    one, everything = _position(view, spec, operands, part, size), batch * conv.positions
+    if spec.body == DEPTHWISE:  # nothing is packed; chains wait in scratch
+        return _block_of(0, batch if chains == 1 else 1), (levels + 1) * spec.tile_bytes * groups * taps
+    one, everything = _position(nest, spec, operands, part, size), batch * conv.positions
     fits = max(one.two_panels, one.read) * everything <= half and one.packed * everything <= MAX_PACK_ALL_BYTES
-    if spec.rows.in_place:
-        fits = fits and everything <= 2 * lines_held(machine.l2_bytes, view.strides(operands[0])[-1])
-    if blocks == 1 and fits:
-        return _loops(0, batch), int(one.packed * everything) + tile_bytes * taps
-    sums = tile_bytes * groups * row_panels * lane_panels * taps
+    if spec.a.in_place:
+        fits = fits and everything <= 2 * lines_held(machine.l2_bytes, nest.strides(operands[0])[-1])
+    if chains == 1 and fits:
+        return _block_of(0, batch), int(one.packed * everything) + tile_bytes * taps
+    sums = tile_bytes * groups * a_panels * b_panels * taps
     room = max(machine.l2_bytes // 4, half - sums // levels) / max(1.0, one.held + one.read)  # positions
-    if blocks == 1:
-        images = max(1, int(room / conv.positions) // images_a_block) * images_a_block
-        images = min(images, units * images_a_block)
-        return _loops(0, images), int(one.packed * images * conv.positions) + sums
-    block = conv.positions / blocks
-    taken = max(1, min(int(room / block), blocks))
-    least = ceil(blocks * tap_share(conv.axes[:-1]) / MAX_INDIRECTION_FACTOR)
-    if least > taken:  # whole rows, where those are longer than a block
-        taken = ceil(least / blocks_a_row(conv)) * blocks_a_row(conv)
-    return _loops(taken, 1), int(one.packed * taken * block) + sums
+    if chains == 1:
+        images = max(1, int(room / conv.positions) // images_a_chain) * images_a_chain
+        images = min(images, leaves * images_a_chain)
+        return _block_of(0, images), int(one.packed * images * conv.positions) + sums
+    positions = conv.positions / chains
+    taken = max(1, min(int(room / positions), chains))
+    fewest = ceil(chains * tap_share(conv.axes[:-1]) / MAX_INDIRECTION_FACTOR)
+    if fewest > taken:  # whole rows, if a row is longer than a chain
+        taken = ceil(fewest / nest.chains_a_row) * nest.chains_a_row
+    return _block_of(taken, 1), int(one.packed * taken * positions) + sums
 
 
-def _loops(slice_blocks: int, chunk_images: int) -> Mapping[str, int]:
-    return {"slice_blocks": slice_blocks, "chunk_images": chunk_images}
+def _block_of(chains: int, images: int) -> Mapping[str, int]:
+    return {"chains_a_cache_block": chains, "images_a_cache_block": images}

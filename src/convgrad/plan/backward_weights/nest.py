@@ -1,4 +1,4 @@
-"""A weight or bias gradient as loops: axes simplified, positions cut into pieces of a row and accumulation chains."""
+"""A weight or bias gradient as loops: simplified axes, and segments of rows of dst in accumulation chains."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from convgrad.spec.order import images_a_block, over_positions
 
 
 @dataclass(frozen=True)
-class View:
-    """A convolution over arrays with strides in bytes, canonical axes; src begins ``src_offset`` bytes in."""
+class WeightsNest:
+    """A convolution on arrays with canonical axes and strides in bytes; src begins ``src_offset`` bytes in."""
 
     conv: Conv
     src_strides: Strides
@@ -26,18 +26,32 @@ class View:
 
     @cached_property
     def pointwise(self) -> bool:
-        """Every position meets the source position of the same number."""
+        """Whether each position of dst meets the position of src of the same number."""
         return all(a.kernel == 1 and a.src == a.dst and a.pad_begin == 0 for a in self.conv.axes)
 
     @cached_property
-    def blocks(self) -> tuple[int, int]:
-        """How many blocks an image has, and how many images a block: one of the two is 1."""
-        extents = [axis.dst for axis in self.conv.axes]
-        return over_positions(1, extents).blocks, images_a_block(extents)
+    def chains(self) -> int:
+        """Accumulation chains of an image: 1 if a chain is of whole images."""
+        return over_positions(1, self.extents).blocks
+
+    @cached_property
+    def images_a_chain(self) -> int:
+        """Images of a chain: more than 1 only if images are small."""
+        return images_a_block(self.extents)
+
+    @property
+    def chains_a_row(self) -> int:
+        """Chains of a row of dst: 1 if a chain has whole rows."""
+        return over_positions(1, self.extents).blocks_a_line
+
+    @property
+    def extents(self) -> list[int]:
+        """Positions of dst along each axis."""
+        return [axis.dst for axis in self.conv.axes]
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds, those of absent taps among them."""
+        """The number of multiply-adds, including those of absent taps."""
         return self.conv.multiply_adds
 
     def strides(self, tensor: str) -> Strides:
@@ -45,31 +59,29 @@ class View:
         return self.src_strides if tensor == "src" else self.dst_strides
 
 
-def view(
-    conv: Conv, src_strides: Strides, dst_strides: Strides, weights_strides: Strides, solves_for: str = "weights"
-) -> View:
-    """Return the view of a convolution on arrays of these strides, simplified as is legal for what is solved for."""
-    seen = View(conv, src_strides, dst_strides, weights_strides)
-    for simpler, legal in SIMPLIFICATIONS:
-        if solves_for in legal:
-            seen = simpler(seen)
-    return seen
+def weights_nest(conv: Conv, src: Strides, dst: Strides, weights: Strides) -> WeightsNest:
+    """Return the simplified nest of a convolution on arrays of these strides.
+
+    No simplification is legal for a forward or a data gradient (``forward/nest.py``): the chains of a forward are of
+    the taps and channels that there are, and a data gradient must write the positions that no tap meets.
+    """
+    return _spread(_folded(_one_tap(WeightsNest(conv, src, dst, weights))))
 
 
-def per_group(view: View) -> dict[str, int]:
+def per_group(nest: WeightsNest) -> dict[str, int]:
     """Return the channels of a group of src and dst."""
-    conv = view.conv
+    conv = nest.conv
     return {"src": conv.src_channels // conv.groups, "dst": conv.dst_channels // conv.groups}
 
 
-def _met(view: View) -> View:
-    """Return a view in which an axis with one tap is one of stride 1 over the positions that exist.
+def _one_tap(nest: WeightsNest) -> WeightsNest:
+    """Return a nest in which an axis with one tap is one of stride 1 over the positions that exist.
 
-    The stride of one position is as good as any: it becomes one whose bytes can be counted.
+    An axis of one position may have any stride: it gets one that is small enough to be counted in bytes.
     """
-    axes, offset = [], view.src_offset
-    strides = list(view.src_strides)
-    for at, axis in enumerate(view.conv.axes):
+    axes, offset = [], nest.src_offset
+    strides = list(nest.src_strides)
+    for at, axis in enumerate(nest.conv.axes):
         if axis.kernel > 1:
             axes.append(replace(axis, stride=min(axis.stride, axis.effective_kernel)) if axis.dst == 1 else axis)
             continue
@@ -80,65 +92,56 @@ def _met(view: View) -> View:
         offset += (met.start * axis.stride - axis.pad_begin) * strides[2 + at]
         strides[2 + at] *= axis.stride if len(met) > 1 else 1
         axes.append(Axis(len(met), axis.dst, 1, pad_begin=met.start))
-    return replace(view, conv=replace(view.conv, axes=tuple(axes)), src_strides=tuple(strides), src_offset=offset)
+    return replace(nest, conv=replace(nest.conv, axes=tuple(axes)), src_strides=tuple(strides), src_offset=offset)
 
 
-def _spread(view: View) -> View:
-    """Return a view with an axis of one position inside where few positions of a row are met, far apart.
+def _spread(nest: WeightsNest) -> WeightsNest:
+    """Return a nest with an innermost axis of one position if taps meet few positions of a row, far apart.
 
-    A row is packed from the first position that is met to the last; of rows, only those that are met. An image of one
-    block has the same sums either way.
+    A row is packed from the first position that is met to the last, but only those rows are packed that are met. The
+    sums are the same because the image has one chain.
     """
-    conv, axis = view.conv, view.conv.axes[-1]
+    conv, axis = nest.conv, nest.conv.axes[-1]
     span = min(axis.src, axis.span)
-    if axis.kernel == 1 or view.blocks[0] > 1 or SPARSE_POSITIONS * axis.dst * axis.kernel > span:
-        return view
+    if axis.kernel == 1 or nest.chains > 1 or SPARSE_POSITIONS * axis.dst * axis.kernel > span:
+        return nest
     return replace(
-        view,
+        nest,
         conv=replace(conv, axes=(*conv.axes, Axis(1, 1, 1))),
-        src_strides=(*view.src_strides, 0),
-        dst_strides=(*view.dst_strides, 0),
-        weights_strides=(*view.weights_strides, 0),
+        src_strides=(*nest.src_strides, 0),
+        dst_strides=(*nest.dst_strides, 0),
+        weights_strides=(*nest.weights_strides, 0),
     )
 
 
-def _folded(view: View) -> View:
-    """Return a view whose innermost taps are channels, where they lie like channels and all of them always exist.
+def _folded(nest: WeightsNest) -> WeightsNest:
+    """Return a nest whose innermost taps are channels, if their strides are those of channels and all always exist.
 
-    So patches, stems without pads and long kernels become dense layers with ordinary numbers of channels. Channels are
-    packed by tap: few of them, or taps that share no source position.
+    So patches, stems without pads and long kernels become dense layers with ordinary numbers of channels. A position
+    is packed once per tap, so channels must be few, or taps must share no position of src.
     """
-    conv, axis = view.conv, view.conv.axes[-1]
+    conv, axis = nest.conv, nest.conv.axes[-1]
     channels, taps = conv.src_channels, axis.kernel
-    apart, out_apart = view.src_strides[-1] * axis.dilation, view.weights_strides[-1]
-    if channels > 1 and (apart, out_apart) != (channels * view.src_strides[1], channels * view.weights_strides[1]):
-        return view
+    tap, out_tap = nest.src_strides[-1] * axis.dilation, nest.weights_strides[-1]
+    if channels > 1 and (tap, out_tap) != (channels * nest.src_strides[1], channels * nest.weights_strides[1]):
+        return nest
     every = range(axis.dst)
     exist = all(axis.existing(k, range(axis.src), every) == every for k in (0, taps - 1))
     small = channels <= MAX_FOLDED_CHANNELS or axis.stride >= axis.effective_kernel
     if taps == 1 or conv.groups > 1 or not exist or not small:
-        return view
-    first, out_first = (apart, out_apart) if channels == 1 else (view.src_strides[1], view.weights_strides[1])
+        return nest
+    first, out_first = (tap, out_tap) if channels == 1 else (nest.src_strides[1], nest.weights_strides[1])
     one = Axis(axis.dst, axis.dst, 1)
     return replace(
-        view,
+        nest,
         conv=replace(conv, src_channels=taps * channels, axes=(*conv.axes[:-1], one)),
-        src_strides=(view.src_strides[0], first, *view.src_strides[2:-1], view.src_strides[-1] * axis.stride),
-        weights_strides=(view.weights_strides[0], out_first, *view.weights_strides[2:]),
+        src_strides=(nest.src_strides[0], first, *nest.src_strides[2:-1], nest.src_strides[-1] * axis.stride),
+        weights_strides=(nest.weights_strides[0], out_first, *nest.weights_strides[2:]),
     )
 
 
-# None is legal for a forward or a data gradient (forward/view.py): their blocks are of the taps and channels that there
-# are, and one that writes src must write the positions that no tap meets.
-SIMPLIFICATIONS = (
-    (_met, ("weights", "bias")),
-    (_folded, ("weights", "bias")),
-    (_spread, ("weights", "bias")),
-)
-
-
 def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
-    """Return the stride of all positions as one axis, None where they are none."""
+    """Return the stride of all positions as one axis, or None if they have no common stride."""
     real = [(n, s) for n, s in zip(extents, strides, strict=True) if n > 1]
     if not real:
         return strides[-1]
@@ -147,39 +150,32 @@ def collapsed(extents: tuple[int, ...], strides: Strides) -> int | None:
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Stretches of an image's destination positions within one row, in order: row, first, end, block."""
+class Segments:
+    """Segments of an image in order: each is the part of a row of dst that is in one accumulation chain."""
 
     row: Ints
-    first: Ints
+    first: Ints  # positions in the row
     end: Ints
-    block: Ints
-    blocks: int
-    images_a_block: int  # more than 1 where small images are packed
+    chain: Ints
 
 
-def blocks_a_row(conv: Conv) -> int:
-    """Return how many blocks a destination row is cut into; 1 where a block holds whole rows."""
-    return over_positions(1, [axis.dst for axis in conv.axes]).blocks_a_line
-
-
-def pieces(view: View) -> Pieces:
-    """Cut an image's rows where the order of sums begins a block; a pointwise image is one row."""
-    conv = view.conv
-    extents = [axis.dst for axis in conv.axes]
-    row = conv.positions if view.pointwise else extents[-1]
-    begins = over_positions(1, extents).begins()
-    starts, _ = distinct(np.r_[0 : conv.positions : row, begins])
+def segments_of(nest: WeightsNest) -> Segments:
+    """Cut an image's rows where the order of sums begins a chain; a pointwise image is one row."""
+    positions = nest.conv.positions
+    row = positions if nest.pointwise else nest.extents[-1]
+    begins = over_positions(1, nest.extents).begins()
+    starts, _ = distinct(np.r_[0:positions:row, begins])
     number = starts // row
-    first, end = starts - number * row, np.r_[starts[1:], conv.positions] - number * row
-    block = np.searchsorted(begins, starts, side="right") - 1
-    return Pieces(number, first, end, block, len(begins), images_a_block(extents))
+    first, end = starts - number * row, np.r_[starts[1:], positions] - number * row
+    return Segments(number, first, end, np.searchsorted(begins, starts, side="right") - 1)
 
 
-def shortened(cutting: Pieces, most: int) -> Pieces:
-    """Return the same pieces, those of more positions than ``most`` cut."""
-    count = -(-(cutting.end - cutting.first) // most)
+def shortened(segments: Segments, longest: int) -> Segments:
+    """Return the same segments, cut into such of at most ``longest`` positions."""
+    count = -(-(segments.end - segments.first) // longest)
     number = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    row, first, end, block = (np.repeat(a, count) for a in (cutting.row, cutting.first, cutting.end, cutting.block))
-    first = first + number * most
-    return replace(cutting, row=row, first=first, end=np.minimum(first + most, end), block=block)
+    row, first, end, chain = (
+        np.repeat(each, count) for each in (segments.row, segments.first, segments.end, segments.chain)
+    )
+    first = first + number * longest
+    return Segments(row, first, np.minimum(first + longest, end), chain)

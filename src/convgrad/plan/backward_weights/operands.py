@@ -1,12 +1,12 @@
-"""An operand of a weight gradient as a tile meets it: what lies next to what, how far terms are apart, if in place."""
+"""A and B of a weight gradient: which axis is contiguous, strides, and whether a kernel can read them in place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from convgrad.formats import F32
-from convgrad.plan.backward_weights.nest import View, collapsed, per_group
-from convgrad.plan.backward_weights.recipe import KernelSpec, Read
+from convgrad.plan.backward_weights.nest import WeightsNest, collapsed, per_group
+from convgrad.plan.backward_weights.recipe import KernelSpec, Operand
 from convgrad.plan.constants import MAX_B_STRIDE_BYTES
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, SPATIAL, STRIDED, Operands
@@ -14,69 +14,66 @@ from convgrad.spec.problem import Problem
 
 
 @dataclass(frozen=True)
-class Side:
-    """One operand as a tile meets it. From an item, a term, a group, an image to the next there are so many bytes.
-
-    An item is a channel here, a term a position.
-    """
+class OperandStrides:
+    """A or B of a nest: its tensor, how the kernel reads it, and its strides in bytes."""
 
     tensor: str
-    read: Read
-    items: int  # of a group
-    item: int
-    term: int
+    operand: Operand
+    channels: int  # of a group
+    channel: int
+    k: int  # from a position of the tensor to the next
     group: int
     image: int
-    step: int  # from a term of the operand to the next as the tile reads it: packed, or in place
-    stride: int  # terms of the operand from a term of the sum to the next
-    out: int  # from what an item becomes in the output to the next
+    step: int  # from a position to the next as the kernel reads it: packed, or in place
+    stride: int  # positions of the tensor from a k of the sum to the next
+    out: int  # from a channel to the next in the output
 
 
-def sides_of(view: View, spec: KernelSpec, operands: Operands) -> tuple[Side, Side]:
-    """Return the sides that a kernel's rows and lanes are from."""
-    rows, lanes = operands
-    return _side(view, spec, spec.rows, rows), _side(view, spec, spec.lanes, lanes)
+def operands_of(nest: WeightsNest, spec: KernelSpec, tensors: Operands) -> tuple[OperandStrides, OperandStrides]:
+    """Return A and B of a kernel."""
+    a, b = tensors
+    return _strides_of(nest, spec, spec.a, a), _strides_of(nest, spec, spec.b, b)
 
 
-def _side(view: View, spec: KernelSpec, read: Read, tensor: str) -> Side:
-    (image, item, *_), term, items = view.strides(tensor), inner_step(view, tensor), per_group(view)[tensor]
-    step = term if read.in_place else spec.term_bytes(read)
-    stride = view.conv.axes[-1].stride if tensor == "src" else 1
-    out = dict(zip(("dst", "src"), view.weights_strides, strict=False))[tensor]
-    return Side(tensor, read, items, item, term, items * item, image, step, stride, out)
+def _strides_of(nest: WeightsNest, spec: KernelSpec, operand: Operand, tensor: str) -> OperandStrides:
+    (image, channel, *_), k, channels = nest.strides(tensor), inner_step(nest, tensor), per_group(nest)[tensor]
+    step = k if operand.in_place else spec.k_bytes(operand)
+    stride = nest.conv.axes[-1].stride if tensor == "src" else 1
+    out = dict(zip(("dst", "src"), nest.weights_strides, strict=False))[tensor]
+    return OperandStrides(tensor, operand, channels, channel, k, channels * channel, image, step, stride, out)
 
 
-def inner_step(view: View, tensor: str) -> int:
-    """Return the step from a position to the next: of all positions where they are one row and lie so."""
-    of_all = _step_of_all(view, tensor) if view.pointwise else None
-    return view.strides(tensor)[-1] if of_all is None else of_all
+def inner_step(nest: WeightsNest, tensor: str) -> int:
+    """Return the bytes from a position to the next: of the image, if its positions are one row, or of a row."""
+    of_all = _step_of_all(nest, tensor) if nest.pointwise else None
+    return nest.strides(tensor)[-1] if of_all is None else of_all
 
 
-def evenly_apart(view: View, tensor: str) -> bool:
-    """Return whether the positions of a row are one step apart: of all, where they are one row."""
-    return not view.pointwise or _step_of_all(view, tensor) is not None
+def evenly_apart(nest: WeightsNest, tensor: str) -> bool:
+    """Return whether the positions of a row are one step apart: those of the image, if they are one row."""
+    return not nest.pointwise or _step_of_all(nest, tensor) is not None
 
 
-def _step_of_all(view: View, tensor: str) -> int | None:
-    return collapsed(tuple(axis.dst for axis in view.conv.axes), view.strides(tensor)[2:])
+def _step_of_all(nest: WeightsNest, tensor: str) -> int | None:
+    return collapsed(tuple(axis.dst for axis in nest.conv.axes), nest.strides(tensor)[2:])
 
 
-def contiguous_axis(problem: Problem, view: View, tensor: str) -> str:
-    """Return what lies next to each other of src or dst; one channel lies as you like."""
-    size, conv = problem.operand_format.dtype.itemsize, view.conv
+def contiguous_axis(problem: Problem, nest: WeightsNest, tensor: str) -> str:
+    """Return the contiguous axis of src or dst; a single channel counts as contiguous channels."""
+    size, conv = problem.operand_format.dtype.itemsize, nest.conv
     channels = conv.src_channels if tensor == "src" else conv.dst_channels
-    if view.strides(tensor)[1] == size or channels == 1:
+    if nest.strides(tensor)[1] == size or channels == 1:
         return CHANNELS
-    return SPATIAL if inner_step(view, tensor) == size else STRIDED
+    return SPATIAL if inner_step(nest, tensor) == size else STRIDED
 
 
-def readable_in_place(problem: Problem, view: View, tensor: str) -> bool:
-    """Tiles can read an operand where it is if f32 channels are neighbours and positions of a row one step apart."""
-    by_channels = contiguous_axis(problem, view, tensor) == CHANNELS
-    return problem.operand_format is F32 and by_channels and evenly_apart(view, tensor)
+def readable_in_place(problem: Problem, nest: WeightsNest, tensor: str) -> bool:
+    """Return whether kernels can read a tensor in place: f32, contiguous channels, positions one step apart."""
+    by_channels = contiguous_axis(problem, nest, tensor) == CHANNELS
+    return problem.operand_format is F32 and by_channels and evenly_apart(nest, tensor)
 
 
-def lanes_in_place(problem: Problem, view: View, isa: Isa, lanes: str, vectors: int) -> bool:
-    """Tiles can read lanes where they are in whole panels only, and should where positions lie close together."""
-    whole = per_group(view)[lanes] % (vectors * isa.lanes) == 0
-    return whole and abs(inner_step(view, lanes)) <= MAX_B_STRIDE_BYTES and readable_in_place(problem, view, lanes)
+def b_in_place(problem: Problem, nest: WeightsNest, isa: Isa, tensor: str, vectors: int) -> bool:
+    """Return whether B can be read in place, which takes whole panels, and should be: its positions are near."""
+    whole = per_group(nest)[tensor] % (vectors * isa.lanes) == 0
+    return whole and abs(inner_step(nest, tensor)) <= MAX_B_STRIDE_BYTES and readable_in_place(problem, nest, tensor)

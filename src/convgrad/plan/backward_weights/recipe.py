@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from convgrad.plan.machine import Isa
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, PACKED, Chosen
 
-# Bodies of kernels: an outer product of panels; the direct depthwise kernel.
-TILE, STRIP = "tile", "strip"
-GROUPS = "groups"  # the other thing that lanes may hold, beside items
+GEMM, DEPTHWISE = "gemm", "depthwise"  # bodies of kernels: an outer product of panels; the direct depthwise kernel
+GROUPS = "groups"  # lanes hold groups, or else channels
 Parts = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Tile:
-    """Sums kept in registers: ``rows`` items times ``vectors`` vectors, under each of some taps of the kernel.
+class MicroTile:
+    """Sums in registers: ``mr`` channels of A times ``nr`` vectors of B, under each of some taps of the kernel.
 
-    Where lanes hold channels, an item of the rows is one channel, the same in all lanes; where they hold groups, it is
-    a vector too: one channel of each lane's group, and so is each of the vectors.
+    If lanes hold channels, a channel of A is broadcast. If lanes hold groups, it is a vector too: one channel of each
+    lane's group, and each of the ``nr`` vectors is a channel of B.
     """
 
-    rows: int
-    vectors: int
+    mr: int
+    nr: int
     outer_taps: int = 1  # of all axes but the innermost
-    inner_taps: int = 1  # next to each other
+    inner_taps: int = 1  # consecutive taps of the innermost axis
 
     @property
     def taps(self) -> int:
@@ -33,18 +32,18 @@ class Tile:
 
     def __str__(self) -> str:
         taps = f" under {self.outer_taps}x{self.inner_taps} taps" if self.taps > 1 else ""
-        return f"{self.rows}x{self.vectors}{taps}"
+        return f"{self.mr}x{self.nr}{taps}"
 
 
 @dataclass(frozen=True)
-class Read:
-    """How a tile meets an operand: packed first, or where it lies, and whether a tap moves it.
+class Operand:
+    """A or B as the kernel reads it: packed or in place, and whether a tap moves it, as src is moved.
 
-    Of a tile of one tap the rows are said to move: its kernel is the same whichever operand does.
+    For a micro-tile of one tap A is said to move: the kernel is the same whichever operand does.
     """
 
     contiguous: str
-    items: int  # that a packed term has: a panel's, or, where lanes hold groups, a group's
+    width: int  # channels of a packed panel, or of a group if lanes hold groups
     in_place: bool = False
     moves: bool = False
 
@@ -60,14 +59,14 @@ class KernelSpec:
     operand: str  # the operands' format
     output: str
     body: str
-    tile: Tile
-    rows: Read
-    lanes: Read
+    micro_tile: MicroTile
+    a: Operand
+    b: Operand
     lanes_hold: str = CHANNELS
-    adjacent: bool = True  # taps of a tile meet neighbouring positions: no dilation
+    adjacent: bool = True  # inner taps read neighbouring positions: no dilation
     slide: int = 0  # inner taps from a position to the next, whose other values stay in registers; 0: none do
-    step: int = 1  # terms a multiply-add; of two, of bf16, a panel has words: a term, and below it the next
-    compact: bool = False  # words of every second term only: lines are blocks, which begin on whole words
+    step: int = 1  # k per multiply-add; 2 for bf16 pairs, which hold a k and, below it, the next
+    compact: bool = False  # pairs of every second k only: each segment is a chain, and begins at an even k
 
     @property
     def groups_in_lanes(self) -> bool:
@@ -79,75 +78,66 @@ class KernelSpec:
         """Groups computed at once."""
         return self.isa.lanes if self.groups_in_lanes else 1
 
-    def term_bytes(self, read: Read) -> int:
-        """What a packed term takes."""
-        return F32_BYTES * read.items * self.groups_a_panel // (2 if self.compact else 1)
+    def k_bytes(self, operand: Operand) -> int:
+        """Return the bytes of a packed k."""
+        return F32_BYTES * operand.width * self.groups_a_panel // (2 if self.compact else 1)
 
-    def packed_bytes(self, read: Read, terms: int) -> int:
-        """What some packed terms take: whole words."""
-        return self.term_bytes(read) * (terms + terms % 2 if self.compact else terms)
+    def packed_bytes(self, operand: Operand, count: int) -> int:
+        """Return the bytes of ``count`` packed k, rounded up to whole pairs."""
+        return self.k_bytes(operand) * (count + count % 2 if self.compact else count)
 
     @property
-    def moving(self) -> Read:
-        """The operand that moves with a tile's taps."""
-        return self.rows if self.rows.moves else self.lanes
+    def moving(self) -> Operand:
+        """The operand that taps move."""
+        return self.a if self.a.moves else self.b
 
     @property
     def width(self) -> int:
-        """Lanes of a full tile."""
-        return self.tile.vectors * self.isa.lanes
+        """Lanes of a full micro-tile."""
+        return self.micro_tile.nr * self.isa.lanes
 
     @property
-    def lane_items(self) -> int:
-        """Items of the lanes' operand in a full tile."""
-        return self.tile.vectors if self.groups_in_lanes else self.width
+    def b_channels(self) -> int:
+        """Channels of B in a full micro-tile."""
+        return self.micro_tile.nr if self.groups_in_lanes else self.width
 
     @property
     def tap_bytes(self) -> int:
-        """What the sums of one tap of a tile take."""
-        return self.tile.rows * self.width * F32_BYTES
+        """Bytes of the sums of one tap of a micro-tile."""
+        return self.micro_tile.mr * self.width * F32_BYTES
 
     @property
     def tile_bytes(self) -> int:
-        """What the sums of a tile take."""
-        return self.tap_bytes * self.tile.taps
+        """Bytes of the sums of a micro-tile."""
+        return self.tap_bytes * self.micro_tile.taps
 
     def __str__(self) -> str:
         pairs = ", pairs of terms" if self.step == 2 else ""
-        return f"{self.operand} to {self.output}, tile {self.tile} of {self.isa}{pairs}"
+        return f"{self.operand} to {self.output}, tile {self.micro_tile} of {self.isa}{pairs}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Chosen):
     """How a weight or bias gradient is computed.
 
-    ``slice_blocks`` of an image, or ``chunk_images`` whole ones, are packed at a time.
+    A cache block is packed at a time: some chains of an image, or, if that number is 0, some whole images.
     """
 
     spec: KernelSpec
-    slice_blocks: int
-    chunk_images: int
-    parts: Parts  # of the groups, of a group's rows, lanes and taps, of the batch: a task is one of each
-
-    @property
-    def rows(self) -> str:
-        """The tensor whose items are the tile's rows."""
-        return self.operands[0]
-
-    @property
-    def lanes(self) -> str:
-        """The tensor whose items are the tile's lanes."""
-        return self.operands[1]
+    chains_a_cache_block: int
+    images_a_cache_block: int
+    parts: Parts  # of the groups, of a group's channels of A and B, of taps, of the batch: a task is one of each
 
     @property
     def summary(self) -> str:
-        """Strategy, kernel and layouts in one line."""
-        spec = self.spec
-        return f"{self.strategy}: {spec}, rows from {self.rows} ({spec.rows}), lanes from {self.lanes} ({spec.lanes})"
+        """Strategy, kernel and operands in one line."""
+        spec, (a, b) = self.spec, self.operands
+        return f"{self.strategy}: {spec}, A from {a} ({spec.a}), B from {b} ({spec.b})"
 
     @property
     def cut(self) -> str:
         """How the work is cut, in one line."""
-        packed = f"{self.slice_blocks} blocks" if self.slice_blocks else f"{self.chunk_images} images"
-        read = "read in place" if self.spec.body == STRIP else f"{packed} packed at a time"
-        return f"{' x '.join(map(str, self.parts))} parts of groups, rows, lanes, taps, images; {read}"
+        chains, images = self.chains_a_cache_block, self.images_a_cache_block
+        packed = f"{chains} chains" if chains else f"{images} images"
+        read = "read in place" if self.spec.body == DEPTHWISE else f"{packed} packed at a time"
+        return f"{' x '.join(map(str, self.parts))} parts of groups, A, B, taps, images; {read}"

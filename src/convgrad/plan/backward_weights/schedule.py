@@ -10,215 +10,215 @@ from math import prod
 import numpy as np
 
 from convgrad.formats import FORMATS
-from convgrad.plan import constants
+from convgrad.plan import constants, tree
 from convgrad.plan.backward_weights.cuts import panels_of
-from convgrad.plan.backward_weights.lines import lines
-from convgrad.plan.backward_weights.nest import Pieces, View, per_group, pieces, shortened
-from convgrad.plan.backward_weights.operands import Side, sides_of
-from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec, Parts, Plan
-from convgrad.plan.backward_weights.slices import Slices, slices
-from convgrad.plan.backward_weights.taps import margins, of_tiles, tap_tables, together
+from convgrad.plan.backward_weights.nest import WeightsNest, per_group, segments_of, shortened
+from convgrad.plan.backward_weights.operands import OperandStrides, operands_of
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, KernelSpec, Parts, Plan
+from convgrad.plan.backward_weights.segments import ImageTables, image_tables, indirection_of
+from convgrad.plan.backward_weights.taps import contiguous, margins, tap_tables
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.pairs import MIN_EXPONENT_SUM, PATHS
 from convgrad.plan.recipe import SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.tables import Ints, Schedule, Table, evenly
-from convgrad.plan.tree import chains, chains_of_units, levels_of
 
-SIDES = ("rows", "lanes")
-CALL = FLAGS + addresses("rows.data", "lanes.data", "out", "partial_sums")  # what each call has of its own
-SIDE = Record(
-    "entries",  # address of the table of what is packed at a time
-    "image", "group", "item", "term",  # bytes from one to the next in the operand
-    "items",  # of a group
+OPERANDS = ("a", "b")
+CALL = FLAGS + addresses("a.data", "b.data", "out", "partial_sums")  # what each call has of its own
+OPERAND = Record(
+    "packed",  # address of the table of what is packed at a time
+    "image", "group", "channel", "k",  # bytes from one to the next in the operand
+    "channels",  # of a group
     "at",  # where its panels are in scratch, in bytes,
     "panel",  # and from a panel to the next
-    "read_image", "read_term",  # bytes from one to the next of the sum, as the tile reads it: packed, or in place
-    "ahead",  # bytes from a term to what a strip or a pack that transposes prefetches
-    "out",  # bytes from what an item becomes in the output to the next
-    addresses=("entries",),
+    "read_image", "read_k",  # bytes from one to the next of the sum, as the kernel reads it: packed, or in place
+    "prefetch",  # bytes from a k to what the depthwise kernel or a pack that transposes prefetches
+    "out",  # bytes from a channel to the next in the output
+    addresses=("packed",),
 )  # fmt: skip
-TABLES = addresses(
-    "tasks", "cache_blocks", "taps", "outs", "segments", "masks", "line_index", "lines", "places", "shifts", "chains",
-)  # fmt: skip
+TABLES = addresses("tasks", "cache_blocks", "taps", "outs", "ranges", "masks", "chains", "segments", "indirection")
 NUMBERS = Record(
     "task_count",
     "groups", "out_group",  # all of them; bytes from one to the next in the output
-    "tap_step",  # bytes of src from what a tap meets to the next, as the tile reads it
-    "left", "right",  # bytes of zeros beside a packed row of src
-    "swapped",  # whether the lanes of a tile of one tap are of src
-    "rows_next",  # bytes from what rows in place are read in a cache block to what the next one reads
-    "chain_images", "chain_step", "index_step",  # of a chain; from a chain to the next: images, bytes of line_index
-    "mask_bytes",  # of the masks under one set of outer taps
-    "sums_at", "sums_step", "panel_sums",  # where sums are in scratch; bytes of a tile's, and of a panel's if kept
-    "levels", "unit_levels",  # of the tree of a task's sums; of the tree of the units that several tasks share
-    "image_parts", "units",  # tasks that share a part of the weights; units of the batch that they sum
-    "taps_together", "accumulate",
-    "least_sum", "paths",  # of least exponents, for pairs; where panels are counted by how their terms were taken
+    "tap_step",  # bytes of src from a tap to the next, as the kernel reads it
+    "left", "right",  # bytes of zeros before and after a packed row of src
+    "swapped",  # whether B of a micro-tile of one tap is src
+    "a_next",  # bytes from A in place of a cache block to that of the next one
+    "sums_at", "sums_step", "panel_sums",  # where sums are in scratch; bytes of a tile's, and of a panel's or 0
+    "levels", "leaf_levels",  # of the tree of a task's sums; of the tree of the leaves that several tasks share
+    "image_parts", "leaves",  # tasks that share a part of the weights; leaves of the batch that they sum
+    "taps_contiguous", "accumulate",
+    "least_sum", "paths",  # of least exponents, for pairs; where panels are counted by how their k were taken
     addresses=("paths",),
 )  # fmt: skip
-ARGUMENTS = CALL + TABLES + SIDE.within("rows") + SIDE.within("lanes") + NUMBERS
+ARGUMENTS = CALL + TABLES + OPERAND.within("a") + OPERAND.within("b") + NUMBERS
 CACHE_BLOCK = Record(
-    "image", "images", "chains", "chain", "index",  # images and chains, the first rows of CHAIN and INDEX
-    "rows.entry", "rows.entries", "lanes.entry", "lanes.entries",  # what is packed
+    "image", "images", "chains", "chain",  # its images and chains; the first row of CHAIN
+    "a.first", "a.count", "b.first", "b.count",  # rows of PACKED
     "last",  # whether it is the last
 )  # fmt: skip
+CHAIN = tree.CHAIN + Record("image", "images", "segment", "segments")  # its images, and its rows of SEGMENT
 
 
-def schedule(view: View, plan: Plan, accumulate: bool) -> Schedule:
+def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
-    conv, spec = view.conv, plan.spec
-    rows, _ = sides = sides_of(view, spec, plan.operands)
-    src = next(side for side in sides if side.tensor == "src")
-    strips = spec.body == STRIP
-    cutting = shortened(pieces(view), constants.DEPTHWISE_POSITIONS) if strips else pieces(view)
-    taps = tap_tables(view, spec, sides)
-    met = lines(() if view.pointwise else conv.axes[:-1])
-    cut = slices(view, cutting, plan.slice_blocks, spec, sides, met)
-    units = -(-conv.batch // cutting.images_a_block)
-    ends = [min(unit * cutting.images_a_block, conv.batch) for _, unit in evenly(units, plan.parts[-1])]
-    apart = len(ends) > 1
-    cache_blocks = [_cache_blocks(part, cutting, cut, plan, not apart) for part in pairwise([0, *ends])]
-    numbered, levels = (chains_of_units if apart else chains)(cutting.blocks, units)
-    panels = panels_of(view, spec, plan.operands)[:4]
-    made = tasks(panels, plan.parts, list(map(len, cache_blocks)), units * spec.tile_bytes)
-    lying = [_lying(view, plan, side, cut) for side in sides]
+    conv, spec = nest.conv, plan.spec
+    a, _ = operands = operands_of(nest, spec, plan.operands)
+    src = next(operand for operand in operands if operand.tensor == "src")
+    depthwise = spec.body == DEPTHWISE
+    segments = shortened(segments_of(nest), constants.DEPTHWISE_POSITIONS) if depthwise else segments_of(nest)
+    indirection = indirection_of(() if nest.pointwise else conv.axes[:-1])
+    taps = tap_tables(nest, spec, src, indirection.taps)
+    image = image_tables(nest, segments, plan.chains_a_cache_block, spec, operands, indirection)
+    leaves = -(-conv.batch // nest.images_a_chain)
+    ends = [min(leaf * nest.images_a_chain, conv.batch) for _, leaf in evenly(leaves, plan.parts[-1])]
+    shared = len(ends) > 1
+    cache_blocks = [_cache_blocks(images, nest, image, plan, not shared) for images in pairwise([0, *ends])]
+    chains, levels = _chains(nest, image, leaves, shared)
+    panels = panels_of(nest, spec, plan.operands)[:4]
+    made = tasks(panels, plan.parts, list(map(len, cache_blocks)), leaves * spec.tile_bytes)
+    by_operand = [_operand_numbers(nest, plan, operand, image) for operand in operands]
     scratch, scratch_bytes = _scratch(
-        spec, made.most, [each["panel"] for each in lying],
-        levels + strips,  # below the tree: the chain
-        max(map(len, cache_blocks)) > 1 or strips,
+        spec, made.panels, [each["panel"] for each in by_operand],
+        levels + depthwise,  # below the tree: the chain
+        max(map(len, cache_blocks)) > 1 or depthwise,
     )  # fmt: skip
-    left, right = margins(view, spec)
+    left, right = margins(nest, spec)
     tables: dict[str, Table] = {
         "tasks": made.table,
         "cache_blocks": np.concatenate(cache_blocks),
         **{
-            f"{name}.entries": np.concatenate(cut.entries[each.tensor]) for name, each in zip(SIDES, sides, strict=True)
+            f"{name}.packed": np.concatenate(image.packed[tensor])
+            for name, tensor in zip(OPERANDS, plan.operands, strict=True)
         },
         **taps,
-        "line_index": cut.line_index,
-        "lines": cut.lines,
-        "places": cut.places,
-        "shifts": met.taps[of_tiles(len(met.taps), spec.tile.outer_taps)] * 8,
-        "chains": numbered,
+        "chains": chains,
+        "segments": image.segments,
+        "indirection": image.indirection,
     }
     numbers = {
-        **{f"{name}.{word}": each[word] for name, each in zip(SIDES, lying, strict=True) for word in each},
+        **{f"{name}.{word}": each[word] for name, each in zip(OPERANDS, by_operand, strict=True) for word in each},
         **scratch,
-        # from a chain to the next: images where an image is one, else lines
-        "chain_images": cutting.images_a_block, "chain_step": cutting.images_a_block if cutting.blocks == 1 else 0,
-        "index_step": cut.line_index[0].nbytes if cutting.blocks > 1 else 0,
         "task_count": len(made.table),
-        "groups": conv.groups, "out_group": per_group(view)["dst"] * view.weights_strides[0],
+        "groups": conv.groups, "out_group": per_group(nest)["dst"] * nest.weights_strides[0],
         "tap_step": src.step * conv.axes[-1].dilation,
-        "left": left * spec.term_bytes(src.read), "right": right * spec.term_bytes(src.read),
-        "swapped": int((rows.tensor == "src") != spec.rows.moves),
-        "rows_next": _advance(cut.entries[rows.tensor], rows.image * plan.chunk_images),
-        "mask_bytes": taps["masks"][0].nbytes,
-        "image_parts": len(cache_blocks), "units": units, "levels": levels, "unit_levels": levels_of(units),
-        "taps_together": int(together(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
+        "left": left * spec.k_bytes(src.operand), "right": right * spec.k_bytes(src.operand),
+        "swapped": int((a.tensor == "src") != spec.a.moves),
+        "a_next": _next_cache_block(image.packed[a.tensor], a.image * plan.images_a_cache_block),
+        "image_parts": len(cache_blocks), "leaves": leaves, "levels": levels, "leaf_levels": tree.levels_of(leaves),
+        "taps_contiguous": int(contiguous(taps["outs"], FORMATS[spec.output].dtype.itemsize)),
         "accumulate": int(accumulate),
     }  # fmt: skip
     if spec.step == 2:
         tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
-    offsets = (view.src_offset, 0) if rows is src else (0, view.src_offset)
-    shifted = LINE_BYTES if strips and made.partial_bytes else 0  # the sums of the last groups are read shifted
+    offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
+    shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # the sums of the last groups are read shifted
     return Schedule(frozen, numbers, scratch_bytes, offsets, made.partial_bytes + shifted, made.counters)
 
 
-def _lying(view: View, plan: Plan, side: Side, cut: Slices) -> dict[str, int]:
-    """Return how an operand lies, and how it is packed: panels of groups, side by side, meet in no set of a cache."""
-    packed, place = plan.spec.packed_bytes(side.read, cut.terms[side.tensor]), side.read.in_place
-    panel = packed * plan.chunk_images + (LINE_BYTES if plan.spec.step == 2 else 0)  # behind it, the least
+def _chains(nest: WeightsNest, image: ImageTables, leaves: int, shared: bool) -> tuple[Ints, int]:
+    """Return rows of CHAIN, and the levels of the tree; if tasks share the leaves, each leaf has a tree of its own."""
+    numbers, levels = (tree.chains_of_leaves if shared else tree.chains)(nest.chains, leaves)
+    first, count = np.arange(leaves) * nest.images_a_chain, image.segments_a_chain
+    images = np.stack([first, np.minimum(nest.images_a_chain, nest.conv.batch - first)], 1)
+    segments = np.stack([np.cumsum(count) - count, count], 1)
+    columns = [numbers, np.repeat(images, nest.chains, axis=0), np.tile(segments, (leaves, 1))]
+    return np.concatenate(columns, 1), levels
+
+
+def _operand_numbers(nest: WeightsNest, plan: Plan, one: OperandStrides, image: ImageTables) -> dict[str, int]:
+    """Return the numbers of OPERAND. Panels of groups, side by side, must not share sets of a cache."""
+    packed, in_place = plan.spec.packed_bytes(one.operand, image.max_k[one.tensor]), one.operand.in_place
+    panel = packed * plan.images_a_cache_block + (
+        LINE_BYTES if plan.spec.step == 2 else 0
+    )  # the least exponent is last
     if plan.spec.groups_in_lanes:
         panel = (-(-panel // LINE_BYTES) | 1) * LINE_BYTES
     return {
-        "image": side.image, "group": side.group, "item": side.item, "term": side.term, "items": side.items,
-        "panel": 0 if place else panel, "read_image": side.image if place else packed,
-        "read_term": side.step * side.stride, "ahead": _ahead(view, plan.spec, side), "out": side.out,
+        "image": one.image, "group": one.group, "channel": one.channel, "k": one.k, "channels": one.channels,
+        "panel": 0 if in_place else panel, "read_image": one.image if in_place else packed,
+        "read_k": one.step * one.stride, "prefetch": _prefetch(nest, plan.spec, one), "out": one.out,
     }  # fmt: skip
 
 
 def _scratch(
-    spec: KernelSpec, most: tuple[int, int, int, int], panel_bytes: Sequence[int], levels: int, kept: bool
+    spec: KernelSpec, panels: Sequence[int], panel_bytes: Sequence[int], levels: int, all_panels: bool
 ) -> tuple[dict[str, int], int]:  # fmt: skip
-    """Return where rows, lanes and sums are in scratch, and its bytes: each tile's sums level by level, behind packs.
+    """Return where A, B and sums are in scratch, and its bytes: after the panels each tile's sums, level by level.
 
-    ``most`` are the panels of groups, rows and lanes of a task, and its tiles of taps; the sums of all panels, or only
-    of one, are ``kept`` for the next cache block.
+    ``panels`` are those of groups, A and B of a task, and its tiles of taps. Scratch has the sums of all panels if
+    another cache block adds to them, or else of one panel.
     """
-    groups, rows, lanes, taps = most
-    counts = (groups, groups) if spec.groups_in_lanes else (rows, lanes)
-    row_bytes, lane_bytes = (count * size for count, size in zip(counts, panel_bytes, strict=True))
-    tiles = (groups * rows * lanes if kept else 1) * taps
-    sums_at, sums_step = row_bytes + lane_bytes, levels * spec.tile_bytes
+    groups, a, b, taps = panels
+    counts = (groups, groups) if spec.groups_in_lanes else (a, b)
+    a_bytes, b_bytes = (count * size for count, size in zip(counts, panel_bytes, strict=True))
+    tiles = (groups * a * b if all_panels else 1) * taps
+    sums_at, sums_step = a_bytes + b_bytes, levels * spec.tile_bytes
     size = sums_at + tiles * levels * spec.tile_bytes
     numbers = {
-        "rows.at": 0, "lanes.at": row_bytes, "sums_at": sums_at, "sums_step": sums_step,
-        "panel_sums": sums_step * kept,
+        "a.at": 0, "b.at": a_bytes, "sums_at": sums_at, "sums_step": sums_step, "panel_sums": sums_step * all_panels,
     }  # fmt: skip
-    return numbers, size + (LINE_BYTES if spec.body == STRIP else 0)  # the last groups' sums are read shifted
+    return numbers, size + (LINE_BYTES if spec.body == DEPTHWISE else 0)  # the last groups' sums are read shifted
 
 
-def _ahead(view: View, spec: KernelSpec, side: Side) -> int:
-    """Return the bytes from a position to what is asked for ahead by a strip, or by a pack that transposes."""
-    if spec.body == STRIP:
-        return _strip_ahead(view, side)
-    item = abs(side.group if spec.groups_in_lanes else side.item)
-    near, crowded = item <= constants.PREFETCH_MIN_STRIDE_BYTES, item % constants.PREFETCH_CONFLICT_BYTES == 0
-    items = spec.isa.lanes if spec.groups_in_lanes else side.read.items
-    if side.read.contiguous != SPATIAL or near or crowded or items > constants.PREFETCH_MAX_CHANNELS:
+def _prefetch(nest: WeightsNest, spec: KernelSpec, one: OperandStrides) -> int:
+    """Return the bytes from a position to what the depthwise kernel prefetches, or a pack that transposes."""
+    if spec.body == DEPTHWISE:
+        return _depthwise_prefetch(nest, one)
+    channel = abs(one.group if spec.groups_in_lanes else one.channel)
+    near, crowded = channel <= constants.PREFETCH_MIN_STRIDE_BYTES, channel % constants.PREFETCH_CONFLICT_BYTES == 0
+    channels = spec.isa.lanes if spec.groups_in_lanes else one.operand.width
+    if one.operand.contiguous != SPATIAL or near or crowded or channels > constants.PREFETCH_MAX_CHANNELS:
         return 0
-    return max(1, constants.PREFETCH_TRANSPOSE_BYTES // (items * LINE_BYTES)) * LINE_BYTES
+    return max(1, constants.PREFETCH_TRANSPOSE_BYTES // (channels * LINE_BYTES)) * LINE_BYTES
 
 
-def _strip_ahead(view: View, side: Side) -> int:
-    """Return the bytes to some rows on, or to the next strip in a long row."""
-    axes = view.conv.axes
-    strides = [axis.stride if side.tensor == "src" else 1 for axis in axes]
-    if view.pointwise or len(axes) == 1 or axes[-1].dst > constants.DEPTHWISE_POSITIONS:
-        return constants.DEPTHWISE_POSITIONS * side.step * strides[-1]
-    rows = -(-constants.PREFETCH_DEPTHWISE_BYTES // max(1, abs(axes[-1].dst * side.step * strides[-1])))
-    return rows * view.strides(side.tensor)[-2] * strides[-2]
+def _depthwise_prefetch(nest: WeightsNest, one: OperandStrides) -> int:
+    """Return the bytes to some rows on, or to the next segment in a long row."""
+    axes = nest.conv.axes
+    strides = [axis.stride if one.tensor == "src" else 1 for axis in axes]
+    if nest.pointwise or len(axes) == 1 or axes[-1].dst > constants.DEPTHWISE_POSITIONS:
+        return constants.DEPTHWISE_POSITIONS * one.step * strides[-1]
+    rows = -(-constants.PREFETCH_DEPTHWISE_BYTES // max(1, abs(axes[-1].dst * one.step * strides[-1])))
+    return rows * nest.strides(one.tensor)[-2] * strides[-2]
 
 
-def _advance(entries: tuple[Ints, ...], images: int) -> int:
-    """Return the bytes from the data of a cache block to the next one's: a slice's, or, of whole images, theirs."""
-    return int(entries[1][0, 0] - entries[0][0, 0]) if len(entries) > 1 and all(map(len, entries[:2])) else images
+def _next_cache_block(packed: tuple[Ints, ...], images: int) -> int:
+    """Return the bytes from the data of a cache block to the next one's; ``images`` if both are whole images."""
+    return int(packed[1][0, 0] - packed[0][0, 0]) if len(packed) > 1 and all(map(len, packed[:2])) else images
 
 
-def _cache_blocks(stretch: tuple[int, int], cutting: Pieces, cut: Slices, plan: Plan, finishes: bool) -> Ints:
-    """Return rows of CACHE_BLOCK for some images, in the order of the sums."""
-    (begin, batch), images = stretch, plan.chunk_images
-    rows, lanes = cut.entries[plan.rows], cut.entries[plan.lanes]
-    begins, ends = np.array(cut.ranges, np.int64).T
+def _cache_blocks(part: tuple[int, int], nest: WeightsNest, image: ImageTables, plan: Plan, stores: bool) -> Ints:
+    """Return rows of CACHE_BLOCK for some images, in the order of the sums; the last ``stores``."""
+    (begin, batch), images = part, plan.images_a_cache_block
+    begins, ends = np.array(image.chains, np.int64).T
     first = np.arange(begin, batch, images)[:, None]
     taken = np.minimum(images, batch - first)
-    of_lines = cutting.blocks > 1  # or else blocks are of images
-    chains_of_each = ends - begins if of_lines else -(-taken // cutting.images_a_block)
-    chain = first * cutting.blocks + begins if of_lines else first // cutting.images_a_block
-    (row, row_count), (lane, lane_count) = _spans(rows, begins.size), _spans(lanes, begins.size)
+    many = nest.chains > 1  # or else a chain is of images
+    (a, a_count), (b, b_count) = (_spans(image.packed[tensor]) for tensor in plan.operands)
     columns: dict[str, Ints] = {
-        "image": first, "images": taken, "chains": chains_of_each, "chain": chain, "index": begins,
-        "rows.entry": row, "rows.entries": row_count, "lanes.entry": lane, "lanes.entries": lane_count,
+        "image": first, "images": taken,
+        "chains": ends - begins if many else -(-taken // nest.images_a_chain),
+        "chain": first * nest.chains + begins if many else first // nest.images_a_chain,
+        "a.first": a, "a.count": a_count, "b.first": b, "b.count": b_count,
     }  # fmt: skip
     shape = (first.size, begins.size)
     last = np.zeros(first.size * begins.size, np.int64)
-    last[-1] = finishes
+    last[-1] = stores
     each = {name: np.broadcast_to(column, shape).ravel() for name, column in columns.items()}
     return CACHE_BLOCK.table(last.size, last=last, **each)
 
 
-def _spans(entries: Sequence[Ints], number: int) -> tuple[Ints, Ints]:
-    """Return where the entries of each slice begin, and how many they are."""
-    counts = np.array([len(one) for one in entries[:number]], np.int64)
+def _spans(packed: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Return the first row of PACKED of each cache block, and their number."""
+    counts = np.array([len(one) for one in packed], np.int64)
     return np.cumsum(counts) - counts, counts
 
 
 # Each range as its begin and its length; which part of the weights it is, and where that part's partial sums are.
 TASK = Record(
-    "group", "groups", "rows.first", "rows.count", "lanes.first", "lanes.count", "tap", "taps",
+    "group", "groups", "a.first", "a.count", "b.first", "b.count", "tap", "taps",
     "cache_block", "cache_blocks", "part", "partial_sums",
 )  # fmt: skip
 
@@ -228,33 +228,32 @@ class Tasks:
     """Rows of TASK, and what they need."""
 
     table: Ints
-    most: tuple[int, int, int, int]  # panels of groups, of rows, of lanes, tiles of taps
+    panels: Sequence[int]  # of groups, of A, of B, and tiles of taps, of the largest task
     partial_bytes: int  # of the partial sums of all tiles, after a counter for each part of the weights
     counters: int
 
 
-def tasks(whole: Sequence[int], into: Parts, cache_blocks: Sequence[int], unit_bytes: int) -> Tasks:
-    """Cut panels of groups, rows and lanes and tiles of taps; ``cache_blocks`` are those of each part of the batch.
+def tasks(panels: Sequence[int], into: Parts, cache_blocks: Sequence[int], leaf_bytes: int) -> Tasks:
+    """Cut panels of groups, A and B and tiles of taps; ``cache_blocks`` are those of each part of the batch.
 
-    ``unit_bytes`` is what a tile's sums of all units take.
+    ``leaf_bytes`` are those of a tile's sums of all leaves.
     """
-    weights = list(product(*map(evenly, whole, into[: len(whole)])))  # ranges of groups, rows, lanes, taps
+    weights = list(product(*map(evenly, panels, into[: len(panels)])))  # ranges of groups, A, B, taps
     sizes = [[end - begin for begin, end in each] for each in weights]
     shared = len(cache_blocks) > 1
-    sums_step = unit_bytes * shared
+    sums_step = leaf_bytes * shared
     counters = len(weights) * shared
     first = -(-8 * counters // LINE_BYTES) * LINE_BYTES
     sums_at = np.cumsum([first, *(prod(each) * sums_step for each in sizes)]).tolist()
     table = TASK.rows(
         {
-            "group": group, "groups": groups, "rows.first": row, "rows.count": rows, "lanes.first": lane,
-            "lanes.count": lanes, "tap": tap, "taps": taps, "cache_block": begin, "cache_blocks": end - begin,
+            "group": group, "groups": groups, "a.first": a, "a.count": a_count, "b.first": b, "b.count": b_count,
+            "tap": tap, "taps": taps, "cache_block": begin, "cache_blocks": end - begin,
             "part": part, "partial_sums": sums_at[part],
         }
         for begin, end in pairwise(np.cumsum([0, *cache_blocks]).tolist())
-        for part, (((group, _), (row, _), (lane, _), (tap, _)), (groups, rows, lanes, taps)) in enumerate(
+        for part, (((group, _), (a, _), (b, _), (tap, _)), (groups, a_count, b_count, taps)) in enumerate(
             zip(weights, sizes, strict=True)
         )
     )  # fmt: skip
-    groups, rows, lanes, taps = map(max, zip(*sizes, strict=True))
-    return Tasks(table, (groups, rows, lanes, taps), sums_at[-1], counters)
+    return Tasks(table, list(map(max, zip(*sizes, strict=True))), sums_at[-1], counters)

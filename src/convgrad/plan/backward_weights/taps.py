@@ -1,4 +1,13 @@
-"""The taps that a tile takes at once: what they move and write, and where which of them exist, as tables."""
+"""Taps of micro-tiles as tables: how far they move an operand, where which of them exist, what they write.
+
+Taps of the innermost axis exist along parts of a row of dst. An axis of 5 positions, with 3 taps and pads of 1:
+
+    position   0 | 1 .. 3 | 4         a micro-tile of 3 taps has the whole range, 0 to 5, and then its three parts;
+    taps     1 2 | 0 1 2  | 0 1       the masks of a part are a word per tap, -1 if it exists
+
+The kernel sums the whole range as if all taps existed, because src is packed with zeros on its padding. Only if a sum
+is not finite does it begin again, part by part. An outer tap exists for a whole segment or not at all: ``segments.py``.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +16,30 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from convgrad.plan.backward_weights.nest import View
-from convgrad.plan.backward_weights.operands import Side
-from convgrad.plan.backward_weights.recipe import STRIP, KernelSpec
+from convgrad.plan.backward_weights.nest import WeightsNest
+from convgrad.plan.backward_weights.operands import OperandStrides
+from convgrad.plan.backward_weights.recipe import DEPTHWISE, KernelSpec
 from convgrad.plan.constants import MIN_STORE_LINE
 from convgrad.plan.records import Record
 from convgrad.plan.tables import Ints, Table, offsets, wrapped
 
-TAP = Record("outer", "rows.shift", "lanes.shift", "whole", "segment", "segments")
-SEGMENT = Record(
-    "low", "high", "absent"
-)  # positions, masks; read in place: where all exist, then, for each, where it does
-ELSEWHERE = np.iinfo(np.int64).min  # among the bytes of output: another tile writes it
+TAP_RANGE = Record("first", "end", "masks")  # positions; bytes from the masks of all taps to those of the range
+MASK_BYTES = 4
+ELSEWHERE = np.iinfo(np.int64).min  # among the bytes of output: another micro-tile writes it
+
+
+def taps_record(spec: KernelSpec) -> Record:
+    """Return the columns of a micro-tile's taps.
+
+    These are the bytes that its inner taps move src; the whole range of TAP_RANGE, which the parts follow, and the
+    number of parts; and the number of each outer tap, in bytes of the indirection table.
+    """
+    outer = (f"row{u}" for u in range(spec.micro_tile.outer_taps))
+    return Record("shift", "range", "parts", *outer)
 
 
 def starts(count: int, size: int) -> list[int]:
-    """Return where tiles of ``size`` taps begin; the last overlaps the one before rather than run over.
+    """Return where micro-tiles of ``size`` taps begin; the last overlaps the one before rather than run over.
 
     >>> starts(7, 3), starts(3, 3)
     ([0, 3, 4], [0])
@@ -31,7 +48,7 @@ def starts(count: int, size: int) -> list[int]:
 
 
 def of_tiles(count: int, size: int) -> Ints:
-    """Return the numbers of the taps of each tile.
+    """Return the numbers of the taps of each micro-tile.
 
     >>> of_tiles(5, 2).tolist()
     [[0, 1], [2, 3], [3, 4]]
@@ -39,92 +56,94 @@ def of_tiles(count: int, size: int) -> Ints:
     return np.add.outer(starts(count, size), np.arange(size))
 
 
-def margins(view: View, spec: KernelSpec) -> tuple[int, int]:
-    """Return how many positions on padding a tile of several taps may read before a row of src and behind it."""
+def margins(nest: WeightsNest, spec: KernelSpec) -> tuple[int, int]:
+    """Return how many positions of padding a micro-tile may read before a row of src and after it."""
     if spec.moving.in_place:  # nothing is there
         return 0, 0
-    axis = view.conv.axes[-1]
-    reach = (spec.tile.inner_taps - 1) * axis.dilation
-    behind = axis.span - axis.pad_begin - axis.src
-    return min(reach, axis.pad_begin), min(reach, max(behind, 0))
+    axis = nest.conv.axes[-1]
+    reach = (spec.micro_tile.inner_taps - 1) * axis.dilation
+    after = axis.span - axis.pad_begin - axis.src
+    return min(reach, axis.pad_begin), min(reach, max(after, 0))
 
 
-def tap_tables(view: View, spec: KernelSpec, sides: tuple[Side, Side]) -> dict[str, Table]:
-    """Return the tables of the tiles' taps, row-major: what they move and write, where which of them exist."""
-    (*outer, inner), (*outer_steps, inner_step) = view.conv.axes, view.weights_strides[2:]
-    tile = spec.tile
-    existing: dict[tuple[bool, ...], int] = {(True,) * tile.inner_taps: 0}
-    segments: list[dict[str, int]] = []
-    along: list[dict[str, int]] = []  # the inner axis: the columns of TAP but the first
-    for k in starts(inner.kernel, tile.inner_taps):
-        met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(tile.inner_taps)]
-        if view.pointwise:
-            met = [range(view.conv.positions)]
-        whole = len(segments)
-        if spec.body == STRIP:  # where all taps exist, and where each of them does
+def tap_tables(nest: WeightsNest, spec: KernelSpec, src: OperandStrides, outer_numbers: Ints) -> dict[str, Table]:
+    """Return the tables of the micro-tiles' taps, row-major; ``outer_numbers`` are those of the indirection."""
+    (*outer, inner), (*outer_steps, inner_step) = nest.conv.axes, nest.weights_strides[2:]
+    micro_tile = spec.micro_tile
+    existing: dict[tuple[bool, ...], int] = {(True,) * micro_tile.inner_taps: 0}
+    ranges: list[dict[str, int]] = []
+    along: list[dict[str, int]] = []  # the inner axis: the columns of taps but those of outer taps
+    for k in starts(inner.kernel, micro_tile.inner_taps):
+        met = [inner.existing(k + t, range(inner.src), range(inner.dst)) for t in range(micro_tile.inner_taps)]
+        if nest.pointwise:
+            met = [range(nest.conv.positions)]
+        whole = len(ranges)
+        if spec.body == DEPTHWISE:  # where all taps exist, and where each of them does
             all_exist = (max(one.start for one in met), min(one.stop for one in met))
-            ranges = [all_exist, *((one.start, one.stop) for one in met)]
-            segments += [{"low": low, "high": max(low, high), "absent": 0} for low, high in ranges]
+            each = [all_exist, *((one.start, one.stop) for one in met)]
+            ranges += [{"first": first, "end": max(first, end), "masks": 0} for first, end in each]
         else:
             some = [one for one in met if one] or met[:1]
-            low, high = min(one.start for one in some), max(one.stop for one in some)
-            segments.append({"low": low, "high": high, "absent": 0})
-            for low, high, there in _segments(met):
-                absent = existing.setdefault(there, len(existing)) * tile.taps * 4
-                segments.append({"low": low, "high": high, "absent": absent})
-        rows, lanes = (wrapped(k * inner.dilation * side.step) if side.tensor == "src" else 0 for side in sides)
-        along.append({
-            "rows.shift": rows, "lanes.shift": lanes,
-            "whole": whole, "segment": whole + 1, "segments": len(segments) - whole - 1,
-        })  # fmt: skip
+            first, end = min(one.start for one in some), max(one.stop for one in some)
+            ranges.append({"first": first, "end": end, "masks": 0})
+            for first, end, exist in _parts(met):
+                masks = existing.setdefault(exist, len(existing)) * (
+                    micro_tile.taps * MASK_BYTES << micro_tile.outer_taps
+                )
+                ranges.append({"first": first, "end": end, "masks": masks})
+        shift = wrapped(k * inner.dilation * src.step)
+        along.append({"shift": shift, "range": whole, "parts": len(ranges) - whole - 1})
     outer_out = offsets(tuple(a.kernel for a in outer), tuple(outer_steps))
-    outer_tiles, inner_tiles = of_tiles(len(outer_out), tile.outer_taps), of_tiles(inner.kernel, tile.inner_taps)
-    places = outer_out[outer_tiles][:, None, :, None] + inner_tiles[:, None, :] * inner_step
+    outer_tiles = of_tiles(len(outer_out), micro_tile.outer_taps)
+    inner_tiles = of_tiles(inner.kernel, micro_tile.inner_taps)
+    outs = outer_out[outer_tiles][:, None, :, None] + inner_tiles[:, None, :] * inner_step
     here = _first_here(outer_tiles)[:, None, :, None] & _first_here(inner_tiles)[:, None, :]
-    numbers = np.repeat(np.arange(len(outer_tiles)), len(along))
+    count = len(outer_tiles) * len(along)
+    rows = np.repeat(outer_numbers[outer_tiles] * outer_numbers.itemsize, len(along), axis=0)
+    of_outer = {f"row{u}": rows[:, u] for u in range(micro_tile.outer_taps)}
     of_inner = {column: np.tile([row[column] for row in along], len(outer_tiles)) for column in along[0]}
     return {
-        "taps": TAP.table(len(numbers), outer=numbers, **of_inner),
-        "outs": np.where(here, places, ELSEWHERE).reshape(len(numbers), tile.taps),
-        "segments": SEGMENT.rows(segments),
-        "masks": _masks(tile.outer_taps, list(existing)),
+        "taps": taps_record(spec).table(count, **of_inner, **of_outer),
+        "outs": np.where(here, outs, ELSEWHERE).reshape(count, micro_tile.taps),
+        "ranges": TAP_RANGE.rows(ranges),
+        "masks": _masks(micro_tile.outer_taps, list(existing)),
     }
 
 
 def _first_here(tiles: Ints) -> NDArray[np.bool_]:
-    """Return which taps of each tile none before it has."""
+    """Return which taps of each micro-tile none before it has."""
     count, size = tiles.shape
     first: NDArray[np.bool_] = tiles >= (np.arange(count) * size)[:, None]
     return first
 
 
-def together(outs: Table, size: int) -> bool:
-    """Return whether what tiles of taps write lies together: all tiles of one tap, or the taps of each tile of several.
+def contiguous(outs: Table, size: int) -> bool:
+    """Return whether taps are contiguous in the output: those of each micro-tile, or, if it has one, all of them.
 
-    Where a tile has taps that another writes, it does not.
+    They are not if a micro-tile has taps that another writes.
 
-    >>> together(np.array([[0], [4], [8], [12]]), 4), together(np.array([[0, 4, 8, 12], [ELSEWHERE, 16, 20, 24]]), 4)
-    (True, False)
+    >>> [contiguous(np.array(outs), 4) for outs in ([[0], [4], [8], [12]], [[0, 4, 8, 12], [ELSEWHERE, 16, 20, 24]])]
+    [True, False]
     """
-    lines = outs.reshape(1, -1) if outs.shape[1] == 1 else outs
-    return lines.shape[1] >= MIN_STORE_LINE and bool((np.diff(lines) == size).all())
+    rows = outs.reshape(1, -1) if outs.shape[1] == 1 else outs
+    return rows.shape[1] >= MIN_STORE_LINE and bool((np.diff(rows) == size).all())
 
 
-def _segments(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
-    """Cut positions where some of a tile's taps begin or cease to exist; where none does, nothing is to be summed.
+def _parts(met: list[range]) -> list[tuple[int, int, tuple[bool, ...]]]:
+    """Cut positions where taps of a micro-tile begin or cease to exist; leave out positions where none exists.
 
-    >>> _segments([range(1, 5), range(0, 4)])
+    >>> _parts([range(1, 5), range(0, 4)])
     [(0, 1, (False, True)), (1, 4, (True, True)), (4, 5, (True, False))]
     """
     ends = sorted({end for r in met if r for end in (r.start, r.stop)})
-    cuts = [(low, high, tuple(low in r for r in met)) for low, high in pairwise(ends)]
+    cuts = [(first, end, tuple(first in r for r in met)) for first, end in pairwise(ends)]
     return [one for one in cuts if any(one[2])]
 
 
 def _masks(outer_taps: int, existing: list[tuple[bool, ...]]) -> NDArray[np.int32]:
-    """Return a word a tap, -1 where it exists: by which of the outer taps do, all in the first row, and the inner."""
+    """Return a word per tap, -1 if it exists, by which inner taps exist, and which outer taps are absent, as bits."""
     numbers = (1 << outer_taps) - 1 - np.arange(1 << outer_taps)
     outer = (numbers[:, None] >> np.arange(outer_taps) & 1).astype(bool)
-    both = outer[:, None, :, None] & np.array(existing)[None, :, None, :]
+    both = outer[None, :, :, None] & np.array(existing)[:, None, None, :]
     masks: NDArray[np.int32] = -both.astype(np.int32)
     return masks

@@ -1,26 +1,35 @@
-"""TODO."""
+"""The nest of weight gradients that packs: loops over cache blocks, groups, panels of B and of A, taps and chains.
+
+    for cache block of task:
+        for group:
+            pack A and B
+            for panel of B:
+                for panel of A:
+                    for micro-tile of taps:
+                        for chain of cache block:
+                            micro-kernel over the segments of the chain, whose sums are pushed to the reduction tree
+
+Sums of all panels wait in scratch for the next cache block. The last one stores them; or, if several tasks share a part
+of the weights, the last of these tasks reduces the partial sums of all leaves.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.arguments import Named, going
 from convgrad.engines.llvm.backward_weights import pack
 from convgrad.engines.llvm.backward_weights.nest import Nest, combine_after, nest, trees, when_all_ended
 from convgrad.engines.llvm.backward_weights.tile import tile
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.pairs import quick
-from convgrad.plan.backward_weights.lines import LINE
 from convgrad.plan.backward_weights.recipe import KernelSpec
-from convgrad.plan.backward_weights.slices import INDEX
-from convgrad.plan.backward_weights.taps import TAP
-from convgrad.plan.tree import CHAIN
+from convgrad.plan.backward_weights.segments import SEGMENT
+from convgrad.plan.backward_weights.taps import taps_record
 
 
 def bodies(module: Module, spec: KernelSpec) -> None:
-    """Emit what the nest calls beside what all nests do: packs, and a tile of each width."""
+    """Emit what the nest calls: packs, the tree of sums, and a micro-kernel of each width."""
     pack.packs(module, spec)
     trees(module, spec)
     for vectors in widths(spec):
@@ -28,107 +37,91 @@ def bodies(module: Module, spec: KernelSpec) -> None:
 
 
 def widths(spec: KernelSpec) -> list[int]:
-    """Return the tiles' vectors, the full ones first: panels of channels at the end may be narrower.
+    """Return the vectors of B of the micro-kernels, the full ones first: the last panel of channels may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.backward_weights.recipe import TILE, KernelSpec, Read, Tile
+    >>> from convgrad.plan.backward_weights.recipe import GEMM, KernelSpec, MicroTile, Operand
     >>> from convgrad.plan.recipe import CHANNELS
-    >>> read = Read(CHANNELS, 8)
-    >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", TILE, Tile(1, v), read, read)) for v in (4, 3)]
+    >>> operand = Operand(CHANNELS, 8)
+    >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTile(1, v), operand, operand)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """
-    vectors = spec.tile.vectors
+    nr = spec.micro_tile.nr
     if spec.groups_in_lanes:
-        return [vectors]
-    return [vectors, *(1 << i for i in reversed(range((vectors - 1).bit_length())))]
+        return [nr]
+    return [nr, *(1 << i for i in reversed(range((nr - 1).bit_length())))]
 
 
 def task(module: Module, spec: KernelSpec) -> None:
-    """Emit ``task``: chunk by chunk, group by group. Where lanes hold groups, all of a task are packed first."""
+    """Emit ``task``: cache block by cache block, group by group. If lanes hold groups, all groups are packed first."""
     n = nest(module, spec)
-    f, a, t = n.f, n.a, n.t
-    with n.cache_blocks() as c, f.when(going(f, a)):
+    f, args, t = n.f, n.args, n.task
+    with n.cache_blocks() as block, f.when(going(f, args)):
         if spec.groups_in_lanes:
-            for side in n.sides:
-                pack.groups(n, side, c)
-        with f.loop(t.groups, sums=f.at(f.scratch, a.sums_at)) as group:
-            x, y = (pack.where(n, side, c, group.index) for side in n.sides)
-            with f.loop(t.lanes.count, sums=group.sums) as lane:
-                with f.when(going(f, a)):
-                    here = _Here(n, c, group.index, lane.index)
-                    here.panel_of_lanes(lane.sums, x, y)
-                lane.next(sums=f.at(lane.sums, t.rows.count * t.taps * a.panel_sums))
-            group.next(sums=lane.sums)
-    with when_all_ended(f, a, t):
-        _reduced(n)
+            for operand in n.operands:
+                pack.groups(n, operand, block)
+        with f.loop(t.groups, sums=f.at(f.scratch, args.sums_at)) as group:
+            packed = tuple(pack.where(n, operand, block, group.index) for operand in n.operands)
+            with f.loop(n.b.task.count, sums=group.sums) as b:
+                with f.when(going(f, args)):
+                    _panel_of_b(n, block, (group.index, b.index), packed, b.sums)
+                b.next(sums=f.at(b.sums, n.a.task.count * t.taps * args.panel_sums))
+            group.next(sums=b.sums)
+    with when_all_ended(n):
+        _reduce(n)
     f.done()
 
 
-@dataclass(frozen=True)
-class _Here:
-    """A panel of lanes of a group in a chunk."""
-
-    n: Nest
-    c: Named
-    group: Value  # numbers within the task
-    lane: Value
-
-    def panel_of_lanes(self, sums: Value, x: Value, y: Value) -> None:
-        """All rows and taps of the task under one panel of lanes; in the last chunk their sums are finished."""
-        n, f, a, t = self.n, self.n.f, self.n.a, self.n.t
-        there = pack.panel(n, n.lanes, y, self.lane)
-        group, lane = t.group + self.group, t.lanes.first + self.lane
-        left, first_tap = n.lanes_left(group, lane), f.at(a.taps, t.tap * TAP.bytes)
-        with f.loop(t.rows.count, sums=sums) as row:
-            here = pack.panel(n, n.rows, x, row.index)
-            taken: tuple[Value, ...] = ()
-            if n.spec.step == 2:
-                leasts = pack.least(n, n.rows, x, row.index), pack.least(n, n.lanes, y, self.lane)
-                taken = (quick(f, n.spec.isa, a, leasts),)
-            with f.when(going(f, a)), f.loop(t.taps, sums=row.sums, tap=first_tap) as tap:
-                number = ((self.group * t.lanes.count + self.lane) * t.rows.count + row.index) * t.taps + tap.index
-                kept = f.at(f.at(a.partial_sums, t.partial_sums), number * (a.units * n.spec.tile_bytes))
-                self.blocks(tap.tap, tap.sums, (here, there), left, kept, taken)
-                tap.next(sums=f.at(tap.sums, a.sums_step), tap=f.at(tap.tap, TAP.bytes))
-            with f.when(f.compare("ne", self.c.last, 0)):
-                top = f.at(row.sums, a.sums_step - n.spec.tile_bytes)
-                n.store(group, lane, t.rows.first + row.index, top, a.sums_step)
-            row.next(sums=f.at(row.sums, t.taps * a.panel_sums))
-
-    def blocks(
-        self, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, kept: Value, taken: tuple[Value, ...]
-    ) -> None:
-        """All blocks of the chunk under one tile of taps: the tile, then the nodes of the tree that are complete."""
-        f, a, c, k = self.n.f, self.n.a, self.c, columns(self.n.f, tap, TAP)
-        x, y = f.at(panels[0], k.rows.shift), f.at(panels[1], k.lanes.shift)
-        index, chain = f.at(a.line_index, c.index * INDEX.bytes), f.at(a.chains, c.chain * CHAIN.bytes)
-        with f.loop(c.chains, entry=index, chain=chain, x=x, y=y, images=c.images) as block:
-            lines, count = f.at(a.lines, f.load("i64", block.entry) * LINE.bytes), f.load("i64", block.entry, 8)
-            here = columns(f, block.chain, CHAIN)
-            images = f.min(block.images, a.chain_images)
-            begins = tree.begins(f, here.number)
-            given = (f.arguments, sums, begins, block.x, block.y, images, lines, count, tap, *taken)
-            by_width(f, self.n.spec.isa.lanes, widths(self.n.spec), left, "tile", given)
-            combine_after(self.n, sums, here, kept)
-            block.next(
-                entry=f.at(block.entry, a.index_step), chain=f.at(block.chain, CHAIN.bytes),
-                x=f.at(block.x, a.chain_step * a.rows.read_image), y=f.at(block.y, a.chain_step * a.lanes.read_image),
-                images=block.images - a.chain_step,
-            )  # fmt: skip
+def _panel_of_b(n: Nest, block: Named, numbers: tuple[Value, Value], packed: tuple[Value, ...], sums: Value) -> None:
+    """Sum all panels of A and all taps of the task with a panel of B; ``numbers`` are its group's and its own."""
+    f, args, t, (group, b), (a_packed, b_packed) = n.f, n.args, n.task, numbers, packed
+    b_panel = pack.panel(n, n.b, b_packed, b)
+    group_number, b_number = t.group + group, n.b.task.first + b
+    left, first_tap = n.columns_left(group_number, b_number), f.at(args.taps, t.tap * taps_record(n.spec).bytes)
+    with f.loop(n.a.task.count, sums=sums) as a:
+        a_panel = pack.panel(n, n.a, a_packed, a.index)
+        pairs: tuple[Value, ...] = ()
+        if n.spec.step == 2:
+            exponents = pack.min_exponents(n, n.a, a_packed, a.index), pack.min_exponents(n, n.b, b_packed, b)
+            pairs = (quick(f, n.spec.isa, args, exponents),)
+        with f.when(going(f, args)), f.loop(t.taps, sums=a.sums, tap=first_tap) as tap:
+            number = ((group * n.b.task.count + b) * n.a.task.count + a.index) * t.taps + tap.index
+            partial = f.at(f.at(args.partial_sums, t.partial_sums), number * (args.leaves * n.spec.tile_bytes))
+            _chains(n, block, tap.tap, tap.sums, (a_panel, b_panel), left, partial, pairs)
+            tap.next(sums=f.at(tap.sums, args.sums_step), tap=f.at(tap.tap, taps_record(n.spec).bytes))
+        with f.when(f.compare("ne", block.last, 0)):
+            top = f.at(a.sums, args.sums_step - n.spec.tile_bytes)
+            n.store(group_number, b_number, n.a.task.first + a.index, top, args.sums_step)
+        a.next(sums=f.at(a.sums, t.taps * args.panel_sums))
 
 
-def _reduced(n: Nest) -> None:
-    """Join the units' sums of a part of the weights, which become output."""
-    f, a, t = n.f, n.a, n.t
-    step = a.units * n.spec.tile_bytes
-    with f.loop(t.groups, kept=f.at(a.partial_sums, t.partial_sums)) as group:
-        with f.loop(t.lanes.count, kept=group.kept) as lane:
-            with f.loop(t.rows.count, kept=lane.kept) as row:
-                with f.loop(t.taps, kept=row.kept) as tap:
-                    n.reduce(tap.kept)
-                    tap.next(kept=f.at(tap.kept, step))
-                where = (t.group + group.index, t.lanes.first + lane.index, t.rows.first + row.index)
-                n.store(*where, row.kept, step)
-                row.next(kept=tap.kept)
-            lane.next(kept=row.kept)
-        group.next(kept=lane.kept)
+def _chains(
+    n: Nest, block: Named, tap: Value, sums: Value, panels: tuple[Value, Value], left: Value, partial: Value,
+    pairs: tuple[Value, ...],
+) -> None:  # fmt: skip
+    """Sum all chains of a cache block under one micro-tile of taps, and push each to the tree."""
+    f, args = n.f, n.args
+    with n.chains(block) as chain:
+        before = chain.image - block.image
+        a, b = (f.at(panel, before * one.args.read_image) for panel, one in zip(panels, n.operands, strict=True))
+        segments, begins = f.at(args.segments, chain.segment * SEGMENT.bytes), tree.begins(f, chain.number)
+        given = (f.arguments, sums, begins, a, b, chain.images, segments, chain.segments, tap, *pairs)
+        by_width(f, n.spec.isa.lanes, widths(n.spec), left, "tile", given)
+        combine_after(n, sums, chain, partial)
+
+
+def _reduce(n: Nest) -> None:
+    """Reduce the partial sums of all leaves of a part of the weights, and store them."""
+    f, args, t = n.f, n.args, n.task
+    step = args.leaves * n.spec.tile_bytes
+    with f.loop(t.groups, partial=f.at(args.partial_sums, t.partial_sums)) as group:
+        with f.loop(n.b.task.count, partial=group.partial) as b:
+            with f.loop(n.a.task.count, partial=b.partial) as a:
+                with f.loop(t.taps, partial=a.partial) as tap:
+                    n.reduce(tap.partial)
+                    tap.next(partial=f.at(tap.partial, step))
+                where = (t.group + group.index, n.b.task.first + b.index, n.a.task.first + a.index)
+                n.store(*where, a.partial, step)
+                a.next(partial=tap.partial)
+            b.next(partial=a.partial)
+        group.next(partial=b.partial)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.backward_weights.nest import Nest, TaskSide
+from convgrad.engines.llvm.backward_weights.nest import Nest, TaskOperand
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, pair
-from convgrad.plan.backward_weights.recipe import KernelSpec, Read
-from convgrad.plan.backward_weights.slices import ENTRY
+from convgrad.plan.backward_weights.recipe import KernelSpec, Operand
+from convgrad.plan.backward_weights.segments import PACKED
 from convgrad.plan.constants import PREFETCH_PACK_BYTES
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 
 
 def packs(module: Module, spec: KernelSpec) -> None:
-    """Emit what packs the operands that are not read in place: ``pack_rows``, ``pack_lanes``, ``clear``, ``pair``."""
-    for side, how in (("rows", spec.rows), ("lanes", spec.lanes)):
+    """Emit what packs the operands that are not read in place: ``pack_a``, ``pack_b``, ``clear``, ``pair``."""
+    for name, operand in (("pack_a", spec.a), ("pack_b", spec.b)):
         if spec.groups_in_lanes:
-            pack_groups(module, spec, f"pack_{side}", how)
-        elif not how.in_place:
-            pack(module, spec, f"pack_{side}", how.contiguous, how.items, how.items * F32_BYTES)
-    if spec.tile.inner_taps > 1:
+            pack_groups(module, spec, name, operand)
+        elif not operand.in_place:
+            pack(module, spec, name, operand.contiguous, operand.width, operand.width * F32_BYTES)
+    if spec.micro_tile.inner_taps > 1:
         _clear(module, spec)
     if spec.step == 2:
         minimum(module, spec.isa)
@@ -30,93 +30,95 @@ def packs(module: Module, spec: KernelSpec) -> None:
         pair(module, spec.isa)
 
 
-def groups(n: Nest, side: TaskSide, c: Named) -> None:
-    """Pack a chunk of all groups of a task: what lies together is read together."""
-    f, t, lanes = n.f, n.t, n.spec.isa.lanes
-    many = f.min(n.a.groups - t.group * lanes, t.groups * lanes)
-    source = f.at(f.at(side.a.data, t.group * (side.a.group * lanes)), c.image * side.a.image)
-    _chunk(n, side, c, f.at(f.scratch, side.a.at), source, many, t.groups)
+def groups(n: Nest, x: TaskOperand, block: Named) -> None:
+    """Pack a cache block of all groups of a task, whose channels are contiguous in memory."""
+    f, t, lanes = n.f, n.task, n.spec.isa.lanes
+    many = f.min(n.args.groups - t.group * lanes, t.groups * lanes)
+    source = f.at(f.at(x.args.data, t.group * (x.args.group * lanes)), block.image * x.args.image)
+    _cache_block(n, x, block, f.at(f.scratch, x.args.at), source, many, t.groups)
 
 
-def where(n: Nest, side: TaskSide, c: Named, group: Value) -> Value:
-    """Return where a chunk of a task's group is, the ``group``-th of the task: packed now, or in place."""
+def where(n: Nest, x: TaskOperand, block: Named, group: Value) -> Value:
+    """Return where a cache block of the ``group``-th group of a task is: packed now, or in place."""
     f = n.f
     if n.spec.groups_in_lanes:
-        return f.at(f.scratch, side.a.at + group * side.a.panel)
-    source = f.at(f.at(side.a.data, (n.t.group + group) * side.a.group), c.image * side.a.image)
-    if side.read.in_place:
+        return f.at(f.scratch, x.args.at + group * x.args.panel)
+    source = f.at(f.at(x.args.data, (n.task.group + group) * x.args.group), block.image * x.args.image)
+    if x.operand.in_place:
         return source
-    begin = f.at(f.scratch, side.a.at)
-    with f.loop(side.t.count, to=begin) as panel:
-        first = n.first(side, side.t.first + panel.index)
-        items = f.value(side.items) if side.overlaps else f.min(side.a.items - first, side.items)
-        _chunk(n, side, c, panel.to, f.at(source, first * side.a.item), items)
-        panel.next(to=f.at(panel.to, side.a.panel))
+    begin = f.at(f.scratch, x.args.at)
+    with f.loop(x.task.count, to=begin) as panel:
+        first = n.first(x, x.task.first + panel.index)
+        channels = f.value(x.width) if x.overlaps else f.min(x.args.channels - first, x.width)
+        _cache_block(n, x, block, panel.to, f.at(source, first * x.args.channel), channels)
+        panel.next(to=f.at(panel.to, x.args.panel))
     return begin
 
 
-def panel(n: Nest, side: TaskSide, begin: Value, number: Value) -> Value:
-    """Return where a panel is, the ``number``-th of the task, of what is ready from ``begin`` on."""
-    if n.spec.groups_in_lanes or side.read.in_place:
-        return n.f.at(begin, n.first(side, side.t.first + number) * (F32_BYTES * n.spec.groups_a_panel))
-    return n.f.at(begin, number * side.a.panel)
+def panel(n: Nest, x: TaskOperand, begin: Value, number: Value) -> Value:
+    """Return where the ``number``-th panel of the task is in what begins at ``begin``."""
+    if n.spec.groups_in_lanes or x.operand.in_place:
+        return n.f.at(begin, n.first(x, x.task.first + number) * (F32_BYTES * n.spec.groups_a_panel))
+    return n.f.at(begin, number * x.args.panel)
 
 
-def least(n: Nest, side: TaskSide, begin: Value, number: Value) -> Value:
-    """Return where the least of a panel is that ``panel`` would return: behind it."""
-    first = begin if n.spec.groups_in_lanes else panel(n, side, begin, number)
-    return n.f.at(first, side.a.panel - LINE_BYTES)
+def min_exponents(n: Nest, x: TaskOperand, begin: Value, number: Value) -> Value:
+    """Return where the minimal exponents of a panel are: after the panel that ``panel`` would return."""
+    first = begin if n.spec.groups_in_lanes else panel(n, x, begin, number)
+    return n.f.at(first, x.args.panel - LINE_BYTES)
 
 
-def _chunk(
-    n: Nest, side: TaskSide, c: Named, to: Value, source: Value, items: Value, panels: Value | int = 1
+def _cache_block(
+    n: Nest, x: TaskOperand, block: Named, to: Value, source: Value, columns: Value, panels: Value | int = 1
 ) -> None:  # fmt: skip
-    """Pack the images of a chunk, row by row: one panel of ``items``, or, of groups, ``panels`` of so many in all."""
-    f, rows = n.f, c.of(side.name)
-    entries = f.at(side.a.entries, rows.entry * ENTRY.bytes)
+    """Pack the images of a cache block, row by row: one panel of ``columns`` channels, or panels of so many groups."""
+    f, args, rows = n.f, x.args, block.of(x.name)
+    first = f.at(args.packed, rows.first * PACKED.bytes)
     if n.spec.step == 2:
-        with f.loop(panels, behind=f.at(to, side.a.panel - LINE_BYTES)) as each:
-            nothing_yet(f, n.spec.isa, each.behind)
-            each.next(behind=f.at(each.behind, side.a.panel))
-    with f.loop(c.images, to=to, source=source) as image:
-        with f.loop(rows.entries, to=image.to, entry=entries) as entry:
-            here, count = f.at(image.source, f.load("i64", entry.entry)), f.load("i64", entry.entry, 8)
-            leasts = (f.at(to, side.a.panel - LINE_BYTES),) if n.spec.compact else ()
-            behind = _row(n, side, entry.to, here, count, items, *leasts)
-            entry.next(to=behind, entry=f.at(entry.entry, ENTRY.bytes))
+        with f.loop(panels, least=f.at(to, args.panel - LINE_BYTES)) as each:
+            nothing_yet(f, n.spec.isa, each.least)
+            each.next(least=f.at(each.least, args.panel))
+    with f.loop(block.images, to=to, source=source) as image:
+        with f.loop(rows.count, to=image.to, row=first) as each:
+            here, count = f.at(image.source, f.load("i64", each.row)), f.load("i64", each.row, 8)
+            leasts = (f.at(to, args.panel - LINE_BYTES),) if n.spec.compact else ()
+            end = _row(n, x, each.to, here, count, columns, *leasts)
+            each.next(to=end, row=f.at(each.row, PACKED.bytes))
         if n.spec.step == 2 and not n.spec.compact:
-            size = f.distance(entry.to, image.to)
-            with f.loop(panels, panel=image.to, behind=f.at(to, side.a.panel - LINE_BYTES)) as each:
-                f.call("pair", each.panel, size, side.a.read_term, each.behind)
-                each.next(panel=f.at(each.panel, side.a.panel), behind=f.at(each.behind, side.a.panel))
-        image.next(to=f.at(image.to, side.a.read_image), source=f.at(image.source, side.a.image))
+            size = f.distance(each.to, image.to)
+            with f.loop(panels, panel=image.to, least=f.at(to, args.panel - LINE_BYTES)) as one:
+                f.call("pair", one.panel, size, args.read_k, one.least)
+                one.next(panel=f.at(one.panel, args.panel), least=f.at(one.least, args.panel))
+        image.next(to=f.at(image.to, args.read_image), source=f.at(image.source, args.image))
 
 
-def _row(n: Nest, side: TaskSide, to: Value, source: Value, count: Value, items: Value, *leasts: Value) -> Value:
-    """Pack k that are contiguous in a chunk, and return where the next go.
+def _row(n: Nest, x: TaskOperand, to: Value, source: Value, count: Value, columns: Value, *leasts: Value) -> Value:
+    """Pack ``count`` k of a row, and return where the next go.
 
-    For tiles of several taps a row of src has zeros on both sides: their product with what is finite is what an absent
-    tap contributes.
+    For micro-tiles of several taps a row of src has zeros on both sides: the product of a zero with a finite value is
+    what an absent tap adds.
     """
-    f, a, size = n.f, side.a, count * n.spec.term_bytes(side.read)
-    steps = (a.term, a.group, a.ahead, a.item, a.panel) if n.spec.groups_in_lanes else (a.term, a.item, a.ahead)
-    clears = n.spec.tile.inner_taps > 1 and side.read.moves
-    panels = (n.t.groups, a.panel) if n.spec.groups_in_lanes else (1, 0)
+    f, args, size = n.f, x.args, count * n.spec.k_bytes(x.operand)
+    steps: tuple[Value, ...] = (args.k, args.channel, args.prefetch)
+    if n.spec.groups_in_lanes:
+        steps = (args.k, args.group, args.prefetch, args.channel, args.panel)
+    clears = n.spec.micro_tile.inner_taps > 1 and x.operand.moves
+    panels = (n.task.groups, args.panel) if n.spec.groups_in_lanes else (1, 0)
     if clears:
-        f.call("clear", to, n.a.left, *panels)
-        to = f.at(to, n.a.left)
-    f.call(f"pack_{side.name}", to, source, count, items, *steps, *leasts)
+        f.call("clear", to, n.args.left, *panels)
+        to = f.at(to, n.args.left)
+    f.call(f"pack_{x.name}", to, source, count, columns, *steps, *leasts)
     to = f.at(to, size)
     if clears:
-        f.call("clear", to, n.a.right, *panels)
-        to = f.at(to, n.a.right)
+        f.call("clear", to, n.args.right, *panels)
+        to = f.at(to, n.args.right)
     return to
 
 
 def _clear(module: Module, spec: KernelSpec) -> None:
-    """Emit ``clear``: zeros in ``size`` bytes, a multiple of what a packed term of src takes, of each panel."""
+    """Emit ``clear``: zeros in ``size`` bytes, a multiple of the bytes of a packed k of src, of each panel."""
     lanes = spec.isa.lanes
-    wide = spec.term_bytes(spec.moving) % (lanes * F32_BYTES) == 0
+    wide = spec.k_bytes(spec.moving) % (lanes * F32_BYTES) == 0
     kind, step = (f"<{lanes} x float>", lanes * F32_BYTES) if wide else ("float", F32_BYTES)
     f = module.function("clear", to="ptr", size="i64", panels="i64", panel_step="i64")
     with f.loop(f.panels, panel=f.to) as each:
@@ -130,15 +132,15 @@ def _clear(module: Module, spec: KernelSpec) -> None:
 def pack(module: Module, spec: KernelSpec, name: str, contiguous: str, width: int, pitch: int) -> None:
     """Emit a pack of a panel: to[k][index] = source[k * row + index * column], in f32, or in pairs of two k.
 
-    It reads ``items`` columns of ``count`` k and no byte else, and writes the width of the panel: beyond the columns
-    zeros, or columns again, because a tile of several taps looks whether all its sums are finite. Pairs have their
-    first k above; the least of all is kept in ``leasts``, if that is not less.
+    It reads ``columns`` columns of ``count`` k and no byte else, and writes the width of the panel: beyond the columns
+    zeros, or columns again, because a micro-kernel of several taps checks whether all of its sums are finite. Pairs
+    have their first k above, and ``leasts`` becomes the minimum of itself and their exponents.
     """
-    parameters = {"to": "ptr", "source": "ptr", "count": "i64", "items": "i64", "row": "i64", "column": "i64"}
+    parameters = {"to": "ptr", "source": "ptr", "count": "i64", "columns": "i64", "row": "i64", "column": "i64"}
     leasts = {"leasts": "ptr"} if spec.compact else {}
-    f = module.function(name, False, **parameters, ahead="i64", **leasts)
+    f = module.function(name, False, **parameters, prefetch_at="i64", **leasts)
     cells = Cells(f, spec.operand, spec.isa.lanes, 0 if spec.compact else None)
-    copy = Copy(cells, f.count, f.row, f.items, f.column, pitch, width, ahead=f.ahead)
+    copy = Copy(cells, f.count, f.row, f.columns, f.column, pitch, width, ahead=f.prefetch_at)
     if contiguous == SPATIAL:
         copy.along_rows(f.source, f.to)
     else:
@@ -148,59 +150,59 @@ def pack(module: Module, spec: KernelSpec, name: str, contiguous: str, width: in
     f.done()
 
 
-def pack_groups(module: Module, spec: KernelSpec, name: str, how: Read) -> None:
-    """Emit a pack of groups, some panels of as many as there are lanes: to[panel][k][index][group], in f32.
+def pack_groups(module: Module, spec: KernelSpec, name: str, operand: Operand) -> None:
+    """Emit a pack of groups, some panels of as many as there are lanes: to[panel][k][channel][group], in f32.
 
-    Its source is source[panel * lanes * column + k * row + index * item + group * column], of ``items`` groups of
-    ``how.items`` each; it reads no byte else.
+    Its source is source[panel * lanes * column + k * row + channel * step + group * column], of ``columns`` groups of
+    ``operand.width`` channels each; it reads no byte else.
     """
     lanes, size = spec.isa.lanes, spec.isa.lanes * F32_BYTES
-    parameters = {"to": "ptr", "source": "ptr", "count": "i64", "items": "i64", "row": "i64", "column": "i64"}
-    f = module.function(name, False, **parameters, ahead="i64", item="i64", panel="i64")
+    parameters = {"to": "ptr", "source": "ptr", "count": "i64", "columns": "i64", "row": "i64", "column": "i64"}
+    f = module.function(name, False, **parameters, prefetch_at="i64", step="i64", panel="i64")
     panel_from = f.column * lanes
-    if how.contiguous == CHANNELS:
-        with f.loop(f.count, source=f.source, to=f.to) as term:
-            _groups_apart(f, spec, how.items, term.source, term.to, panel_from)
-            term.next(source=f.at(term.source, f.row), to=f.at(term.to, how.items * size))
+    if operand.contiguous == CHANNELS:
+        with f.loop(f.count, source=f.source, to=f.to) as k:
+            _spread(f, spec, operand.width, k.source, k.to, panel_from)
+            k.next(source=f.at(k.source, f.row), to=f.at(k.to, operand.width * size))
         f.done()
         return
-    with f.loop((f.items + (lanes - 1)) >> (lanes.bit_length() - 1), to=f.to, source=f.source) as panel:
-        left = f.min(f.items - panel.index * lanes, lanes)
-        with f.loop(how.items, to=panel.to, source=panel.source) as each:
-            f.call(f"{name}_item", each.to, each.source, f.count, left, f.row, f.column, f.ahead)
-            each.next(to=f.at(each.to, size), source=f.at(each.source, f.item))
+    with f.loop((f.columns + (lanes - 1)) >> (lanes.bit_length() - 1), to=f.to, source=f.source) as panel:
+        left = f.min(f.columns - panel.index * lanes, lanes)
+        with f.loop(operand.width, to=panel.to, source=panel.source) as channel:
+            f.call(f"{name}_channel", channel.to, channel.source, f.count, left, f.row, f.column, f.prefetch_at)
+            channel.next(to=f.at(channel.to, size), source=f.at(channel.source, f.step))
         panel.next(to=f.at(panel.to, f.panel), source=f.at(panel.source, panel_from))
     f.done()
-    pack(module, spec, f"{name}_item", how.contiguous, lanes, spec.term_bytes(how))
+    pack(module, spec, f"{name}_channel", operand.contiguous, lanes, spec.k_bytes(operand))
 
 
-def _groups_apart(f: Function, spec: KernelSpec, items: int, source: Value, to: Value, panel_from: Value) -> None:
+def _spread(f: Function, spec: KernelSpec, channels: int, source: Value, to: Value, panel_from: Value) -> None:
     """Pack a k whose channels are contiguous: each vector gets a channel of each group; the last panel has masks."""
     lanes, size = spec.isa.lanes, spec.isa.lanes * BYTES[spec.operand]
 
     def panel(source: Value, to: Value, left: Value | None) -> None:
-        masks = [None if left is None else f.mask(left * items - v * lanes, lanes) for v in range(items)]
+        masks = [None if left is None else f.mask(left * channels - v * lanes, lanes) for v in range(channels)]
         vectors = [read(f, spec.operand, f.at(source, v * size), lanes, mask) for v, mask in enumerate(masks)]
-        for item in range(items):
-            f.store(_picked(f, vectors, item, lanes), to, item * lanes * F32_BYTES)
+        for channel in range(channels):
+            f.store(_picked(f, vectors, channel, lanes), to, channel * lanes * F32_BYTES)
 
-    full = f.items >> (lanes.bit_length() - 1)
-    left = f.items - full * lanes
+    full = f.columns >> (lanes.bit_length() - 1)
+    left = f.columns - full * lanes
     with f.loop(full, source=source, to=to) as whole:
         panel(whole.source, whole.to, None)
-        for line in range(0, items * size, LINE_BYTES):
+        for line in range(0, channels * size, LINE_BYTES):
             f.prefetch(f.at(whole.source, PREFETCH_PACK_BYTES + line))
         whole.next(source=f.at(whole.source, panel_from), to=f.at(whole.to, f.panel))
     with f.when(f.compare("ne", left, 0)):
         panel(whole.source, whole.to, left)
 
 
-def _picked(f: Function, vectors: list[Value], item: int, lanes: int) -> Value:
-    """Return what an item is in each group: what two vectors at a time have of it, blended."""
+def _picked(f: Function, vectors: list[Value], channel: int, lanes: int) -> Value:
+    """Return a channel of each group, blended from two vectors at a time."""
     picked = vectors[0]
     for first in range(0, len(vectors), 2):
         two = vectors[first], vectors[min(first + 1, len(vectors) - 1)]
-        places = [group * len(vectors) + item - first * lanes for group in range(lanes)]
+        places = [group * len(vectors) + channel - first * lanes for group in range(lanes)]
         some = f.shuffle(*two, [place if 0 <= place < 2 * lanes else -1 for place in places])
         picks = [lane if place < 0 else lanes + lane for lane, place in enumerate(places)]
         picked = f.shuffle(picked, some, picks) if first else some

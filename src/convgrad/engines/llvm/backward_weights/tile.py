@@ -1,4 +1,4 @@
-"""The tile of weights: block by block an outer product of items, summed in registers and joined into a partial sum."""
+"""The micro-kernel of weight gradients: an outer product of channels under some taps, chain by chain."""
 
 from __future__ import annotations
 
@@ -7,77 +7,70 @@ from dataclasses import dataclass
 from itertools import product
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import Named, arguments, columns
-from convgrad.engines.llvm.backward_weights.lines import Met, outer_taps
+from convgrad.engines.llvm.arguments import Named, columns
+from convgrad.engines.llvm.backward_weights.segment import Segment
 from convgrad.engines.llvm.emit import Function, Loop, Module, Value
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
 from convgrad.engines.llvm.microkernel import Values, multiply_add, outer_product, sum_names
-from convgrad.plan.backward_weights.lines import LINE
 from convgrad.plan.backward_weights.recipe import KernelSpec
-from convgrad.plan.backward_weights.taps import SEGMENT, TAP
+from convgrad.plan.backward_weights.schedule import ARGUMENTS
+from convgrad.plan.backward_weights.segments import SEGMENT
+from convgrad.plan.backward_weights.taps import MASK_BYTES, TAP_RANGE, taps_record
 from convgrad.plan.constants import PREFETCH_POSITIONS
 from convgrad.plan.recipe import F32_BYTES
 
+USED = (
+    "indirection", "ranges", "masks", "tap_step", "swapped", "a_next",
+    "a.read_image", "b.read_image", "a.read_k", "b.read_k",
+)  # fmt: skip
+
 
 def tile(module: Module, spec: KernelSpec, vectors: int) -> None:
-    """Emit ``tile<vectors>``: sum[t][r][v] = sum over images, lines, terms of x[r] * y[v], joined into ``partial``.
+    """Emit ``tile<vectors>``: sum[t][r][v] = sum over images, segments, k of x[r] * y[v]; push the chain to ``node``.
 
-    A line is a stretch of terms, as of a row of dst, and a segment one of the terms under which the same taps of the
-    tile exist: what a line and a segment share is summed. What a line meets by an outer tap lies at a place, in bytes
-    at term 0, so that a tap is just another offset of the operand that moves with it. One tap has one segment, and
-    is never absent in it. Of several, the block is summed as if all of them existed wherever one does, as src has zeros
-    on its padding; only where that gives a sum that is not finite it is summed again by ``segments``: where taps are
-    absent, sums stay.
+    The positions that a segment and a tap range share are summed. An outer tap has its row of src from the indirection
+    table, and an inner tap is just another offset of src. A micro-tile of one tap has one range, and its tap exists
+    everywhere in it. With several taps, the chain is summed as if all existed wherever one does, because src has zeros
+    on its padding. Only if a sum is not finite is the chain summed again by parts, in which absent taps add nothing.
     """
     given = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(
-        f"tile{vectors}", False, arguments="ptr", partial="ptr", first="i1", x="ptr", y="ptr", images="i64",
-        lines_at="ptr", line_count="i64", tap="ptr", **given,
+        f"tile{vectors}", False, arguments="ptr", node="ptr", first="i1", x="ptr", y="ptr", images="i64",
+        segments="ptr", segment_count="i64", tap="ptr", **given,
     )  # fmt: skip
-    a, k = arguments(f), columns(f, f.tap, TAP)
-    moved = _Moved(
-        (a.rows.read_image, a.lanes.read_image), (a.rows.read_term, a.lanes.read_term), a.tap_step, a.rows_next
-    )
-    taps, masks = outer_taps(f, spec, a.places, a.shifts, k.outer), (a.masks, a.mask_bytes)
-    one = _Tile(f, spec, vectors, moved, taps, masks, a.swapped)
-    whole, segments = (f.at(a.segments, number * SEGMENT.bytes) for number in (k.whole, k.segment))
+    args, taps = columns(f, f.arguments, ARGUMENTS, *USED), columns(f, f.tap, taps_record(spec))
+    one = _Tile(f, spec, vectors, args, taps)
+    whole, parts = (f.at(args.ranges, number * TAP_RANGE.bytes) for number in (taps.range, taps.range + 1))
     zeros, always = {name: f.zeros(one.kind) for name in one.names}, f.value(1)
-    if spec.tile.taps == 1:
+    if spec.micro_tile.taps == 1:
         sums = one.summed(f.images, (whole, always), zeros)
     else:
-        with f.loop(f.opaque(f.value(2)), images=f.images, segments=whole, number=always, **zeros) as attempt:
-            found = one.summed(attempt.images, (attempt.segments, attempt.number), _of(attempt, one.names))
+        with f.loop(f.opaque(f.value(2)), images=f.images, ranges=whole, number=always, **zeros) as attempt:
+            found = one.summed(attempt.images, (attempt.ranges, attempt.number), _of(attempt, one.names))
             again = f.compare("eq", attempt.index, 0) & _some_is_not_finite(f, list(found.values()))
             attempt.next(
-                images=f.select(again, f.images, f.value(0)), segments=segments, number=k.segments,
+                images=f.select(again, f.images, f.value(0)), ranges=parts, number=taps.parts,
                 **{name: f.select(again, zeros[name], found[name]) for name in one.names},
             )  # fmt: skip
         sums = _of(attempt, one.names)
-    tree.push(f, list(sums.values()), one.places(), f.first)
+    tree.push(f, list(sums.values()), one.sums_of_node(), f.first)
     f.done()
 
 
 @dataclass(frozen=True)
-class _Moved:
-    """Bytes from an image and from a term to the next, of rows and lanes; from a tap; to what is next read."""
-
-    image: tuple[Value, Value]
-    term: tuple[Value, Value]
-    tap: Value
-    next: Value
-
-
-@dataclass(frozen=True)
 class _Tile:
-    """A tile being emitted."""
+    """A micro-kernel being emitted."""
 
     f: Function
     spec: KernelSpec
     vectors: int
-    moved: _Moved
-    taps: list[Value]  # where in the table of places its outer taps begin
-    masks: tuple[Value, Value]  # the table, and its bytes under one set of outer taps
-    swapped: Value
+    args: Named
+    taps: Named
+
+    @property
+    def steps(self) -> tuple[Value, Value]:
+        """Bytes from a k to the next, of A and B."""
+        return self.args.of("a").read_k, self.args.of("b").read_k
 
     @property
     def kind(self) -> str:
@@ -87,56 +80,58 @@ class _Tile:
     @property
     def names(self) -> list[str]:
         """The sums: of each tap, row and vector."""
-        tile = self.spec.tile
-        return [name for t in range(tile.taps) for name in sum_names(tile.rows, self.vectors, f"{t}_")]
+        micro_tile = self.spec.micro_tile
+        return [name for t in range(micro_tile.taps) for name in sum_names(micro_tile.mr, self.vectors, f"{t}_")]
 
-    def summed(self, images: Value, segments: tuple[Value, Value], sums: Values) -> Values:
-        """Sum all images by some segments; return the sums after them."""
+    def summed(self, images: Value, ranges: tuple[Value, Value], sums: Values) -> Values:
+        """Sum all images by some tap ranges; return the sums after them."""
         f, names = self.f, self.names
-        only = columns(f, segments[0], SEGMENT) if self.spec.tile.taps == 1 else None
+        only = columns(f, ranges[0], TAP_RANGE) if self.spec.micro_tile.taps == 1 else None
         with f.loop(images, x=f.x, y=f.y, **sums) as image:
-            with f.loop(f.line_count, line=f.lines_at, **_of(image, names)) as line:
-                met = Met(f, line.line, self.taps)
+            with f.loop(f.segment_count, segment=f.segments, **_of(image, names)) as each:
+                segment = Segment(f, self.spec, self.args, self.taps, each.segment)
                 if only is not None:
-                    after = self.shared(image, met, only, _of(line, names))
+                    after = self.shared(image, segment, only, _of(each, names))
                 else:
-                    absent = met.absent(self.masks[1])
-                    with f.loop(segments[1], segment=segments[0], **_of(line, names)) as segment:
-                        words = columns(f, segment.segment, SEGMENT)
-                        done = self.shared(image, met, words, _of(segment, names), absent)
-                        segment.next(segment=f.at(segment.segment, SEGMENT.bytes), **done)
-                    after = _of(segment, names)
-                line.next(line=f.at(line.line, LINE.bytes), **after)
-            x, y = (f.at(image.carried[name], step) for name, step in zip("xy", self.moved.image, strict=True))
-            image.next(x=x, y=y, **_of(line, names))
+                    masks = segment.masks(self.spec.micro_tile.taps)
+                    with f.loop(ranges[1], range=ranges[0], **_of(each, names)) as part:
+                        here = columns(f, part.range, TAP_RANGE)
+                        done = self.shared(image, segment, here, _of(part, names), masks)
+                        part.next(range=f.at(part.range, TAP_RANGE.bytes), **done)
+                    after = _of(part, names)
+                each.next(segment=f.at(each.segment, SEGMENT.bytes), **after)
+            x, y = (f.at(image.carried[x], self.args.of(one).read_image) for x, one in zip("xy", "ab", strict=True))
+            image.next(x=x, y=y, **_of(each, names))
         return _of(image, names)
 
-    def shared(self, image: Loop, met: Met, segment: Named, sums: Values, absent_outer: Value | int = 0) -> Values:
-        """The terms that a line and a segment share, all taps there or some absent; return the sums after them."""
+    def shared(
+        self, image: Loop, segment: Segment, taps: Named, sums: Values, outer_masks: Value | int = 0
+    ) -> Values:  # fmt: skip
+        """Sum the k that a segment and a tap range share, with masks if taps are absent; return the sums after them."""
         f = self.f
-        begin = f.max(met.first, segment.low)
-        count = f.min(met.end, segment.high) - begin
-        moving, fixed = met.places, met.fixed
-        if self.spec.tile.taps == 1:  # its kernel is the same whichever operand its rows are from
-            swapped = f.compare("ne", self.swapped, 0)
-            moving, fixed = [f.select(swapped, fixed, moving[0])], f.select(swapped, moving[0], fixed)
-        offsets = (moving, [fixed]) if self.spec.rows.moves else ([fixed], moving)
+        begin = f.max(segment.first, taps.first)
+        count = f.min(segment.end, taps.end) - begin
+        src, dst = segment.src, segment.dst
+        if self.spec.micro_tile.taps == 1:  # its kernel is the same whichever operand is src
+            swapped = f.compare("ne", self.args.swapped, 0)
+            src, dst = [f.select(swapped, dst, src[0])], f.select(swapped, src[0], dst)
+        offsets = (src, [dst]) if self.spec.a.moves else ([dst], src)
         x, y = (
             {f"{name}{at}": f.at(start, offset + begin * step) for at, offset in enumerate(found)}
-            for name, start, found, step in zip("xy", (image.x, image.y), offsets, self.moved.term, strict=True)
+            for name, start, found, step in zip("xy", (image.x, image.y), offsets, self.steps, strict=True)
         )
-        if self.spec.tile.taps == 1:
-            return self.terms(count, x, y, sums, None)
-        absent = segment.absent + absent_outer
-        whole = f.select(f.compare("eq", absent, 0), count, f.value(0))
-        sums = self.terms(whole, x, y, sums, None)
-        return self.terms(count - whole, x, y, sums, f.at(self.masks[0], absent))
+        if self.spec.micro_tile.taps == 1:
+            return self.sum_k(count, x, y, sums, None)
+        masks = taps.masks + outer_masks
+        unmasked = f.select(f.compare("eq", masks, 0), count, f.value(0))
+        sums = self.sum_k(unmasked, x, y, sums, None)
+        return self.sum_k(count - unmasked, x, y, sums, f.at(self.args.masks, masks))
 
-    def terms(self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None) -> Values:
-        """Loops over terms; under ``masks`` the sums of absent taps are kept.
+    def sum_k(self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None) -> Values:
+        """Emit loops over ``count`` k; under ``masks`` the sums of absent taps stay.
 
-        Of words, pairs where ``pairs`` is -1, and one by one what they leave over; all of them where it is 0: of words
-        of every second term both halves, then an odd last one.
+        bf16 pairs are added as pairs if ``pairs`` is -1, and k by k if it is 0; an odd last k is always added alone.
+        Compact pairs, which are of every second k, have two halves to add.
         """
         f, single = self.f, (high_sum,)
         if self.spec.step == 1:
@@ -153,77 +148,74 @@ class _Tile:
         self, count: Value, x: Values, y: Values, sums: Values, masks: Value | None, ways: tuple[MultiplyAdd, ...],
         many: int = 1,
     ) -> tuple[Values, Values, Values]:  # fmt: skip
-        """A loop over terms, ``many`` at a time, added in some ways; return where it leaves rows, lanes and sums."""
-        f, spec, tile, lanes = self.f, self.spec, self.spec.tile, self.spec.isa.lanes
-        there = [None] * tile.taps if masks is None else [_there(f, masks, t, lanes) for t in range(tile.taps)]
-        apart = spec.term_bytes(spec.moving)
-        inner = [k * apart if spec.adjacent else self.moved.tap * k for k in range(tile.inner_taps)]
+        """Emit a loop over k, ``many`` at a time, each added in some ways; return A, B and the sums after it."""
+        f, spec, micro_tile, lanes = self.f, self.spec, self.spec.micro_tile, self.spec.isa.lanes
+        taps = range(micro_tile.taps)
+        exist = [None for _ in taps] if masks is None else [_exists(f, masks, t, lanes) for t in taps]
+        k_bytes = spec.k_bytes(spec.moving)
+        inner = [k * k_bytes if spec.adjacent else self.args.tap_step * k for k in range(micro_tile.inner_taps)]
         with f.loop(count, **x, **y, **sums) as at:
-            rows, columns = ([at.carried[name] for name in side] for side in (x, y))
+            a, b = ([at.carried[name] for name in pointers] for pointers in (x, y))
             for way in ways:
-                self.added(at, way, rows, columns, inner, there, many)
-            for side, step in zip((x, y), self.moved.term, strict=True):
-                at.next(**{name: f.at(at.carried[name], step * many) for name in side})
+                self.added(at, way, a, b, inner, exist, many)
+            for pointers, step in zip((x, y), self.steps, strict=True):
+                at.next(**{name: f.at(at.carried[name], step * many) for name in pointers})
         return _of(at, list(x)), _of(at, list(y)), _of(at, list(sums))
 
     def added(
-        self, at: Loop, way: MultiplyAdd, rows: list[Value], columns: list[Value], inner: Sequence[Value | int],
-        there: Sequence[Value | None], many: int,
+        self, at: Loop, way: MultiplyAdd, a: list[Value], b: list[Value], inner: Sequence[Value | int],
+        exist: Sequence[Value | None], many: int,
     ) -> None:  # fmt: skip
-        """Add products of what lies there to the sums of a loop, of all taps of the tile."""
-        f, spec, tile = self.f, self.spec, self.spec.tile
-        items = self.items()
-        if not spec.rows.moves:
-            held = [self.item(rows[0], item) for item in items]
+        """Add the products of a k to the sums of a loop, under all taps of the micro-tile."""
+        f, spec, micro_tile = self.f, self.spec, self.spec.micro_tile
+        rows = range(micro_tile.mr)
+        if not spec.a.moves:
+            held = [self.a_row(a[0], row) for row in rows]
         else:
-            columns_here = self.columns(columns[0], 0)
-        if tile.taps == 1:
-            self.prefetch(rows[0], columns[0], many)
-        for t, (outer, k) in enumerate(product(range(tile.outer_taps), inner)):
-            if not spec.rows.moves:
-                columns_here = self.columns(columns[outer], k)
-            read = (self.item(f.at(rows[outer], k), item) for item in items) if spec.rows.moves else held
-            outer_product(f, at.following, read, columns_here, way, f"{t}_", there[t])
+            b_vectors = self.b_vectors(b[0], 0)
+        if micro_tile.taps == 1:
+            self.prefetch(a[0], b[0], many)
+        for t, (outer, k) in enumerate(product(range(micro_tile.outer_taps), inner)):
+            if not spec.a.moves:
+                b_vectors = self.b_vectors(b[outer], k)
+            read = (self.a_row(f.at(a[outer], k), row) for row in rows) if spec.a.moves else held
+            outer_product(f, at.following, read, b_vectors, way, f"{t}_", exist[t])
 
     @property
     def read_kind(self) -> str:
-        """A vector of what is packed: values, or words of two."""
+        """A vector as it is packed: of f32, or of bf16 pairs."""
         return self.kind if self.spec.step == 1 else f"<{self.spec.isa.lanes} x i32>"
 
-    def items(self) -> list[Value | int]:
-        """Return how far from the first item of the rows each lies."""
-        return [r * self.spec.groups_a_panel * F32_BYTES for r in range(self.spec.tile.rows)]
-
-    def item(self, place: Value, item: Value | int) -> Value:
-        """Load an item of the rows: one value in all lanes, or one of each lane's group."""
-        f = self.f
+    def a_row(self, pointer: Value, row: int) -> Value:
+        """Load a row of A: a channel, broadcast, or, if lanes hold groups, a channel of each lane's group."""
+        f, offset = self.f, row * self.spec.groups_a_panel * F32_BYTES
         if self.spec.groups_in_lanes:
-            return f.load(self.read_kind, place, item)
-        return f.splat(f.load("float" if self.spec.step == 1 else "i32", place, item), self.spec.isa.lanes)
+            return f.load(self.read_kind, pointer, offset)
+        return f.splat(f.load("float" if self.spec.step == 1 else "i32", pointer, offset), self.spec.isa.lanes)
 
-    def columns(self, lanes: Value, shift: Value | int) -> list[Value]:
-        """Load the vectors of the lanes."""
-        place, step = self.f.at(lanes, shift), self.spec.isa.lanes * F32_BYTES
-        return [self.f.load(self.read_kind, place, v * step) for v in range(self.vectors)]
+    def b_vectors(self, pointer: Value, shift: Value | int) -> list[Value]:
+        """Load the vectors of B."""
+        here, step = self.f.at(pointer, shift), self.spec.isa.lanes * F32_BYTES
+        return [self.f.load(self.read_kind, here, v * step) for v in range(self.vectors)]
 
     def prefetch(self, x: Value, y: Value, many: int) -> None:
-        """Ask for what is read some steps on, of ``many`` terms, and what the next chunk reads in place."""
-        f, (x_step, y_step) = self.f, self.moved.term
+        """Prefetch what is read some steps of ``many`` k on, and what the next cache block reads in place."""
+        f, (x_step, y_step) = self.f, self.steps
         for line in range(0, self.vectors * self.spec.isa.lanes * F32_BYTES, 64):
             f.prefetch(f.at(y, y_step * (PREFETCH_POSITIONS * many) + line))
-        if self.spec.rows.in_place:
+        if self.spec.a.in_place:
             f.prefetch(f.at(x, x_step * PREFETCH_POSITIONS))
-            f.prefetch(f.at(x, self.moved.next), locality=2)
+            f.prefetch(f.at(x, self.args.a_next), locality=2)
 
-    def places(self) -> list[Value]:
-        """Return where the sums of the node are to which chains are pushed."""
-        tile, vector = self.spec.tile, self.spec.isa.lanes * F32_BYTES
-        each = product(range(tile.taps), range(tile.rows), range(self.vectors))
-        return [self.f.at(self.f.partial, ((t * tile.rows + r) * tile.vectors + v) * vector) for t, r, v in each]
+    def sums_of_node(self) -> list[Value]:
+        """Return the addresses of the sums of the node to which chains are pushed."""
+        micro_tile, vector = self.spec.micro_tile, self.spec.isa.lanes * F32_BYTES
+        each = product(range(micro_tile.taps), range(micro_tile.mr), range(self.vectors))
+        return [self.f.at(self.f.node, ((t * micro_tile.mr + r) * micro_tile.nr + v) * vector) for t, r, v in each]
 
 
 def _some_is_not_finite(f: Function, sums: list[Value]) -> Value:
-    """Tell whether a sum is NaN or infinite, or all together too large: times 0 their sum is not 0."""
+    """Return whether a sum is NaN or infinite, or their total is: then its product with 0 is not 0."""
     while len(sums) > 1:
         sums = [f.add(a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)] + sums[len(sums) // 2 * 2 :]
     kind = sums[0].type
@@ -237,7 +229,7 @@ def _of(loop: Loop, names: list[str]) -> Values:
     return {name: loop.carried[name] for name in names}
 
 
-def _there(f: Function, masks: Value, tap: int, lanes: int) -> Value:
+def _exists(f: Function, masks: Value, tap: int, lanes: int) -> Value:
     """Return a mask of all lanes or none: whether a tap exists."""
-    word = f.splat(f.load("i32", masks, tap * 4), lanes)
+    word = f.splat(f.load("i32", masks, tap * MASK_BYTES), lanes)
     return f.op(f"<{lanes} x i1>", f"icmp ne {word}, zeroinitializer")

@@ -1,0 +1,38 @@
+"""A segment in IR: positions of a row of dst, and the rows of src that it meets under a micro-tile's outer taps."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from convgrad.engines.llvm.arguments import Named, columns
+from convgrad.engines.llvm.emit import Function, Value
+from convgrad.plan.backward_weights.recipe import KernelSpec
+from convgrad.plan.backward_weights.segments import NO_ROW, SEGMENT
+from convgrad.plan.backward_weights.taps import MASK_BYTES
+
+
+class Segment:
+    """A segment under some taps: its positions, none if no outer tap exists, and the offsets of its rows.
+
+    ``src`` has an offset for each outer tap, at the first inner tap. An outer tap that does not exist, beside one that
+    does, has the offset of that one: what it reads is dropped.
+    """
+
+    def __init__(self, f: Function, spec: KernelSpec, args: Named, taps: Named, pointer: Value) -> None:
+        self.f, here = f, columns(f, pointer, SEGMENT)
+        self.first, self.dst = here.first, here.dst
+        rows = [f.at(args.indirection, taps.named(f"row{u}")) for u in range(spec.micro_tile.outer_taps)]
+        found = [f.load("i64", f.at(row, here.row)) for row in rows]
+        some = reduce(f.max, found)
+        self.end = f.select(f.compare("eq", some, NO_ROW), self.first, here.end)
+        self.absent = [f.compare("eq", offset, NO_ROW) for offset in found]
+        rows_met = [f.select(absent, some, offset) for absent, offset in zip(self.absent, found, strict=True)]
+        self.src = [offset + taps.shift for offset in rows_met]
+
+    def masks(self, tap_count: int) -> Value:
+        """Return the bytes to the masks of the outer taps that exist, of ``tap_count`` taps."""
+        if len(self.absent) == 1:
+            return self.f.value(0)
+        each = [self.f.value(tap_count * MASK_BYTES << u) for u in range(len(self.absent))]
+        found = [self.f.select(*pair, self.f.value(0)) for pair in zip(self.absent, each, strict=True)]
+        return sum(found[1:], found[0])
