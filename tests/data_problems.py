@@ -203,7 +203,7 @@ def kind_of(plan: AnyPlan) -> Any:
     """Return what plans share that differ in their tile's height alone; those of another body are all alike."""
     spec = plan.spec
     if isinstance(spec, ForwardSpec):
-        return spec.vectors, spec.narrow, spec.lanes_in_place, spec.transposed_gemm, spec.window is None
+        return spec.nr, spec.single_vector, spec.b_in_place, spec.transposed_gemm, spec.stencil is None
     return spec.body
 
 
@@ -216,7 +216,7 @@ def dealt(one: Small, number: int, threads: int = 1) -> AnyPlan:
 def recut(plan: AnyPlan, view: ForwardNest, threads: int = 1) -> Iterator[AnyPlan]:
     """Yield a plan cut in other ways: slabs of few positions or all, panels one by one or all, few parts and many.
 
-    In every second way sums wait for more blocks of terms.
+    In every second way sums wait for more chains.
     """
     if isinstance(plan, Kn2rowPlan):
         yield from _products_recut(plan, view, threads)
@@ -227,17 +227,17 @@ def recut(plan: AnyPlan, view: ForwardNest, threads: int = 1) -> Iterator[AnyPla
     seen = view.seen(plan.spec)
     extents = [axis.extent for axis in seen.axes]
     panels = panels_of(seen, plan.spec)
-    slabs = [
+    blocks = [
         tuple(min(n, 2 + at) for at, n in enumerate(extents)), tuple(extents),
         tuple(n if at == len(extents) - 1 else 1 for at, n in enumerate(extents)),
     ]  # fmt: skip
     if prod(extents) <= 400:
-        slabs.append((1,) * len(extents))
-    for number, slab in enumerate(slabs):
-        there = prod(ceil(n / size) for n, size in zip(extents, slab, strict=True))
+        blocks.append((1,) * len(extents))
+    for number, block in enumerate(blocks):
+        there = prod(ceil(n / size) for n, size in zip(extents, block, strict=True))
         for at_once, parts in ((1, (1, 1, 1)), (panels, (seen.groups, panels, there)), (panels, (1, 1, min(5, there)))):
-            blocks = (number + at_once) % 2 * (1 + number)
-            yield replace(plan, slab=slab, panels=at_once, parts=parts, threads=threads, pass_blocks=blocks)
+            chains = (number + at_once) % 2 * (1 + number)
+            yield replace(plan, output_block=block, panels=at_once, parts=parts, threads=threads, pass_chains=chains)
 
 
 def _products_recut(plan: Kn2rowPlan, view: ForwardNest, threads: int) -> Iterator[Kn2rowPlan]:

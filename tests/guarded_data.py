@@ -85,8 +85,8 @@ def run_one(rng: np.random.Generator, name: str, seed: int, done: Counter[str]) 
         assert all(p.intact() for p in placed), f"bytes around an array changed: {words}"
         done["placements"] += 1
         if isinstance(plan, ForwardPlan):
-            done["in place"] += plan.spec.in_place
-            done["lanes in place"] += plan.spec.lanes_in_place
+            done["in place"] += plan.spec.a_in_place
+            done["lanes in place"] += plan.spec.b_in_place
             done["exchanged"] += plan.spec.transposed_gemm
         done[plan.spec.body] += 1
     done["problems"] += 1

@@ -94,13 +94,13 @@ def _values(plan: Plan, made: Schedule) -> str:
 def _data_values(plan: ForwardPlan, made: Schedule) -> str:
     spec, (rows, lanes) = plan.spec, plan.operands
     words = {
-        "by": plan.strategy,
-        "tile": f"{spec.rows}x{spec.vectors}{'+1' * spec.narrow}",
-        "rows": f"{rows}:{'place' if spec.in_place else spec.data}",
-        "lanes": f"{lanes}:{'place' if spec.lanes_in_place else spec.weights}",
+        "by": plan.strategy.replace(" ", "_"),
+        "tile": f"{spec.mr}x{spec.nr}{'+1' * spec.single_vector}",
+        "rows": f"{rows}:{'place' if spec.a_in_place else spec.data}",
+        "lanes": f"{lanes}:{'place' if spec.b_in_place else spec.weights}",
         "out": spec.out,
         "parts": ",".join(map(str, plan.parts)),
-        "slab": "x".join(map(str, plan.slab)),
+        "output_block": "x".join(map(str, plan.output_block)),
         "panels": plan.panels,
         "threads": plan.threads,
         "height": plan.rounding_depth,
@@ -112,8 +112,8 @@ def _data_values(plan: ForwardPlan, made: Schedule) -> str:
 def _products_values(plan: Kn2rowPlan, made: Schedule) -> str:
     spec, tile, (data, weights) = plan.spec, plan.spec.product, plan.operands
     words = {
-        "by": plan.strategy,
-        "tile": f"{tile.rows}x{tile.vectors}{'+1' * tile.narrow}",
+        "by": plan.strategy.replace(" ", "_"),
+        "tile": f"{tile.mr}x{tile.nr}{'+1' * tile.single_vector}",
         "rows": f"{weights}:{tile.data}",
         "lanes": f"{data}:{tile.weights}",
         "out": spec.out,
@@ -130,7 +130,7 @@ def _products_values(plan: Kn2rowPlan, made: Schedule) -> str:
 def _planes_values(plan: SpatialStencilPlan, made: Schedule) -> str:
     spec = plan.spec
     words = {
-        "by": plan.strategy,
+        "by": plan.strategy.replace(" ", "_"),
         "tile": f"{spec.results}x{spec.lines}x{spec.vectors}",
         "parts": plan.tasks,
         "threads": plan.threads,

@@ -1,4 +1,4 @@
-"""Slabs of random problems against the whole: boxes of outputs bit by bit, rows of images joined to the same sums.
+"""Blocks of random problems against the whole: boxes of outputs bit by bit, rows of images joined to the same sums.
 
 ``python tests/slab_campaign.py --problems 2000 --seed 7`` draws calls of every operator that has an order of sums, of
 every class, name, layout and type, some with NaN and infinity. What differs is printed as a call; the exit code is
@@ -224,7 +224,7 @@ def _hold(got: Array, expected: Array, words: str, tally: Tally) -> None:
 
 def _kernel(plan: Chosen) -> str:
     """Return which kernels compute a plan: a strategy of weight gradients, or a nest of forwards."""
-    if isinstance(plan, ForwardPlan) and plan.spec.window is not None:
+    if isinstance(plan, ForwardPlan) and plan.spec.stencil is not None:
         return "windows"
     return KINDS.get(type(plan)) or plan.strategy
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from convgrad.notation import problem as problem_of
-from convgrad.plan.forward.kn2row import PRODUCTS
-from convgrad.plan.forward.recipe import POSITIONS, ForwardPlan
-from convgrad.plan.forward.spatial_stencil import PLANES
+from convgrad.plan.forward.kn2row import KN2ROW
+from convgrad.plan.forward.recipe import DENSE, ForwardPlan
+from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
 from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
@@ -123,11 +123,11 @@ def test_the_table_is_wide() -> None:
     assert {one.problem.operator for one in met} == set(OPERATORS.values())
     assert {one.problem.accumulate for one in met} == {True, False}
     plans = [dealt(one, number) for one, number in zip(met, NUMBERED.values(), strict=True)]
-    assert {plan.spec.body for plan in plans} == {POSITIONS, PLANES, PRODUCTS}
-    specs = [plan.spec for plan in plans if plan.spec.body == POSITIONS]
+    assert {plan.spec.body for plan in plans} == {DENSE, SPATIAL_STENCIL, KN2ROW}
+    specs = [plan.spec for plan in plans if plan.spec.body == DENSE]
     for name in ("data", "weights", "out"):
         assert len({getattr(spec, name) for spec in specs}) >= 3, name
-    for name in ("narrow", "in_place", "lanes_in_place", "transposed_gemm", "pairs"):
+    for name in ("single_vector", "a_in_place", "b_in_place", "transposed_gemm", "pairs"):
         assert {getattr(spec, name) for spec in specs} == {True, False}, name
     assert {str(spec.isa) for spec in specs} == set(HOST)
 

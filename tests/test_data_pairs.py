@@ -43,7 +43,7 @@ def test_the_limit_is_sharp(line: str) -> None:
         wanted = run_plan(plain, problem, operands, empty(problem)).tobytes()
         _, found = plans_of(problem, operands, empty(problem), with_pairs("flushed", PROBLEMS.index(line) % 2))
         plans = [plan for plan in found if isinstance(plan, ForwardPlan) and plan.spec.step == 2]
-        plans.sort(key=lambda plan: plan.spec.rows * plan.spec.vectors)  # small ones compile soon
+        plans.sort(key=lambda plan: plan.spec.mr * plan.spec.nr)  # small ones compile soon
         assert_sharp(plans[:2], problem, operands, wanted, there)
 
 
@@ -52,9 +52,9 @@ def test_the_limit_is_sharp(line: str) -> None:
 def test_the_inner_loop_of_pairs_is_ideal(rows: int, vectors: int, place: bool) -> None:
     """As many dot products as sums, none of them spilt."""
     isa = ISAS["avx512bf16"]
-    spec = replace(data_spec("avx512bf16", rows, vectors, fmt="bf16"), step=2, in_place=place)
+    spec = replace(data_spec("avx512bf16", rows, vectors, fmt="bf16"), step=2, a_in_place=place)
     text = jit.assembly(module_of(spec), isa).replace("vdpbf16ps", "vfmadd.dpbf16ps")
-    for height in spec.heights:
+    for height in spec.mr_sizes:
         pairs, *_ = inner_loops(text, f"tile{height}_{vectors}")
         assert sum("dpbf16ps" in line for line in pairs) == height * vectors
         assert not [line for line in pairs if "(%rsp)" in line and "zmm" in line], (height, "spills")

@@ -18,7 +18,7 @@ from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.kn2row_schedule import TABLES as PRODUCTS_TABLES
 from convgrad.plan.forward.nest import ForwardNest
 from convgrad.plan.forward.recipe import ForwardPlan
-from convgrad.plan.forward.schedule import ALONG, BLOCK, PART, RUN, SLAB, TABLES, TASK, WINDOW_RUN
+from convgrad.plan.forward.schedule import ALONG, CHAIN, OUTPUT_BLOCK, PART, SEGMENT, STENCIL_SEGMENT, TABLES, TASK
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, tables
@@ -60,12 +60,12 @@ def planned(one: Problem, isa: str, threads: int) -> tuple[ForwardNest, AnyPlan,
 
 def most_rows(view: ForwardNest, chosen: ForwardPlan) -> dict[str, int]:
     """Return how many rows tables may have: parts of each axis are cut by its slabs, each phase of it."""
-    slabs = [ceil(axis.extent / size) for axis, size in zip(view.axes, chosen.slab, strict=True)]
+    slabs = [ceil(axis.extent / size) for axis, size in zip(view.axes, chosen.output_block, strict=True)]
     phases = [max(part.positions.step for part in axis.parts) for axis in view.axes]
     parts = sum(
         len(axis.parts) + phase * (many - 1) for axis, phase, many in zip(view.axes, phases, slabs, strict=True)
     )
-    return {"tasks": chosen.tasks, "slabs": sum(slabs), "parts": parts}
+    return {"tasks": chosen.tasks, "output_blocks": sum(slabs), "parts": parts}
 
 
 def most_rows_of_products(view: ForwardNest, chosen: Kn2rowPlan) -> dict[str, int]:
@@ -76,7 +76,7 @@ def most_rows_of_products(view: ForwardNest, chosen: Kn2rowPlan) -> dict[str, in
     inner = view.axes[at + 1 : -1]
     blocks = view.order.blocks_a_line
     return {
-        "tasks": chosen.tasks, "slabs": slabs + len(inner), "ends": ends, "phases": ends * len(last.phases),
+        "tasks": chosen.tasks, "output_blocks": slabs + len(inner), "ends": ends, "phases": ends * len(last.phases),
         "parts": len(lines.parts) + len(lines.phases) * (slabs - 1) + sum(len(axis.parts) for axis in inner),
         "runs": blocks, "blocks": blocks + 1,
     }  # fmt: skip
@@ -92,7 +92,7 @@ def assert_short(view: ForwardNest, chosen: AnyPlan, made: Schedule) -> None:
         for name, most in most_rows_of_products(view, chosen).items():
             assert len(made.tables[name]) <= most, (name, most)
         return
-    widths = {"tasks": len(TASK.columns), "slabs": len(SLAB.columns), "parts": len(PART.columns)}
+    widths = {"tasks": len(TASK.columns), "output_blocks": len(OUTPUT_BLOCK.columns), "parts": len(PART.columns)}
     assert set(made.tables) - {"paths"} == set(widths)
     for name, most in most_rows(view, chosen).items():
         rows, width = made.tables[name].shape
@@ -195,10 +195,10 @@ def test_lists_of_runs_are_as_long_as_taps() -> None:
     for line in LARGE:
         one = problem(line)
         view, chosen, made = planned(one, "avx512", 2)
-        listed = made.numbers["weights_at"] - made.numbers["blocks_at"]
+        listed = made.numbers["weights_at"] - made.numbers["chains_at"]
         blocks = view.order.blocks_a_line
-        run = WINDOW_RUN if chosen.spec.window else RUN
-        assert listed <= (view.taps * blocks + 2) * (BLOCK.bytes + run.bytes) + 128, line
+        run = STENCIL_SEGMENT if chosen.spec.stencil else SEGMENT
+        assert listed <= (view.taps * blocks + 2) * (CHAIN.bytes + run.bytes) + 128, line
 
 
 @pytest.mark.parametrize("role", ["FWD_D", "BWD_D", "BWD_W"])

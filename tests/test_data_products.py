@@ -45,7 +45,7 @@ def test_few_results_are_gathered(isa: str) -> None:
         for threads in (1, 2, 8):
             chosen = plan(one, dense_view(one), Machine(ISAS[isa]), threads)
             assert isinstance(chosen, Kn2rowPlan), (line, threads)
-            assert {other.strategy.split(":")[0] for other in chosen.rejected} >= {"positions"}
+            assert {other.strategy.split(":")[0] for other in chosen.rejected} >= {"dense"}
 
 
 @pytest.mark.parametrize("line", OTHERS)
@@ -72,7 +72,7 @@ def test_lines_are_read_once_and_are_there() -> None:
 def assert_reached(seen: Along, size: int) -> None:
     """Assert what is kept for each slab of an axis."""
     kept = reached(seen, size)
-    cut = seen.parts.in_slabs(size)
+    cut = seen.parts.in_blocks(size)
     parts, begins = list(cut.parts), cut.begins.tolist()
     for first, end, lines in zip(begins, [*begins[1:], len(parts)], kept, strict=True):
         for part in parts[first:end]:

@@ -15,7 +15,7 @@ from convgrad.engines.llvm.backward_weights.stencil import depthwise
 from convgrad.engines.llvm.backward_weights.tile import tile
 from convgrad.engines.llvm.driver import module_of
 from convgrad.engines.llvm.emit import Module, separate
-from convgrad.engines.llvm.forward.tile import tile as tile_of_positions
+from convgrad.engines.llvm.forward.micro_tile import tile as tile_of_positions
 from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM, GROUPS, KernelSpec, MicroTile, Operand
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.recipe import ForwardSpec
@@ -97,7 +97,7 @@ def test_golden_depthwise() -> None:
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
 OURS = re.compile(
     r"(task|tile\d+(_\d)?|depthwise|combine|reduce|store_panel|pack_(a|b)(_channel)?|clear|_GLOBAL_OFFSET_TABLE_"
-    r"|box|runs|tiles|combine_up|pack_(weights|lines?|bias)"
+    r"|region|segments|tiles|micro_tiles|combine_up|pack_(weights|lines?|bias)"
     r"|pair|ready|products|lines|slab|line|listed|phase|ordered|written|plane|tile_[a-z]+)"
 )
 
@@ -151,13 +151,13 @@ def test_the_inner_loop_is_ideal(isa: str, shape: tuple[int, int], place: bool) 
 
 
 @pytest.mark.parametrize(("isa", "shape"), [(isa, shape) for isa, shape in TILES if shape[1] <= 2])
-@pytest.mark.parametrize("lanes_in_place", [False, True])
-def test_the_inner_loop_of_positions_is_ideal(isa: str, shape: tuple[int, int], lanes_in_place: bool) -> None:
+@pytest.mark.parametrize("b_in_place", [False, True])
+def test_the_inner_loop_of_positions_is_ideal(isa: str, shape: tuple[int, int], b_in_place: bool) -> None:
     """Rows are a step apart that is told at run time: its multiples take few registers, and no sum leaves its own."""
     rows, vectors = shape
-    spec = data_spec(isa, rows, vectors, lanes_in_place=lanes_in_place)
+    spec = data_spec(isa, rows, vectors, b_in_place=b_in_place)
     text = jit.assembly(module_of(spec), ISAS[isa])
-    for height in spec.heights:
+    for height in spec.mr_sizes:
         (loop,) = inner_loops(text, f"tile{height}_{vectors}")
         assert sum("fmadd" in line or "fmla" in line for line in loop) == height * vectors
         assert not [line for line in loop if "(%rsp)" in line or "[sp" in line], (height, "spills")

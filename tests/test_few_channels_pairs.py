@@ -37,8 +37,8 @@ LAYOUTS = ("NXC XIO", "NCX OIX", "NXC OIX", "NCX XIO")
 
 def of_pairs(found: Sequence[AnyPlan]) -> list[ForwardPlan]:
     """The plans of kernels of few channels that take pairs, the smallest first, which compile soon."""
-    some = [plan for plan in found if isinstance(plan, ForwardPlan) and plan.spec.window and plan.spec.step == 2]
-    return sorted(some, key=lambda plan: plan.spec.rows * plan.spec.vectors)
+    some = [plan for plan in found if isinstance(plan, ForwardPlan) and plan.spec.stencil and plan.spec.step == 2]
+    return sorted(some, key=lambda plan: plan.spec.mr * plan.spec.nr)
 
 
 def without_pairs(problem: Problem, operands: Sequence[Array]) -> bytes:
@@ -126,7 +126,7 @@ def test_pairs_are_half_as_many(channels: int, spilt: int) -> None:
     isa = ISAS["avx512bf16"]
     problem = problem_of(f"FWD_D bf16 NXC g32mb2ic{32 * channels}ih14oc{32 * channels}oh14kh3ph1n")
     found = plans(problem, dense_view(problem), Machine(isa), 1)
-    spec = max((plan.spec for plan in of_pairs(found) if plan.spec.vectors == 1), key=lambda each: each.rows)
+    spec = max((plan.spec for plan in of_pairs(found) if plan.spec.nr == 1), key=lambda each: each.mr)
     pairs, single = (_tile(each) for each in (spec, replace(spec, step=1)))
     added = [sum(word in line for line in pairs) for word in ("dpbf16ps", "vfmadd")]
     assert added == [sum("vfmadd" in line for line in single) // 2] * 2
@@ -138,5 +138,5 @@ def test_pairs_are_half_as_many(channels: int, spilt: int) -> None:
 def _tile(spec: ForwardSpec) -> list[str]:
     """The instructions of the highest tile."""
     text = jit.assembly(module_of(spec), spec.isa)
-    body = text[text.index(f"\ntile{spec.rows}_{spec.vectors}:") :]
+    body = text[text.index(f"\ntile{spec.mr}_{spec.nr}:") :]
     return body[: body.index("\n.Lfunc_end")].splitlines()

@@ -43,7 +43,7 @@ def test_the_net_is_wide() -> None:
     made = [one.solves_for for line in lines_of(text) for one in problems_of(line)]
     assert len(made) >= 240
     assert min(made.count(role) for role in ("weights", "dst", "src")) >= 18
-    for word in ("by=positions", "rows=dst:place", "lanes=weights:input channels", "out=spatial"):
+    for word in ("output_block=", "rows=dst:place", "lanes=weights:input channels", "out=spatial"):
         assert text.count(word) >= 10, word
     for word in ("by=dense", "by=thin", "by=grouped", "by=depthwise", "rows=src:place"):
         assert text.count(word) >= 10, word

@@ -1,34 +1,34 @@
-define internal void @tile2_1(ptr %arguments, ptr %sums, ptr %runs, ptr %blocks, i64 %count, ptr %data, ptr %weights, ptr %out, ptr %bias, i64 %row_step, i64 %out_step, ptr %next, i64 %rate, i64 %left, i64 %skip, i64 %bias_step, i1 %begins, i1 %ends) #0 {
+define internal void @tile2_1(ptr %arguments, ptr %sums, ptr %segments, ptr %chains, i64 %count, ptr %data, ptr %weights, ptr %out, ptr %bias, i64 %row_step, i64 %out_step, ptr %next, i64 %rate, i64 %left, i64 %skip, i64 %bias_step, i1 %begins, i1 %ends) #0 {
 entry:
   %v1 = sub i64 %count, 1
   %v2 = select i1 %ends, i64 %v1, i64 %count
   br label %loop3
 loop3:
   %loop3.index = phi i64 [ 0, %entry ], [ %v55, %when36.end ]
-  %loop3.block = phi ptr [ %blocks, %entry ], [ %v54, %when36.end ]
-  %loop3.run = phi ptr [ %runs, %entry ], [ %loop6.run, %when36.end ]
-  %loop3.ahead = phi ptr [ %next, %entry ], [ %loop6.ahead, %when36.end ]
+  %loop3.chain = phi ptr [ %chains, %entry ], [ %v54, %when36.end ]
+  %loop3.segment = phi ptr [ %segments, %entry ], [ %loop6.segment, %when36.end ]
+  %loop3.prefetched = phi ptr [ %next, %entry ], [ %loop6.prefetched, %when36.end ]
   %loop3.sum0_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop6.sum0_0, %when36.end ]
   %loop3.sum1_0 = phi <4 x float> [ zeroinitializer, %entry ], [ %loop6.sum1_0, %when36.end ]
   %loop3.more = icmp slt i64 %loop3.index, %count
   br i1 %loop3.more, label %loop3.body, label %loop3.end
 loop3.body:
-  %v4 = getelementptr i8, ptr %loop3.block, i64 8
+  %v4 = getelementptr i8, ptr %loop3.chain, i64 8
   %v5 = load i64, ptr %v4, align 1
   br label %loop6
 loop6:
   %loop6.index = phi i64 [ 0, %loop3.body ], [ %v34, %loop17.end ]
-  %loop6.run = phi ptr [ %loop3.run, %loop3.body ], [ %v33, %loop17.end ]
-  %loop6.ahead = phi ptr [ %loop3.ahead, %loop3.body ], [ %loop17.ahead, %loop17.end ]
+  %loop6.segment = phi ptr [ %loop3.segment, %loop3.body ], [ %v33, %loop17.end ]
+  %loop6.prefetched = phi ptr [ %loop3.prefetched, %loop3.body ], [ %loop17.prefetched, %loop17.end ]
   %loop6.sum0_0 = phi <4 x float> [ zeroinitializer, %loop3.body ], [ %loop17.sum0_0, %loop17.end ]
   %loop6.sum1_0 = phi <4 x float> [ zeroinitializer, %loop3.body ], [ %loop17.sum1_0, %loop17.end ]
   %loop6.more = icmp slt i64 %loop6.index, %v5
   br i1 %loop6.more, label %loop6.body, label %loop6.end
 loop6.body:
-  %v7 = load i64, ptr %loop6.run, align 1
-  %v8 = getelementptr i8, ptr %loop6.run, i64 8
+  %v7 = load i64, ptr %loop6.segment, align 1
+  %v8 = getelementptr i8, ptr %loop6.segment, i64 8
   %v9 = load i64, ptr %v8, align 1
-  %v10 = getelementptr i8, ptr %loop6.run, i64 16
+  %v10 = getelementptr i8, ptr %loop6.segment, i64 16
   %v11 = load i64, ptr %v10, align 1
   %v12 = call i64 asm "", "=r,0"(i64 %row_step)
   %v13 = getelementptr i8, ptr %data, i64 %v7
@@ -40,7 +40,7 @@ loop17:
   %loop17.index = phi i64 [ 0, %loop6.body ], [ %v32, %loop17.body ]
   %loop17.a0 = phi ptr [ %v15, %loop6.body ], [ %v30, %loop17.body ]
   %loop17.w = phi ptr [ %v16, %loop6.body ], [ %v29, %loop17.body ]
-  %loop17.ahead = phi ptr [ %loop6.ahead, %loop6.body ], [ %v31, %loop17.body ]
+  %loop17.prefetched = phi ptr [ %loop6.prefetched, %loop6.body ], [ %v31, %loop17.body ]
   %loop17.sum0_0 = phi <4 x float> [ %loop6.sum0_0, %loop6.body ], [ %v23, %loop17.body ]
   %loop17.sum1_0 = phi <4 x float> [ %loop6.sum1_0, %loop6.body ], [ %v28, %loop17.body ]
   %loop17.more = icmp slt i64 %loop17.index, %v11
@@ -58,21 +58,21 @@ loop17.body:
   %v27 = shufflevector <4 x float> %v26, <4 x float> poison, <4 x i32> zeroinitializer
   %v28 = call <4 x float> @llvm.fma.v4f32(<4 x float> %v27, <4 x float> %v18, <4 x float> %loop17.sum1_0)
   %v29 = getelementptr i8, ptr %loop17.w, i64 16
-  call void @llvm.prefetch.p0(ptr %loop17.ahead, i32 0, i32 3, i32 1)
+  call void @llvm.prefetch.p0(ptr %loop17.prefetched, i32 0, i32 3, i32 1)
   %v30 = getelementptr i8, ptr %loop17.a0, i64 4
-  %v31 = getelementptr i8, ptr %loop17.ahead, i64 %rate
+  %v31 = getelementptr i8, ptr %loop17.prefetched, i64 %rate
   %v32 = add i64 %loop17.index, 1
   br label %loop17
 loop17.end:
-  %v33 = getelementptr i8, ptr %loop6.run, i64 24
+  %v33 = getelementptr i8, ptr %loop6.segment, i64 24
   %v34 = add i64 %loop6.index, 1
   br label %loop6
 loop6.end:
   %v35 = icmp slt i64 %loop3.index, %v2
   br i1 %v35, label %when36, label %when36.end
 when36:
-  %v37 = load i64, ptr %loop3.block, align 1
-  %v38 = getelementptr i8, ptr %loop3.block, i64 24
+  %v37 = load i64, ptr %loop3.chain, align 1
+  %v38 = getelementptr i8, ptr %loop3.chain, i64 24
   %v39 = load i64, ptr %v38, align 1
   %v40 = getelementptr i8, ptr %sums, i64 16
   %v41 = and i64 %v37, 15
@@ -103,13 +103,13 @@ when53:
 when53.end:
   br label %when36.end
 when36.end:
-  %v54 = getelementptr i8, ptr %loop3.block, i64 24
+  %v54 = getelementptr i8, ptr %loop3.chain, i64 24
   %v55 = add i64 %loop3.index, 1
   br label %loop3
 loop3.end:
   br i1 %ends, label %when56, label %when56.end
 when56:
-  %v57 = getelementptr i8, ptr %loop3.block, i64 -24
+  %v57 = getelementptr i8, ptr %loop3.chain, i64 -24
   %v58 = getelementptr i8, ptr %arguments, i64 344
   %v59 = load i64, ptr %v58, align 1
   %v60 = icmp eq i64 %v59, 0

@@ -20,7 +20,8 @@ from convgrad.plan.backward_weights.kernels import (
 from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.cost import Costs, Cut
 from convgrad.plan.forward import cost as forward_cost
-from convgrad.plan.forward import grouped_stencil, kn2row, positions, spatial_stencil
+from convgrad.plan.forward import dense as dense_gemm
+from convgrad.plan.forward import grouped_stencil, kn2row, spatial_stencil
 from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.plan.machine import Isa, Machine
 from convgrad.plan.recipe import Chosen, Operands
@@ -54,7 +55,7 @@ class Candidate:
 
 
 _SUMS = Nest(cost.costs, cost.timed, Plan)
-_POSITIONS = Nest(forward_cost.alone, forward_cost.timed, ForwardPlan)
+_DENSE = Nest(forward_cost.alone, forward_cost.timed, ForwardPlan)
 _KN2ROW = Nest(forward_cost.kn2row_alone, forward_cost.kn2row_timed, kn2row.Kn2rowPlan)
 _STENCIL = Nest(forward_cost.stencil_costs, forward_cost.stencil_timed, spatial_stencil.SpatialStencilPlan)
 
@@ -64,16 +65,16 @@ _OF_SUMS = (
     Candidate("grouped", not_grouped, grouped, _SUMS),
     Candidate("depthwise", not_depthwise, depthwise, _SUMS),
 )
-_OF_POSITIONS = (
-    Candidate("positions", positions.unsupported, positions.kernels, _POSITIONS, positions.any_layout),
+_FORWARD = (
+    Candidate("dense", dense_gemm.unsupported, dense_gemm.kernels, _DENSE, dense_gemm.any_layout),
     Candidate(
-        "transposed GEMM", positions.transposed_unsupported, positions.transposed_kernels, _POSITIONS,
-        strategy="positions",
+        "transposed GEMM", dense_gemm.transposed_unsupported, dense_gemm.transposed_kernels, _DENSE,
+        strategy="dense",
     ),
-    Candidate("windows", grouped_stencil.unsupported, grouped_stencil.windows, _POSITIONS),
-    Candidate("products", kn2row.unsupported, kn2row.products, _KN2ROW),
-    Candidate("planes", spatial_stencil.unsupported, spatial_stencil.planes, _STENCIL),
+    Candidate("grouped stencil", grouped_stencil.unsupported, grouped_stencil.windows, _DENSE),
+    Candidate("kn2row", kn2row.unsupported, kn2row.products, _KN2ROW),
+    Candidate("spatial stencil", spatial_stencil.unsupported, spatial_stencil.planes, _STENCIL),
 )  # fmt: skip
 CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {  # by what is solved for
-    "weights": _OF_SUMS, "bias": _OF_SUMS, "dst": _OF_POSITIONS, "src": _OF_POSITIONS,
+    "weights": _OF_SUMS, "bias": _OF_SUMS, "dst": _FORWARD, "src": _FORWARD,
 }  # fmt: skip

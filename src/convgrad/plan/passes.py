@@ -13,10 +13,10 @@ from convgrad.plan.backward_weights.nest import WeightsNest, weights_nest
 from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM
 from convgrad.plan.forward import kn2row_schedule, spatial_stencil_schedule
 from convgrad.plan.forward import schedule as forward_schedule
-from convgrad.plan.forward.kn2row import PRODUCTS
+from convgrad.plan.forward.kn2row import KN2ROW
 from convgrad.plan.forward.nest import ForwardNest, forward_nest
-from convgrad.plan.forward.recipe import POSITIONS
-from convgrad.plan.forward.spatial_stencil import PLANES
+from convgrad.plan.forward.recipe import DENSE
+from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
 from convgrad.plan.machine import Machine
 from convgrad.plan.reach import conv_of
 from convgrad.plan.recipe import Chosen
@@ -73,14 +73,14 @@ PASSES = {
 SCHEDULES: Mapping[str, Callable[[Any, Any, bool], Schedule]] = {  # by the body of a plan's kernel
     GEMM: schedule.schedule,
     DEPTHWISE: schedule.schedule,
-    POSITIONS: forward_schedule.schedule,
-    PLANES: spatial_stencil_schedule.schedule,
-    PRODUCTS: kn2row_schedule.schedule,
+    DENSE: forward_schedule.schedule,
+    SPATIAL_STENCIL: spatial_stencil_schedule.schedule,
+    KN2ROW: kn2row_schedule.schedule,
 }
 _ARGUMENTS: Mapping[str, Callable[[int], Record]] = {  # by the body, if arguments depend on the number of axes
-    POSITIONS: forward_schedule.arguments,
-    PLANES: spatial_stencil_schedule.arguments,
-    PRODUCTS: kn2row_schedule.arguments,
+    DENSE: forward_schedule.arguments,
+    SPATIAL_STENCIL: spatial_stencil_schedule.arguments,
+    KN2ROW: kn2row_schedule.arguments,
 }
 
 TILES: Mapping[str, Callable[[Problem, Machine, int], Chosen]] = {  # of problems with an algorithm of Winograd

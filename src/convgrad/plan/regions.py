@@ -75,13 +75,13 @@ class Parts:
             yield Part(positions, met_taps, met, self.by_position, self.by_tap)
 
     @cached_property
-    def most(self) -> int:
-        """The most positions of a part."""
+    def max_count(self) -> int:
+        """Positions of the longest part."""
         return int(self.count.max())
 
     @cached_property
-    def most_taps(self) -> int:
-        """The most taps that a position meets."""
+    def max_taps(self) -> int:
+        """Taps that a position meets, at most."""
         return int(self.taps.max())
 
     @cached_property
@@ -92,7 +92,7 @@ class Parts:
     @cached_property
     def reach(self) -> int:
         """How far what a position meets by its last tap is from what it meets by its first, at most."""
-        return abs(self.by_tap) * max(0, self.most_taps - 1)
+        return abs(self.by_tap) * max(0, self.max_taps - 1)
 
     @cached_property
     def meetings(self) -> int:
@@ -116,10 +116,10 @@ class Parts:
         """How many parts have so many positions and so many taps."""
         return tuple(Counter(zip(self.count.tolist(), self.taps.tolist(), strict=True)).items())
 
-    def in_slabs(self, size: int) -> Slabs:
+    def in_blocks(self, size: int) -> Blocks:
         """Return the parts of slabs of so many positions; the last slab has the rest.
 
-        >>> one = parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst").in_slabs(3)
+        >>> one = parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst").in_blocks(3)
         >>> [part.positions for part in one.parts], one.begins.tolist()
         ([range(0, 1), range(1, 3), range(3, 4), range(4, 5)], [0, 2])
         """
@@ -129,13 +129,13 @@ class Parts:
         return known
 
     @cached_property
-    def _in_slabs(self) -> dict[int, Slabs]:
+    def _in_slabs(self) -> dict[int, Blocks]:
         return {}
 
-    def _cut(self, size: int) -> Slabs:
+    def _cut(self, size: int) -> Blocks:
         extent = int(self.count.sum())
         if size >= extent:
-            return Slabs(self, np.zeros(1, np.int64))
+            return Blocks(self, np.zeros(1, np.int64))
         one, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
         pieces = last - one + 1
         which = np.repeat(np.arange(len(self)), pieces)
@@ -150,11 +150,11 @@ class Parts:
             self, first=self.first[which] + begin * self.step, count=count[there], tap=self.tap[which],
             taps=self.taps[which], met=self.met[which] + begin * self.by_position,
         )  # fmt: skip
-        return Slabs(found, np.searchsorted(slab[there], np.arange(-(-extent // size))))
+        return Blocks(found, np.searchsorted(slab[there], np.arange(-(-extent // size))))
 
 
 @dataclass(frozen=True, eq=False)
-class Slabs:
+class Blocks:
     """The parts of all slabs of an axis, slab by slab."""
 
     parts: Parts

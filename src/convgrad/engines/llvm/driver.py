@@ -14,15 +14,15 @@ from convgrad.engines.llvm.arguments import Named, arguments, going
 from convgrad.engines.llvm.backward_weights import gemm_nest, stencil_nest
 from convgrad.engines.llvm.backward_weights.nest import store_panel
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward import boxes, kn2row, spatial_stencil
+from convgrad.engines.llvm.forward import kn2row, output_stationary, spatial_stencil
 from convgrad.engines.llvm.forward.arguments import arguments as arguments_of_spec
 from convgrad.engines.llvm.intrinsics import INTRINSICS
 from convgrad.plan.backward_weights import schedule as tasks
 from convgrad.plan.backward_weights.recipe import DEPTHWISE, GEMM
 from convgrad.plan.forward import kn2row_schedule, schedule, spatial_stencil_schedule
-from convgrad.plan.forward.kn2row import PRODUCTS
-from convgrad.plan.forward.recipe import POSITIONS
-from convgrad.plan.forward.spatial_stencil import PLANES
+from convgrad.plan.forward.kn2row import KN2ROW
+from convgrad.plan.forward.recipe import DENSE
+from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
 from convgrad.plan.machine import Isa
 from convgrad.plan.records import FLAGS, Record
 from convgrad.plan.records import addresses as addresses_of
@@ -40,9 +40,9 @@ class Nest:
 NESTS = {
     GEMM: Nest((gemm_nest.bodies, store_panel, gemm_nest.task), tasks.TASK),
     DEPTHWISE: Nest((stencil_nest.bodies, store_panel, stencil_nest.task), tasks.TASK),
-    POSITIONS: Nest((boxes.bodies, boxes.task), schedule.TASK, boxes.begin),
-    PLANES: Nest((spatial_stencil.bodies, spatial_stencil.task), spatial_stencil_schedule.TASK),
-    PRODUCTS: Nest((kn2row.bodies, kn2row.task), kn2row_schedule.TASK, kn2row.begin),
+    DENSE: Nest((output_stationary.bodies, output_stationary.task), schedule.TASK, output_stationary.begin),
+    SPATIAL_STENCIL: Nest((spatial_stencil.bodies, spatial_stencil.task), spatial_stencil_schedule.TASK),
+    KN2ROW: Nest((kn2row.bodies, kn2row.task), kn2row_schedule.TASK, kn2row.begin),
 }
 
 

@@ -28,27 +28,27 @@ def alone(problem: Problem, view: ForwardNest, machine: Machine, spec: ForwardSp
 
 
 def timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machine, threads: int) -> Timed:
-    """Yield the ways to cut a kernel's work: costs depend on the size of output blocks, data is packed by them."""
+    """Yield the ways to cut a kernel's work. Costs depend on the size of output blocks, which pack A."""
     view = view.seen(one.spec)
-    along = runs_along(view.axes, one.spec.rows, one.spec.vectors)
-    in_slabs: dict[tuple[int, ...], Costs] = {}
+    along = tiled_axis(view.axes, one.spec.mr, one.spec.nr)
+    by_block: dict[tuple[int, ...], Costs] = {}
     for cut in cuts(view, machine, one.spec, threads, along):
-        slab = cut.loops["slab"]
-        if slab not in in_slabs:
-            in_slabs[slab] = costs(view, machine, one.spec, one.operands, slab)
-        yield time_ns(in_slabs[slab], view, machine, cut), cut
+        block = cut.loops["output_block"]
+        if block not in by_block:
+            by_block[block] = costs(view, machine, one.spec, one.operands, block)
+        yield time_ns(by_block[block], view, machine, cut), cut
 
 
 def time_ns(one: Costs, view: ForwardNest, machine: Machine, cut: Cut) -> float:
-    """Return the time under a cut: a thread, or a task, packs the weights it needs, each part of results all data."""
-    (_, parts, slabs), (_, panels, _) = cut.parts, cut.counts
+    """Return the time under a cut. A thread or a task packs its panels of B; each part of the panels packs all of A."""
+    (_, parts, blocks), (_, panels, _) = cut.parts, cut.counts
     compute = one.compute_ns
-    if not one.spec.lanes_in_place and not cut.loops["pass_blocks"]:
+    if not one.spec.b_in_place and not cut.loops["pass_chains"]:
         over = read_bytes(view, one.spec) / machine.l2_bytes - constants.PANELS_SHARE
         compute *= 1 + constants.PANEL_L2_MISS_FACTOR * min(max(0.0, over), 1.0)
-    chunks = ceil(panels / parts / cut.loops["panels"])  # that a thread packs for each task, if several
-    times = slabs if chunks > 1 else min(slabs, cut.threads)
-    packed = compute + one.store_ns + one.a_ns * (parts * chunks) + one.b_ns * times
+    packs = ceil(panels / parts / cut.loops["panels"])  # of B in a task
+    times = blocks if packs > 1 else min(blocks, cut.threads)
+    packed = compute + one.store_ns + one.a_ns * (parts * packs) + one.b_ns * times
     return on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE)
 
 
@@ -64,131 +64,131 @@ def _share(cut: Cut) -> float:
 # -- outer products, and grouped stencils ------------------------------------------------------------------------------
 
 
-def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands, slab: tuple[int, ...]) -> Costs:
-    """Return what a kernel costs on its view by output blocks of such a size."""
-    results, window = view.positions * view.groups * view.results, spec.window
-    store = results * (_window_store_ns(machine, spec) if window else STORE_NS[spec.out])
+def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands, block: tuple[int, ...]) -> Costs:
+    """Return the costs of a kernel on its nest, for a size of output blocks."""
+    results, window = view.positions * view.groups * view.n, spec.stencil
+    store = results * (_stencil_store_ns(machine, spec) if window else STORE_NS[spec.out])
     if window:
-        cycles, packed = _window_cycles(view, machine, spec, slab), view.results
+        cycles, packed = _stencil_cycles(view, machine, spec, block), view.n
     else:
-        cycles, packed = _tile_cycles(view, machine, spec, slab), ceil(view.results / spec.width) * spec.width
+        cycles, packed = _tile_cycles(view, machine, spec, block), ceil(view.n / spec.width) * spec.width
     paired = constants.PACK_PAIR_NS if spec.step == 2 else 0.0
-    weights = view.groups * view.taps * view.terms * packed * (PACK_NS[spec.weights] + paired)
-    if spec.lanes_in_place:
+    weights = view.groups * view.taps * view.k * packed * (PACK_NS[spec.weights] + paired)
+    if spec.b_in_place:
         weights = 0.0
-    return Costs(spec, operands, cycles * cycle_ns(machine), store, _read_ns(view, machine, spec, slab), weights)
+    return Costs(spec, operands, cycles * cycle_ns(machine), store, _read_ns(view, machine, spec, block), weights)
 
 
-def _window_store_ns(machine: Machine, spec: ForwardSpec) -> float:
-    """Return what an output of a window costs: where results lie together, it stores them itself."""
+def _stencil_store_ns(machine: Machine, spec: ForwardSpec) -> float:
+    """Return the time to store an output of a grouped stencil: contiguous channels are stored from registers."""
     if spec.out == CHANNELS:
         return traffic_ns(machine, FORMATS[spec.output].dtype.itemsize)
     if spec.out == SPATIAL:  # squares of few rows are as long
-        return constants.GROUPED_STORE_NS * max(1.0, spec.isa.lanes / spec.rows)
+        return constants.GROUPED_STORE_NS * max(1.0, spec.isa.lanes / spec.mr)
     return STORE_NS[spec.out]
 
 
-def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
-    """Return the time to read all data, and to pack it where it is packed: once, and again what slabs share."""
-    met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, slab, strict=True))
+def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
+    """Return the time to read and, if so planned, pack A: once, and again what output blocks share."""
+    met = prod(axis.met * _halo(axis, size) for axis, size in zip(view.axes, block, strict=True))
     elements = met * view.groups * view.channels
     read = traffic_ns(machine, FORMATS[spec.operand].dtype.itemsize)
-    looked = {1: 0.0, 2: constants.MIN_EXPONENT_NS if spec.in_place else constants.PACK_PAIR_NS}[spec.step]
-    return elements * (read + looked + (0.0 if spec.in_place else PACK_NS[spec.data]))
+    looked = {1: 0.0, 2: constants.MIN_EXPONENT_NS if spec.a_in_place else constants.PACK_PAIR_NS}[spec.step]
+    return elements * (read + looked + (0.0 if spec.a_in_place else PACK_NS[spec.data]))
 
 
 def _halo(axis: Along, size: int) -> float:
-    """Return how often slabs of so many positions have a position of the operand packed."""
-    slabs = ceil(axis.extent / size)
-    return 1 + (slabs - 1) * axis.parts.reach / max(1, axis.met)
+    """Return how often output blocks of so many positions pack a position of A."""
+    blocks = ceil(axis.extent / size)
+    return 1 + (blocks - 1) * axis.parts.reach / max(1, axis.met)
 
 
 def crowded(view: ForwardNest) -> bool:
-    """Tell whether what positions of a group meet crowds few sets of the first cache, where taps meet it again."""
+    """Return whether the strided channels of a group share few sets of the first cache while taps reuse them."""
     last = view.axes[-1]
     few = (
         view.groups > 1
         and last.data % constants.SET_CONFLICT_BYTES == 0
-        and view.terms * view.data[1] < constants.SET_CONFLICT_BYTES
+        and view.k * view.data[1] < constants.SET_CONFLICT_BYTES
     )
     return few and view.taps > 1
 
 
-def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
-    """Return the cycles of the tiles of all panels."""
-    full, rest = divmod(view.results, spec.width)
-    widths = [spec.vectors] * full
-    if rest:
-        widths.append(1 if spec.narrow and rest <= spec.isa.lanes else spec.vectors)
-    adds = chain_adds(view.terms, spec.step, machine)
-    of_width = {v: _box_cycles(view, spec.rows, v, slab, adds) for v in set(widths)}
+def _tile_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
+    """Return the cycles of the micro-tiles of all panels."""
+    full, remainder = divmod(view.n, spec.width)
+    widths = [spec.nr] * full
+    if remainder:
+        widths.append(1 if spec.single_vector and remainder <= spec.isa.lanes else spec.nr)
+    adds = chain_adds(view.k, spec.step, machine)
+    of_width = {v: _region_cycles(view, spec.mr, v, block, adds) for v in set(widths)}
     cycles = view.groups * sum(map(of_width.__getitem__, widths))
-    if spec.in_place and spec.data == CHANNELS and crowded(view):
+    if spec.a_in_place and spec.data == CHANNELS and crowded(view):
         return cycles * constants.SET_CONFLICT_FACTOR
-    return cycles * constants.PAIR_SPLIT_FACTOR if spec.in_pairs and spec.step == 1 else cycles
+    return cycles * constants.PAIR_SPLIT_FACTOR if spec.reads_pairs and spec.step == 1 else cycles
 
 
-def _box_cycles(view: ForwardNest, rows: int, vectors: int, slab: tuple[int, ...], adds: float) -> float:
-    """Return the cycles of all boxes under one panel: tiles run along the axis of each that wastes least.
+def _region_cycles(view: ForwardNest, rows: int, vectors: int, block: tuple[int, ...], adds: float) -> float:
+    """Return the cycles of all regions under one panel. Micro-tiles run along the axis that wastes fewest cycles.
 
-    Boxes are products of the axes' parts, and so is most of what they cost: only what is wasted is not, so parts of an
-    axis that waste alike are counted together.
+    Regions are products of parts of axes, and their work is a product too. Waste is not: parts of an axis that waste
+    alike are counted together.
     """
-    work, boxes, runs = {inf: 1.0}, 1, 1  # multiply-adds a term of the boxes that waste so much
-    for axis, size in zip(view.axes, slab, strict=True):
+    work, regions, segments = {inf: 1.0}, 1, 1  # multiply-adds per k of the regions, by their waste
+    for axis, size in zip(view.axes, block, strict=True):
         parts, more = parts_of(axis, size), dict[float, float]()
         for count, meetings in parts.counted:
             here = tiles(count, rows, vectors)[2]
             for waste, found in work.items():
-                least = min(waste, here)
-                more[least] = more.get(least, 0.0) + found * meetings
-        work, boxes, runs = more, boxes * len(parts), runs * parts.all_taps
-    begin = constants.REGION_CYCLES * boxes + constants.SEGMENT_CYCLES * runs
+                smaller = min(waste, here)
+                more[smaller] = more.get(smaller, 0.0) + found * meetings
+        work, regions, segments = more, regions * len(parts), segments * parts.all_taps
+    begin = constants.REGION_CYCLES * regions + constants.SEGMENT_CYCLES * segments
     compute = sum(waste * found for waste, found in work.items())
     return compute * adds + begin + constants.MICRO_TILE_ROW_CYCLES * view.positions
 
 
-def runs_along(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
-    """Return the axis that wastes least where the most work is: the last of such."""
+def tiled_axis(axes: tuple[Along, ...], rows: int, vectors: int) -> int:
+    """Return the axis whose longest part wastes fewest cycles; of several, the last."""
     waste = [tiles(axis.parts.largest, rows, vectors)[2] for axis in axes]
     return max(a for a, w in enumerate(waste) if w <= min(waste) * constants.INNER_AXIS_FACTOR)
 
 
-def _window_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, slab: tuple[int, ...]) -> float:
-    """Return the cycles of all windows of a view whose groups are merged, by slabs of such a size."""
-    *outer, last = (parts_of(axis, size) for axis, size in zip(view.axes, slab, strict=True))
+def _stencil_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
+    """Return the cycles of all grouped stencils of a nest of merged groups, for a size of output blocks."""
+    *outer, last = (parts_of(axis, size) for axis, size in zip(view.axes, block, strict=True))
     positions = prod(axis.extent for axis in view.axes[:-1])
     rows_of_taps = prod(parts.meetings for parts in outer)
-    panels = ceil(view.results / spec.width)
+    panels = ceil(view.n / spec.width)
     found = 0.0
     for (count, taps), parts in last.alike:
-        rows, each, _ = tiles(count, spec.rows, spec.vectors)
+        rows, each, _ = tiles(count, spec.mr, spec.nr)
         many = each * parts
-        found += many * positions * (constants.GROUPED_CYCLES + constants.GROUPED_ROW_CYCLES * rows * spec.vectors)
+        found += many * positions * (constants.GROUPED_CYCLES + constants.GROUPED_ROW_CYCLES * rows * spec.nr)
         if taps:
             found += many * rows_of_taps * _row_cycles(machine, spec, rows, taps)
-    boxes = prod(len(parts) for parts in (*outer, last))
-    assert spec.window is not None
-    if spec.window.groups == spec.isa.lanes and spec.in_place and panels > 1:
+    regions = prod(len(parts) for parts in (*outer, last))
+    assert spec.stencil is not None
+    if spec.stencil.groups == spec.isa.lanes and spec.a_in_place and panels > 1:
         found *= constants.GROUPED_ALONE_FACTOR
-    return found * panels + constants.REGION_CYCLES * boxes
+    return found * panels + constants.REGION_CYCLES * regions
 
 
 def _row_cycles(machine: Machine, spec: ForwardSpec, rows: int, taps: int) -> float:
-    """Return the cycles of a row of taps: two multiply-adds or loads each, and a vector spread over its lanes each."""
-    window = spec.window
+    """Return the cycles of a row of taps: two multiply-adds or loads per cycle, or a shuffle of a vector."""
+    window = spec.stencil
     assert window is not None
     found = 0.0
     for size in window.sizes:
         times, taps = divmod(taps, size)
-        terms = window.terms // spec.step
-        products = rows * size * terms * spec.vectors
-        adds = products / terms * chain_adds(window.terms, spec.step, machine)
-        met = min(window.reach(rows, size), rows * size) * spec.vectors
-        held = spec.holds(window, rows, size, spec.vectors)
-        of_a_vector = ceil(window.groups * terms / spec.vectors / spec.isa.lanes)
+        terms = window.in_channels // spec.step
+        products = rows * size * terms * spec.nr
+        adds = products / terms * chain_adds(window.in_channels, spec.step, machine)
+        met = min(window.reach(rows, size), rows * size) * spec.nr
+        held = spec.holds(window, rows, size, spec.nr)
+        of_a_vector = ceil(window.groups * terms / spec.nr / spec.isa.lanes)
         loads = met * of_a_vector + (0 if held else products)
-        spread = met * terms * of_a_vector if window.results * window.terms > 1 else 0
+        spread = met * terms * of_a_vector if window.out_channels * window.in_channels > 1 else 0
         found += times * (max(adds / 2, loads * constants.LOAD_CYCLES) + spread)
     return found + constants.SEGMENT_CYCLES
 
@@ -222,14 +222,12 @@ def _kn2row_costs(
     again = max(0, parts - images) * max(0, max(map(len, lines)) - fresh // len(lines))
     met = (images * fresh + again) * inner * sum(map(len, last))
     met = max(met, slab_count(view, spec, slab) * one.width)  # lanes of a slab without a position are packed too
-    _, _, cycles = tiles(rows, one.rows, one.vectors)
-    compute = met * rows * view.terms * cycles / one.width * cycle_ns(machine)
+    _, _, cycles = tiles(rows, one.mr, one.nr)
+    compute = met * rows * view.k * cycles / one.width * cycle_ns(machine)
     read = PACK_NS[one.weights] + traffic_ns(machine, FORMATS[one.operand].dtype.itemsize)
     store = STORE_NS[STRIDED if spec.out == STRIDED else CHANNELS]
-    adds = (
-        view.met_taps * view.results / one.isa.lanes * constants.KN2ROW_ADD_NS + view.positions * view.results * store
-    )
-    return Costs(spec, operands, compute, adds, rows * view.terms * PACK_NS[one.data], met * view.terms * read)
+    adds = view.met_taps * view.n / one.isa.lanes * constants.KN2ROW_ADD_NS + view.positions * view.n * store
+    return Costs(spec, operands, compute, adds, rows * view.k * PACK_NS[one.data], met * view.k * read)
 
 
 def stencil_costs(
@@ -239,14 +237,14 @@ def stencil_costs(
     lines, last = view.axes[-2], view.axes[-1]
     outer = prod(axis.extent for axis in view.axes[:-2])
     tiles_along = sum(ceil(len(phase.positions) / spec.lines) for phase in lines.phases)
-    taps = view.taps / len(lines.phases) * view.terms
-    many = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.results / spec.results)
+    taps = view.taps / len(lines.phases) * view.k
+    many = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.n / spec.results)
     vectors = spec.lines * spec.vectors
     vector = constants.UNALIGNED_LOAD_CYCLES + constants.SPATIAL_FMA_CYCLES * spec.results
     term = vectors * vector + spec.lines * constants.SPATIAL_LINE_CYCLES
     cycles = many * taps * (term + constants.SPATIAL_VECTOR_CYCLES * (spec.vectors - 1) + constants.STEP_CYCLES)
     listed = tiles_along * taps * constants.SEGMENT_CYCLES
-    store = view.positions * view.groups * view.results * STORE_NS[CHANNELS]
+    store = view.positions * view.groups * view.n * STORE_NS[CHANNELS]
     return Costs(spec, operands, (cycles + listed) * cycle_ns(machine), store, 0.0, 0.0)
 
 

@@ -20,65 +20,68 @@ from convgrad.spec.order import BLOCK
 
 
 def panels_of(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return how many panels the results of a group are."""
-    return ceil(view.results / spec.width)
+    """Return how many panels of B a group has."""
+    return ceil(view.n / spec.width)
 
 
 def panel_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return what the weights of a panel take, packed."""
-    return view.taps * view.terms * spec.pitch * F32_BYTES + (LINE_BYTES if spec.step == 2 else 0)  # behind, the least
+    """Return the bytes of a packed panel of B."""
+    return view.taps * view.k * spec.pitch * F32_BYTES + (LINE_BYTES if spec.step == 2 else 0)  # its minimum follows
 
 
 def read_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return what tiles read of a panel: of words, half of what they were made of."""
-    return view.taps * spec.pitch * spec.position_bytes(view.terms)
+    """Return the bytes of a panel of B that micro-tiles read: bf16 pairs fill half of it."""
+    return view.taps * spec.pitch * spec.position_bytes(view.k)
 
 
 def parts_of(axis: Along, size: int) -> Parts:
-    """Return the parts of all slabs of an axis, of so many positions."""
-    return axis.parts.in_slabs(size).parts
+    """Return the parts of all output blocks of an axis, of so many positions."""
+    return axis.parts.in_blocks(size).parts
 
 
-def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, runs_along: int) -> Iterator[Cut]:
-    """Yield ways to cut: by positions, by results, by groups; ``runs_along`` is the axis that most tiles run along."""
+def cuts(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int, tiled_axis: int) -> Iterator[Cut]:
+    """Yield ways to cut by groups, panels and output blocks. Most micro-tiles run along the axis ``tiled_axis``."""
     panels, one = panels_of(view, spec), read_bytes(view, spec)
     fit = max(1, int(machine.l2_bytes * constants.PANELS_SHARE) // max(1, one))
-    at_once = min(panels, fit if spec.in_place else max(fit, constants.PANELS_BYTES // max(1, one)))
+    at_once = min(panels, fit if spec.a_in_place else max(fit, constants.PANELS_BYTES // max(1, one)))
     wishes = sorted({1, *(threads << n for n in range(4))})
-    for wanted, last in product(wishes, sorted({runs_along, len(view.axes) - 1})):
-        slab = _slab(view, machine, spec, wanted if wanted <= threads else 2 * wanted, last)
-        there = _count(view, slab)
+    for wanted, last in product(wishes, sorted({tiled_axis, len(view.axes) - 1})):
+        block = _output_block(view, machine, spec, wanted if wanted <= threads else 2 * wanted, last)
+        there = _count(view, block)
         taken = min(there, wanted)
         for others in sorted({1, threads, 4 * threads, ceil(panels / at_once)}):
             groups = min(view.groups, others)
             parts = min(panels, ceil(others / groups))
-            loops = {"slab": slab, "panels": min(at_once, ceil(panels / parts)), "pass_blocks": 0}
+            loops = {"output_block": block, "panels": min(at_once, ceil(panels / parts)), "pass_chains": 0}
             yield Cut((view.groups, panels, there), (groups, parts, taken), threads, loops)
-    if not spec.lanes_in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
+    if not spec.b_in_place and one > machine.l2_bytes * constants.PANELS_SHARE:
         yield from _in_passes(view, machine, spec, threads)
 
 
 def _in_passes(view: ForwardNest, machine: Machine, spec: ForwardSpec, threads: int) -> Iterator[Cut]:
-    """Yield ways in which all tiles of a box meet some blocks of a panel before others: these stay in the cache."""
-    blocks = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.step * spec.width * F32_BYTES))
+    """Yield ways to cut in passes: all micro-tiles of a region go through some chains of a panel before the next ones.
+
+    The part of B that a pass reads stays in the second cache; sums wait in scratch between passes.
+    """
+    chains = max(1, int(machine.l2_bytes * constants.PASS_SHARE) // (BLOCK // spec.step * spec.width * F32_BYTES))
     panels = panels_of(view, spec)
     for wanted in (1, threads, 2 * threads):
-        slab = _whole_slab(view, wanted)
-        if most_tiles(view, slab, spec) * tile_sums(view, spec) > constants.MAX_OPEN_SUMS_BYTES:
+        block = _whole_block(view, wanted)
+        if max_tiles(view, block, spec) * waiting_bytes(view, spec) > constants.MAX_OPEN_SUMS_BYTES:
             continue
-        there = _count(view, slab)
+        there = _count(view, block)
         for parts in sorted({min(panels, threads), min(panels, 2 * threads), panels}):
-            loops = {"slab": slab, "panels": 1, "pass_blocks": blocks}
+            loops = {"output_block": block, "panels": 1, "pass_chains": chains}
             yield Cut((view.groups, panels, there), (1, parts, min(there, wanted)), threads, loops)
 
 
-def _count(view: ForwardNest, slab: Sequence[int]) -> int:
+def _count(view: ForwardNest, block: Sequence[int]) -> int:
     """Return how many output blocks there are."""
-    return prod(ceil(axis.extent / size) for axis, size in zip(view.axes, slab, strict=True))
+    return prod(ceil(axis.extent / size) for axis, size in zip(view.axes, block, strict=True))
 
 
-def _whole_slab(view: ForwardNest, wanted: int) -> tuple[int, ...]:
-    """Return slabs as large as can be where there are to be so many, cut along the first axes."""
+def _whole_block(view: ForwardNest, wanted: int) -> tuple[int, ...]:
+    """Return the largest output block such that there are so many blocks, cut along the first axes."""
     size = []
     for axis in view.axes:
         parts = min(axis.extent, wanted)
@@ -87,38 +90,38 @@ def _whole_slab(view: ForwardNest, wanted: int) -> tuple[int, ...]:
     return tuple(size)
 
 
-def tile_sums(view: ForwardNest, spec: ForwardSpec) -> int:
-    """Return what the sums of a tile take that wait: those of each level."""
+def waiting_bytes(view: ForwardNest, spec: ForwardSpec) -> int:
+    """Return the bytes of the sums of a micro-tile that wait: those of each level of the tree."""
     return levels(view) * spec.tile_bytes
 
 
 def levels(view: ForwardNest) -> int:
-    """Return the levels of the tree of blocks; one at least, for the sums of a tile."""
+    """Return the levels of the tree of chains, at least one: that of the sums of a micro-tile."""
     return max(1, levels_of(view.order.blocks) + levels_of(view.order.units))
 
 
-def most_tiles(view: ForwardNest, slab: Sequence[int], spec: ForwardSpec) -> int:
-    """Return the most tiles that a box of slabs of such a size may have, whichever axis they run along."""
-    longest = [parts_of(axis, size).most for axis, size in zip(view.axes, slab, strict=True)]
-    along = [tiles(count, spec.rows, spec.vectors)[1] for count in longest]
+def max_tiles(view: ForwardNest, block: Sequence[int], spec: ForwardSpec) -> int:
+    """Return how many micro-tiles a region of output blocks of a size may have, along any axis."""
+    longest = [parts_of(axis, size).max_count for axis, size in zip(view.axes, block, strict=True)]
+    along = [tiles(count, spec.mr, spec.nr)[1] for count in longest]
     return max(prod(longest) // count * many for count, many in zip(longest, along, strict=True))
 
 
-def _slab(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted: int, last: int) -> tuple[int, ...]:
-    """Return the positions of a slab along each axis: so many slabs at least, if there can be, which fit in the cache.
+def _output_block(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted: int, last: int) -> tuple[int, ...]:
+    """Return the positions of an output block along each axis, such that it fits the cache and there are enough.
 
-    One axis, which most tiles run along, is cut last, and in whole tiles.
+    The axis that most micro-tiles run along is cut last, and in whole micro-tiles.
     """
-    most = max(1, int(machine.l2_bytes * constants.OUTPUT_BLOCK_SHARE))
+    room_bytes = max(1, int(machine.l2_bytes * constants.OUTPUT_BLOCK_SHARE))
     size, have = [axis.extent for axis in view.axes], 1
     several = [axis for axis, extent in enumerate(size) if extent > 1]
     for axis in sorted(several, key=last.__eq__):
         extent, reached = size[axis], reached_bytes(view, size)
-        unit, room = (spec.rows, most if have == 1 else 2 * most) if axis == last else (1, most)
-        least = max(1.0, reached / room, wanted / have)
+        unit, room = (spec.mr, room_bytes if have == 1 else 2 * room_bytes) if axis == last else (1, room_bytes)
+        pieces = max(1.0, reached / room, wanted / have)
         if axis == last and reached <= constants.MAX_OUTPUT_BLOCK_BYTES:
-            least = min(least, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.rows))
-        whole = max(1, int(extent / max(1.0, least)))
+            pieces = min(pieces, extent / (constants.MIN_OUTPUT_BLOCK_TILES * spec.mr))
+        whole = max(1, int(extent / max(1.0, pieces)))
         if whole < extent:
             size[axis] = ceil(ceil(extent / ceil(extent / whole)) / unit) * unit
             have *= ceil(extent / size[axis])
@@ -126,7 +129,7 @@ def _slab(view: ForwardNest, machine: Machine, spec: ForwardSpec, wanted: int, l
 
 
 def reached_bytes(view: ForwardNest, size: Sequence[int]) -> int:
-    """Return about what a slab reads, in f32."""
+    """Return about how many bytes of A an output block reads, in f32."""
     return prod(_reach(axis, s) for axis, s in zip(view.axes, size, strict=True)) * view.channels * F32_BYTES
 
 
@@ -148,8 +151,8 @@ def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: 
         > constants.MAX_OUTPUT_BLOCK_BYTES
     ):
         return
-    height, many, _ = tiles(rows, spec.product.rows, spec.product.vectors)
-    block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (height * view.terms * F32_BYTES))
+    height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
+    block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (height * view.k * F32_BYTES))
     loops = {"slab": slab, "chunk": chunk, "block": min(many, block)}
     yield Cut((count,), (claimed(count, threads),), threads, loops)
 
@@ -173,6 +176,6 @@ def _lines_at_once(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, thread
     across = min(last.extent, ceil(last.extent / ceil(last.met * inner / room) / stride) * stride)
     in_line = line_positions(view, spec, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
-    packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (view.terms * F32_BYTES))
+    packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (view.k * F32_BYTES))
     chunk = ceil(min(packed, max(1, together * in_line)) / width) * width
     return (min(lines.extent, phases * together), across), chunk

@@ -8,8 +8,8 @@ from itertools import product
 from math import ceil, gcd, lcm
 
 from convgrad.plan import constants
+from convgrad.plan.forward.dense import contiguous_axes
 from convgrad.plan.forward.nest import OPERAND, ForwardNest
-from convgrad.plan.forward.positions import contiguous_axes
 from convgrad.plan.forward.recipe import ForwardSpec, GroupedStencil
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import steps
@@ -23,13 +23,13 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     """Return why not; nothing where it applies."""
     if view.groups == 1:
         return "there is one group"
-    if view.results > isa.lanes:
-        return f"a group has {view.results} results; at most {isa.lanes} fit a vector"
+    if view.n > isa.lanes:
+        return f"a group has {view.n} results; at most {isa.lanes} fit a vector"
     parts = view.with_merged_groups.axes[-1].parts
-    if not parts.most_taps:
+    if not parts.max_taps:
         return "no position meets a tap"
     # else a chain may have none of a row's taps
-    return "" if parts.tap_step * view.terms <= BLOCK else f"taps of a row are more than {BLOCK} terms apart"
+    return "" if parts.tap_step * view.k <= BLOCK else f"taps of a row are more than {BLOCK} terms apart"
 
 
 def windows(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[ForwardSpec, Operands]]:
@@ -39,24 +39,24 @@ def windows(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[For
     names = (problem.operand_format.name, problem.output_format.name)
     data, weights, out = contiguous_axes(merged, *names)
     for step, (groups, vectors) in product(steps(problem, isa), _panels(view, isa)):
-        if view.terms % step:
+        if view.k % step:
             continue  # the last pair of an odd group would be of two groups
         window = _window(view, isa, groups, vectors, parts, step)
-        rest = view.groups % groups * view.results
+        rest = view.groups % groups * view.n
         for rows in _heights(isa, window, vectors, step):
             spec = ForwardSpec(
                 isa, *names, rows, vectors, vectors > 1 and 0 < rest <= isa.lanes, len(view.axes), data,
-                STRIDED if window.apart else weights, out, data == CHANNELS, window=window, step=step,
+                STRIDED if window.strided_groups else weights, out, data == CHANNELS, stencil=window, step=step,
             )  # fmt: skip
             yield spec, (OPERAND[problem.solves_for], "weights")
 
 
 def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
     """Yield groups and vectors of panels: as many groups as a vector takes, or as fill one, or several, to the end."""
-    some, whole = isa.lanes // view.results, lcm(view.results, isa.lanes) // view.results
+    some, whole = isa.lanes // view.n, lcm(view.n, isa.lanes) // view.n
     for groups in sorted({min(some, view.groups), whole, 2 * whole}):
-        vectors = ceil(groups * view.results / isa.lanes)
-        met = ceil(groups * view.terms / vectors / isa.lanes)
+        vectors = ceil(groups * view.n / isa.lanes)
+        met = ceil(groups * view.k / vectors / isa.lanes)
         if (
             groups <= view.groups
             and vectors <= constants.GROUPED_MAX_VECTORS
@@ -67,9 +67,13 @@ def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
 
 def _heights(isa: Isa, window: GroupedStencil, vectors: int, step: int) -> range:
     """Return the rows of windows that registers hold, beside weights if these are few."""
-    terms = window.terms // step
+    terms = window.in_channels // step
     room, held = isa.registers // vectors, max(window.sizes) * terms
-    spread = min(terms * vectors, constants.GROUPED_MAX_SPREAD_REGISTERS) if window.terms * window.results > 1 else 0
+    spread = (
+        min(terms * vectors, constants.GROUPED_MAX_SPREAD_REGISTERS)
+        if window.in_channels * window.out_channels > 1
+        else 0
+    )
     most = room - (constants.GROUPED_OTHER_REGISTERS + spread) // vectors - (held if held <= room // 2 else 0)
     most = min(constants.GROUPED_MAX_ROWS, max(1, most))
     return range(most, max(1, most // 2) - 1, -1)
@@ -77,17 +81,17 @@ def _heights(isa: Isa, window: GroupedStencil, vectors: int, step: int) -> range
 
 def _window(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> GroupedStencil:
     """Return the numbers of windows of so many groups and vectors a panel, under phases of the last axis."""
-    most, unit = max(1, constants.GROUPED_MAX_WEIGHTS * step // view.terms), gcd(parts.by_position, parts.by_tap)
+    most, unit = max(1, constants.GROUPED_MAX_WEIGHTS * step // view.k), gcd(parts.by_position, parts.by_tap)
     counts, in_blocks = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
     sizes = {min(n, most) for n in counts} | {n % most for n in counts if n > most} | ({1} if in_blocks else set())
     group, item, _ = view.weights
     window = GroupedStencil(
-        view.results, view.terms, groups, parts.by_position // unit, parts.by_tap // unit, parts.tap_step,
+        view.n, view.k, groups, parts.by_position // unit, parts.by_tap // unit, parts.tap_step,
         tuple(sorted(sizes - {0}, reverse=True)), guarded=in_blocks or max(counts) > most,
-        apart=view.results > 1 and group != view.results * item, masked=False,
+        strided_groups=view.n > 1 and group != view.n * item, masked=False,
     )  # fmt: skip
     met = [window.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
-    over = any(first + count * step > groups * view.terms for first, count in met)
-    rest = view.groups % groups * view.results
+    over = any(first + count * step > groups * view.k for first, count in met)
+    rest = view.groups % groups * view.n
     alone = vectors > 1 and rest == isa.lanes  # a full vector, which tiles of one take
     return replace(window, masked=over or (rest > 0 and not alone))

@@ -23,7 +23,7 @@ from convgrad.plan.tiling import tiles
 from convgrad.spec.order import APART_RESULTS, FAN_IN
 from convgrad.spec.problem import Problem
 
-PRODUCTS = "products"  # the body
+KN2ROW = "kn2row"  # the body
 MOST_TAPS = FAN_IN**3  # gathered through three levels of the tree
 VECTORS = 4  # of outputs that gather at a time
 
@@ -42,7 +42,7 @@ class Kn2rowSpec:
     @property
     def body(self) -> str:
         """Which nest it runs in."""
-        return PRODUCTS
+        return KN2ROW
 
     @property
     def isa(self) -> Isa:
@@ -56,7 +56,7 @@ class Kn2rowSpec:
 
     def __str__(self) -> str:
         one = self.product
-        return f"{one.operand} to {self.output}, tile {one.rows}x{one.vectors} of {one.isa}"
+        return f"{one.operand} to {self.output}, tile {one.mr}x{one.nr} of {one.isa}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +85,15 @@ class Kn2rowPlan(Chosen):
 def line_axis(view: ForwardNest) -> int:
     """Return the first axis with taps, but the last: those before are images."""
     last = len(view.axes) - 1
-    return next((at for at, axis in enumerate(view.axes[:last]) if not axis.even), last - 1)
+    return next((at for at, axis in enumerate(view.axes[:last]) if not axis.identity), last - 1)
 
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     """Return why not; nothing where it applies."""
     if view.groups > 1:
         return "there are several groups"
-    if view.results > APART_RESULTS:
-        return f"a position has {view.results} results; at most {APART_RESULTS} are summed tap by tap"
+    if view.n > APART_RESULTS:
+        return f"a position has {view.n} results; at most {APART_RESULTS} are summed tap by tap"
     if view.order.lines != 1 or view.taps > MOST_TAPS:
         return "its order is not tap by tap, or there are too many taps"
     if any(phase.by_position != 1 for phase in view.axes[-1].phases):
@@ -109,7 +109,7 @@ def products(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn
 
 def rows_of(view: ForwardNest) -> int:
     """Return the rows of all products: taps times results."""
-    return view.taps * view.results
+    return view.taps * view.n
 
 
 def _spec(problem: Problem, view: ForwardNest, isa: Isa, most: int, vectors: int) -> Kn2rowSpec:
@@ -122,9 +122,9 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, most: int, vectors: int
     _, _, term = view.weights
     taps = tap_lines(view)[-1][1]
     # The product reads weights as its data, taps in place of positions, and data as its weights, positions as results.
-    weights = CHANNELS if term == size or view.terms == 1 else SPATIAL if taps == size else STRIDED
+    weights = CHANNELS if term == size or view.k == 1 else SPATIAL if taps == size else STRIDED
     data = CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last.data == size else STRIDED
-    if last.out == view.results * written and (view.out[1] == written or view.results == 1):
+    if last.out == view.n * written and (view.out[1] == written or view.n == 1):
         out = CHANNELS
     else:
         out = SPATIAL if last.out == written else STRIDED
@@ -159,7 +159,7 @@ def tap_lines(view: ForwardNest) -> list[tuple[int, int]]:
 
 def reached(axis: Along, size: int) -> list[range]:
     """Return the positions of the data that slabs need or that are still there: neither end ever goes back."""
-    low, end = axis.parts.in_slabs(size).reached
+    low, end = axis.parts.in_blocks(size).reached
     begin = np.minimum.accumulate(np.where(low < end, low, axis.met)[::-1])[::-1]
     high = np.maximum.accumulate(end)
     return list(map(range, np.minimum(begin, high).tolist(), high.tolist()))

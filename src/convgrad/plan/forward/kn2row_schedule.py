@@ -10,7 +10,7 @@ import numpy as np
 
 from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
 from convgrad.plan.forward.nest import Along, ForwardNest
-from convgrad.plan.forward.schedule import BLOCK, RUN, of_axes
+from convgrad.plan.forward.schedule import CHAIN, SEGMENT, of_axes
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
 from convgrad.plan.records import Record, addresses
@@ -56,7 +56,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     spec, one = plan.spec, plan.spec.product
     lines, last = view.axes[spec.line], view.axes[-1]
     along, across = plan.slab
-    rows, cut = reached(lines, along), lines.parts.in_slabs(along)
+    rows, cut = reached(lines, along), lines.parts.in_blocks(along)
     parts = [_parts(view, spec.line, cut.parts)]
     slabs = [
         {"part": first * PART.bytes, "parts": count, "first": met.start, "end": met.stop}
@@ -73,17 +73,18 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         {
             "data": first * F32_BYTES,
             "weights": first * one.width * F32_BYTES,
-            "count": min(BLOCK_TERMS, view.terms - first),
+            "count": min(BLOCK_TERMS, view.k - first),
         }
         for first in range(0, block_count * BLOCK_TERMS, BLOCK_TERMS)
     ]
-    blocks = [{"number": at, "runs": 1, "run": at * RUN.bytes} for at in range(block_count)]
+    blocks = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(block_count)]
     count = prod(axis.extent for axis in view.axes[: spec.line]) * len(rows) * len(ends)
     tasks = [{"slab": first, "slabs": end - first} for first, end in evenly(count, *plan.parts)]
     tables = {
-        "tasks": TASK.rows(tasks), "slabs": SLAB.rows(slabs), "parts": np.concatenate(parts), "ends": END.rows(ends),
-        "phases": PHASE.rows(phases), "runs": RUN.rows(runs),
-        "blocks": BLOCK.rows([*blocks, {"number": -1, "runs": 0, "run": 0}]),
+        "tasks": TASK.rows(tasks), "output_blocks": SLAB.rows(slabs), "parts": np.concatenate(parts),
+        "ends": END.rows(ends),
+        "phases": PHASE.rows(phases), "runs": SEGMENT.rows(runs),
+        "blocks": CHAIN.rows([*blocks, {"number": -1, "segments": 0, "segment": 0}]),
     }  # fmt: skip
     reach, counts = [len(met) for met in rows], [end["count"] for end in ends]
     numbers = _numbers(view, plan, reach, counts, [end["across"] for end in ends])
@@ -157,16 +158,16 @@ def _numbers(
     together = in_last == last.met and all(a.data == b.data * b.met for a, b in pairwise(several))
     rows, kept = rows_of(view), max(1, *reach)
     pitch = -(-(kept * inner * F32_BYTES + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
-    height, many, _ = tiles(rows, one.rows, one.vectors)
+    height, many, _ = tiles(rows, one.mr, one.nr)
     beside = (max(counts) + 2 * across) * F32_BYTES
     levels = max(1, levels_of(order.blocks))
-    streams = len(last.phases) * view.results
+    streams = len(last.phases) * view.n
     sizes = {
         "packed_at": 8, "done_at": 8, "nothing_at": 4,
-        "bias_at": view.results * F32_BYTES,
+        "bias_at": view.n * F32_BYTES,
         "sums_at": levels * one.tile_bytes,
-        "data_at": rows * view.terms * F32_BYTES,
-        "weights_at": -(-plan.chunk // one.width) * one.width * view.terms * F32_BYTES,
+        "data_at": rows * view.k * F32_BYTES,
+        "weights_at": -(-plan.chunk // one.width) * one.width * view.k * F32_BYTES,
         "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * OUTER.bytes,
         "entries_at": view.taps * ENTRY.bytes, "nodes_at": (view.taps + 1) * NODE.bytes,
         "streams_at": streams * across * F32_BYTES,
@@ -178,12 +179,12 @@ def _numbers(
     _, by_result, by_term = view.weights
     numbers = {
         **found, "scratch": size + 4 * LINE_BYTES,
-        "results": view.results, "terms": view.terms, "channels": view.channels, "taps": view.taps, "levels": levels,
-        "weights_group": by_result, "weights_item": last.data, "weights_term": view.data[1], "data_item": by_term,
-        "term_step": F32_BYTES, "term_bytes": one.width * F32_BYTES, "panel_bytes": one.width * view.terms * F32_BYTES,
-        "out_item": view.out[1], "bias_item": view.bias, "accumulate": 0,
+        "n": view.n, "k": view.k, "channels": view.channels, "taps": view.taps, "levels": levels,
+        "weights_group": by_result, "weights_n": last.data, "weights_k": view.data[1], "data_k": by_term,
+        "a_k": F32_BYTES, "b_k": one.width * F32_BYTES, "panel_bytes": one.width * view.k * F32_BYTES,
+        "out_n": view.out[1], "bias_n": view.bias, "accumulate": 0,
         "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1],
-        "row_count": rows, "row_bytes": view.terms * F32_BYTES, "height": height, "tiles": many, "block": plan.block,
+        "row_count": rows, "row_bytes": view.k * F32_BYTES, "height": height, "tiles": many, "block": plan.block,
         "chunk": plan.chunk, "lines": kept, "line_bytes": inner * F32_BYTES, "inner": inner,
         "together": int(together),
         "tap_bytes_out": pitch, "result_bytes": pitch * view.taps, "stream_bytes": across * F32_BYTES,
@@ -192,8 +193,8 @@ def _numbers(
     if one.weights == CHANNELS_OUT:
         ahead = (0, 0)
     else:
-        term = -(-one.width * last.data // (many * view.terms) // LINE_BYTES) * LINE_BYTES
-        ahead = (term * view.terms, term)
+        term = -(-one.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
+        ahead = (term * view.k, term)
     numbers["tile_ahead"], numbers["term_ahead"] = ahead
     place: dict[int, int] = {
         spec.line: inner * F32_BYTES,

@@ -1,4 +1,4 @@
-"""A forward or a data gradient as its loops see it: axes of the output, images first, each cut into parts."""
+"""The loop nest of a forward or a data gradient: axes of the output, images first, each cut into parts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from convgrad.plan.tables import Strides
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.order import Order
 
-FEWEST_AXES = 4  # images and three of space: kernels of fewer are those of four, with axes of one position
+MIN_AXES = 4  # images and three spatial axes: nests of fewer have axes of one position in front
 
-OPERAND = {"dst": "src", "src": "dst"}  # what a role reads beside the weights
+OPERAND = {"dst": "src", "src": "dst"}  # the operand that is read with the weights, by what is solved for
 
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """One axis of the output: its positions cut into parts; bytes from a position, from a tap to the next."""
+    """One axis of the output: its positions, cut into parts, and byte strides from a position or a tap to the next."""
 
     extent: int  # positions of the output
     met: int  # positions of the operand
@@ -30,12 +30,12 @@ class Along:
     data: int
     out: int
     weights: int
-    even: bool  # every position meets one tap, and the operand's position of the same number
+    identity: bool  # every position meets one tap, and the operand's position of the same number
     phases: tuple[Part, ...]  # parts with all taps, existing or not
 
-    def joined(self, inner: Along) -> Along | None:
-        """Return this axis and an inner one as one; None where positions do not lie so."""
-        if not (self.even and inner.even and self.out == inner.out * inner.extent):
+    def merged(self, inner: Along) -> Along | None:
+        """Return this axis and an inner one as one axis; None if strides do not allow it."""
+        if not (self.identity and inner.identity and self.out == inner.out * inner.extent):
             return None
         if self.data != inner.data * inner.extent:
             return None
@@ -44,34 +44,33 @@ class Along:
         return replace(inner, extent=extent, met=extent, parts=Parts.of([whole]), phases=(whole,))
 
 
-def even(extent: int, data: int, out: int) -> Along:
-    """An axis of so many positions, each of which meets the one of its number."""
+def identity(extent: int, data: int, out: int) -> Along:
+    """Return an axis of so many positions, each of which meets the position of its number."""
     whole = Part(range(extent), range(1), 0, 1, 1)
     return Along(extent, extent, 1, Parts.of([whole]), data, out, 0, True, (whole,))
 
 
-_ONE = even(1, 0, 0)
+_ONE = identity(1, 0, 0)
 
 
 @dataclass(frozen=True)
 class ForwardNest:
-    """out[n, g, r, q] = sum over taps k and terms c of data[n, g, c, met(q, k)] * weights[g, r, c, k].
+    """out[g, n, m] = sum over taps t and k of data[g, k, met(m, t)] * weights[g, n, k, t].
 
-    Strides are in bytes: from a group, an item to the next of the output (results), of the data (terms), and of the
-    weights from a group, a result, a term.
+    M is the axes: positions of all images. Byte strides lead from one group, one n or one k to the next.
     """
 
     solves_for: str
     groups: int
-    results: int  # of a group
-    terms: int  # of a group and a tap
+    n: int  # output channels of a group
+    k: int  # channels of the data, of a group, under each tap
     axes: tuple[Along, ...]
-    data: tuple[int, int]
-    out: tuple[int, int]
-    weights: tuple[int, int, int]
-    bias: int  # bytes from one to the next
+    data: tuple[int, int]  # strides of groups, k
+    out: tuple[int, int]  # of groups, n
+    weights: tuple[int, int, int]  # of groups, n, k
+    bias: int  # of n
     order: Order
-    merged: int = 1  # groups whose results are those of one: each meets the terms of its own
+    merged: int = 1  # groups that are merged into one: n of all of them, k of each
 
     @cached_property
     def taps(self) -> int:
@@ -85,55 +84,55 @@ class ForwardNest:
 
     @cached_property
     def tap_step(self) -> int | None:
-        """Bytes of weights from any tap to the next, row-major; None where they are not evenly apart."""
+        """Bytes of weights from any tap to the next, row-major; None where taps are not evenly spaced."""
         several = [axis for axis in self.axes if axis.kernel > 1]
         if not several:
             return 0
-        even = all(outer.weights == inner.weights * inner.kernel for outer, inner in pairwise(several))
-        return several[-1].weights if even else None
+        dense = all(outer.weights == inner.weights * inner.kernel for outer, inner in pairwise(several))
+        return several[-1].weights if dense else None
 
     @cached_property
     def channels(self) -> int:
-        """Channels of the data of a group, or of those that are merged."""
-        return self.merged * self.terms
+        """Channels of the data of a group, or of all groups that are merged."""
+        return self.merged * self.k
 
     def seen(self, spec: ForwardSpec) -> ForwardNest:
-        """Return the view of a kernel, whose rows may be results, whose lanes may be groups."""
-        if spec.window:
+        """Return the nest that a kernel computes: transposed, with merged groups, or this one."""
+        if spec.stencil:
             return self.with_merged_groups
         if not spec.transposed_gemm:
             return self
         other = self.transposed_gemm
-        assert other is not None, "kernels exchange rows and lanes where a view can"
+        assert other is not None, "transposed kernels are proposed where the nest can be transposed"
         return other
 
     @cached_property
     def with_merged_groups(self) -> ForwardNest:
-        """Return the same sums with the results of all groups as one's; the last axis is cut into phases only."""
+        """Return the same sums with the n of all groups in one group. The last axis is cut into phases only."""
         *outer, last = self.axes
         alone = replace(last, parts=Parts.of(uncut(last.phases, last.met)))
-        group, item, term = self.weights
+        group, n, k = self.weights
         return replace(
-            self, groups=1, results=self.groups * self.results, merged=self.groups,
-            axes=(*outer, alone), weights=(group, group if self.results == 1 else item, term),
+            self, groups=1, n=self.groups * self.n, merged=self.groups,
+            axes=(*outer, alone), weights=(group, group if self.n == 1 else n, k),
         )  # fmt: skip
 
     @cached_property
     def transposed_gemm(self) -> ForwardNest | None:
-        """Return the same sums with results as positions and positions as results, those of an image a group.
+        """Return the same sums with output channels as M and the positions of an image as N; images become groups.
 
-        There is one tap, or nothing; positions of an image are one axis.
+        None if there are several taps, or if the positions of an image are not one axis.
         """
         real = [axis for axis in self.axes if axis.extent > 1]
-        if self.groups > 1 or not all(axis.even for axis in self.axes) or not 0 < len(real) <= 2:
+        if self.groups > 1 or not all(axis.identity for axis in self.axes) or not 0 < len(real) <= 2:
             return None
         *images, positions = real
         groups, data, out = (images[0].extent, images[0].data, images[0].out) if images else (1, 0, 0)
-        _, by_result, by_term = self.weights
-        results = even(self.results, by_result, self.out[1])
+        _, by_n, by_k = self.weights
+        channels = identity(self.n, by_n, self.out[1])
         return replace(
-            self, groups=groups, results=positions.extent, axes=(*(_ONE,) * (FEWEST_AXES - 1), results),
-            data=(0, by_term), out=(out, positions.out), weights=(data, positions.data, self.data[1]),
+            self, groups=groups, n=positions.extent, axes=(*(_ONE,) * (MIN_AXES - 1), channels),
+            data=(0, by_k), out=(out, positions.out), weights=(data, positions.data, self.data[1]),
         )  # fmt: skip
 
     @cached_property
@@ -144,45 +143,42 @@ class ForwardNest:
     @cached_property
     def multiply_adds(self) -> int:
         """Multiply-adds of existing taps."""
-        return self.met_taps * self.groups * self.results * self.terms
+        return self.met_taps * self.groups * self.n * self.k
 
 
 def forward_nest(
     conv: Conv, order: Order, solves_for: str, strides: Mapping[str, Strides], out: Strides
 ) -> ForwardNest:
-    """Return the view of a problem on arrays of these strides in bytes: those of the operands, by name, and of out."""
+    """Return the nest of a problem for byte strides of its operands, by name, and of its output."""
     data, weights = strides[OPERAND[solves_for]], strides["weights"]
-    ends = (conv.dst_channels // conv.groups, conv.src_channels // conv.groups)
-    by_result, by_term = weights[0], weights[1]
-    group = ends[0] * weights[0]
+    n, k = conv.dst_channels // conv.groups, conv.src_channels // conv.groups
+    by_n, by_k, group = weights[0], weights[1], n * weights[0]
     if solves_for == "src":
-        ends, by_result, by_term = ends[::-1], by_term, by_result
-    results, terms = ends
+        n, k, by_n, by_k = k, n, by_k, by_n
     images = Axis(conv.batch, conv.batch, 1)
     steps = zip((images, *conv.axes), (0, *weights[2:]), (data[0], *data[2:]), (out[0], *out[2:]), strict=True)
     axes = [_along(axis, solves_for, *each) for axis, *each in steps]
     return ForwardNest(
-        solves_for, conv.groups, results, terms, _simplified(axes),
-        (terms * data[1], data[1]), (results * out[1], out[1]), (group, by_result, by_term),
-        strides["bias"][0] if "bias" in strides else 0, order,
+        solves_for, conv.groups, n, k, _simplified(axes), (k * data[1], data[1]), (n * out[1], out[1]),
+        (group, by_n, by_k), strides["bias"][0] if "bias" in strides else 0, order,
     )  # fmt: skip
 
 
 def _along(axis: Axis, solves_for: str, weights: int, data: int, out: int) -> Along:
     extent, met = (axis.dst, axis.src) if solves_for == "dst" else (axis.src, axis.dst)
-    even = axis.kernel == 1 and axis.stride == 1 and axis.pad_begin == 0 and extent == met
-    return Along(extent, met, axis.kernel, parts(axis, solves_for), data, out, weights, even, phases(axis, solves_for))
+    alone = axis.kernel == 1 and axis.stride == 1 and axis.pad_begin == 0 and extent == met
+    return Along(extent, met, axis.kernel, parts(axis, solves_for), data, out, weights, alone, phases(axis, solves_for))
 
 
 def _simplified(axes: list[Along]) -> tuple[Along, ...]:
-    """Join neighbours that lie as one axis, drop those of one position, and put such in front up to the fewest."""
+    """Merge neighbouring axes where strides allow it, drop those of one position, and pad to MIN_AXES in front."""
     found: list[Along] = []
     for axis in axes:
-        if axis.even and axis.extent == 1:
+        if axis.identity and axis.extent == 1:
             continue
-        joined = found[-1].joined(axis) if found else None
-        if joined is not None:
-            found[-1] = joined
+        merged = found[-1].merged(axis) if found else None
+        if merged is not None:
+            found[-1] = merged
         else:
             found.append(axis)
-    return (*(_ONE,) * (FEWEST_AXES - len(found)), *found)
+    return (*(_ONE,) * (MIN_AXES - len(found)), *found)

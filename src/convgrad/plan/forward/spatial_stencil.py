@@ -16,7 +16,7 @@ from convgrad.plan.recipe import Chosen, Operands
 from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem
 
-PLANES = "planes"  # the body
+SPATIAL_STENCIL = "spatial stencil"  # the body
 MOST_POSITIONS = 1 << 31  # of a line, as lanes count them in words of 32 bits
 SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # results of a tile, and vectors of outputs under each
 
@@ -37,7 +37,7 @@ class SpatialStencilSpec:
     @property
     def body(self) -> str:
         """Which nest it runs in."""
-        return PLANES
+        return SPATIAL_STENCIL
 
     @property
     def pairs(self) -> bool:
@@ -90,7 +90,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 def planes(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
     """Yield the kernels, one for each way to shape a tile."""
     names = (problem.operand_format.name, problem.output_format.name)
-    results, most = next(shape for shape in reversed(SHAPES) if shape[0] <= view.results)
+    results, most = next(shape for shape in reversed(SHAPES) if shape[0] <= view.n)
     for vectors in (1, 2, 4, 8):
         if vectors <= most and (vectors == 1 or (vectors - 1) * isa.lanes < view.axes[-1].extent):
             spec = SpatialStencilSpec(isa, *names, len(view.axes), results, most // vectors, vectors)

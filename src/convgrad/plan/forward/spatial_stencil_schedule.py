@@ -16,8 +16,8 @@ from convgrad.plan.tables import Schedule, evenly, placed
 
 TABLES = addresses("tasks", "parts")
 NUMBERS = Record(
-    "task_count", "results", "terms", "taps", "result_bytes",  # bytes of packed weights from a result to the next
-    "data_group", "data_item", "out_group", "out_item", "weights_group", "weights_item", "weights_term", "bias_item",
+    "task_count", "n", "k", "taps", "result_bytes",  # bytes of packed weights from a result to the next
+    "data_group", "data_k", "out_group", "out_n", "weights_group", "weights_n", "weights_k", "bias_n",
     "number_share",  # taps of a block
     "accumulate", "extent", "met",  # of the last axis
     "line_met",  # of the axis of lines
@@ -30,7 +30,7 @@ PART = Record(
     "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # numbers of taps; the same in positions
 )  # fmt: skip
 ENTRY = Record("data", "weight", "line", "met")  # bytes, bytes; which line and position the tile's first output meets
-NODE = Record("number", "terms")  # a block
+NODE = Record("number", "k")  # a block
 OUTER = Record("data", "tap")
 
 
@@ -52,20 +52,20 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
     tasks = [{"group": first, "groups": end - first} for first, end in evenly(view.groups, *plan.parts)]
     most = max(task["groups"] for task in tasks)
     outer = prod(axis.kernel for axis in view.axes[:-2])
-    result_bytes = view.taps * view.terms * F32_BYTES
+    result_bytes = view.taps * view.k * F32_BYTES
     sizes = {
-        "weights_at": most * view.results * result_bytes, "bias_at": most * view.results * F32_BYTES,
-        "outer_at": outer * OUTER.bytes, "entries_at": view.taps * view.terms * ENTRY.bytes,
+        "weights_at": most * view.n * result_bytes, "bias_at": most * view.n * F32_BYTES,
+        "outer_at": outer * OUTER.bytes, "entries_at": view.taps * view.k * ENTRY.bytes,
         "nodes_at": (order.blocks + 1) * NODE.bytes,
     }  # fmt: skip
     places, size = placed(sizes)
     group, item, term = view.weights
     numbers |= {
         **places,
-        "task_count": len(tasks), "results": view.results, "terms": view.terms, "taps": view.taps,
-        "result_bytes": result_bytes, "data_group": view.data[0], "data_item": view.data[1],
-        "out_group": view.out[0], "out_item": view.out[1],
-        "weights_group": group, "weights_item": item, "weights_term": term, "bias_item": view.bias,
+        "task_count": len(tasks), "n": view.n, "k": view.k, "taps": view.taps,
+        "result_bytes": result_bytes, "data_group": view.data[0], "data_k": view.data[1],
+        "out_group": view.out[0], "out_n": view.out[1],
+        "weights_group": group, "weights_n": item, "weights_k": term, "bias_n": view.bias,
         "number_share": order.lines_a_block, "accumulate": int(accumulates), "extent": last.extent, "met": last.met,
         "line_met": lines.met,
     }  # fmt: skip

@@ -16,14 +16,14 @@ from convgrad.engines.llvm.arguments import columns
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
-from convgrad.engines.llvm.forward.runs import end_blocks
-from convgrad.engines.llvm.forward.tile import PARAMETERS, Tile
+from convgrad.engines.llvm.forward.micro_tile import PARAMETERS, MicroTile
+from convgrad.engines.llvm.forward.segments import end_chains
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
 from convgrad.engines.llvm.microkernel import multiply_add, opaque_pointer
 from convgrad.formats import F32
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.recipe import GroupedStencil as Numbers
-from convgrad.plan.forward.schedule import BLOCK, PART, WINDOW_RUN
+from convgrad.plan.forward.schedule import CHAIN, PART, STENCIL_SEGMENT
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import END
@@ -41,21 +41,21 @@ def window(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64", **pairs)
-    made = GroupedStencil(f, spec, rows, vectors, WINDOW_RUN.bytes)
+    made = GroupedStencil(f, spec, rows, vectors, STENCIL_SEGMENT.bytes)
     made.ask()
-    made.blocks()
+    made.chains()
     f.done()
 
 
 @dataclass(frozen=True)
-class GroupedStencil(Tile):
+class GroupedStencil(MicroTile):
     """A window being emitted."""
 
     @property
     def n(self) -> Numbers:
         """What it is specialised on."""
-        assert self.spec.window is not None
-        return self.spec.window
+        assert self.spec.stencil is not None
+        return self.spec.stencil
 
     @property
     def upward(self) -> bool:
@@ -65,12 +65,12 @@ class GroupedStencil(Tile):
     @property
     def steps(self) -> int:
         """Multiply-adds of a tap: one for each K, or for each pair."""
-        return self.n.terms // self.spec.step
+        return self.n.in_channels // self.spec.step
 
     @property
     def channel_bytes(self) -> int:
         """Bytes of a channel of the data where tiles read it."""
-        return self.spec.position_bytes(2) // 2 if not self.spec.in_place else BYTES[self.spec.operand]
+        return self.spec.position_bytes(2) // 2 if not self.spec.a_in_place else BYTES[self.spec.operand]
 
     def operand_kind(self, lanes: int) -> str:
         """A vector of what a multiply-add takes."""
@@ -87,10 +87,10 @@ class GroupedStencil(Tile):
                 f.prefetch(f.at(here, line), locality=2)
             here = f.at(here, step)
 
-    def run(self, run: Value, ahead: Value, sums: Values) -> Values:
+    def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
         """Some taps of a row of the kernel, as many at a time as are unrolled."""
         f, n = self.f, self.n
-        x, w, left, first = (f.load("i64", run, WINDOW_RUN.at(name)) for name in WINDOW_RUN.columns)
+        x, w, left, first = (f.load("i64", segment, STENCIL_SEGMENT.at(name)) for name in STENCIL_SEGMENT.columns)
         unit = f.op("i64", f"sdiv {f.met_step}, {n.by_position}")
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
         x, met = f.at(f.data, x), f.met + first * (unit * n.by_tap)
@@ -106,7 +106,7 @@ class GroupedStencil(Tile):
                 left, state = left - rounds * size, dict(many.carried)
         else:
             state = self.taps(n.sizes[0], state, unit, step)
-        return {"ahead": ahead, **{name: state[name] for name in self.names}}
+        return {"prefetched": prefetched, **{name: state[name] for name in self.names}}
 
     def taps(self, size: int, state: Values, unit: Value, step: Value) -> Values:
         """So many taps: without looking if all they meet exists, else looking at each."""
@@ -184,7 +184,7 @@ class GroupedStencil(Tile):
         f, n = self.f, self.n
 
         def load(place: Value, tap: int, term: int, v: int) -> Value:
-            vector = (tap * n.tap_step * self.steps + term) * self.spec.vectors + v
+            vector = (tap * n.tap_step * self.steps + term) * self.spec.nr + v
             return f.load(self.operand_kind(self.spec.isa.lanes), place, vector * self.spec.isa.lanes * F32_BYTES)
 
         if not self.spec.holds(n, self.rows, size, self.vectors):
@@ -209,11 +209,11 @@ class GroupedStencil(Tile):
     def read(self, place: Value, v: int) -> list[Value]:
         """Return the channels that a vector of a position meets: in f32, or in pairs as they are."""
         f, n, step = self.f, self.n, self.spec.step
-        stored_as, vectors = self.spec.operand if self.spec.in_place else F32.name, list[Value]()
+        stored_as, vectors = self.spec.operand if self.spec.a_in_place else F32.name, list[Value]()
         for first, count in n.reads(self.spec.isa.lanes, v, step):
             there, mask = f.at(place, first * self.channel_bytes), None
             if n.masked:
-                left = f.op("i64", f"udiv {f.left}, {n.results}") * n.terms - first
+                left = f.op("i64", f"udiv {f.left}, {n.out_channels}") * n.in_channels - first
                 mask = f.mask(left >> 1 if step == 2 else left, count)
             if step == 1:
                 vectors.append(read(f, stored_as, there, count, mask))
@@ -227,10 +227,10 @@ class GroupedStencil(Tile):
         """Return in each lane what its own group has of the K that are taken as the ``order``-th: one, or a pair."""
         f, n, lanes, step = self.f, self.n, self.spec.isa.lanes, self.spec.step
         k = order * step
-        if self.spec.pairs and step == 1 and k ^ 1 < n.terms:
+        if self.spec.pairs and step == 1 and k ^ 1 < n.in_channels:
             k ^= 1
         start = n.channels(lanes, v).start
-        wanted = [(n.group(v * lanes + lane) * n.terms + k - start) // step for lane in range(lanes)]
+        wanted = [(n.group(v * lanes + lane) * n.in_channels + k - start) // step for lane in range(lanes)]
         count = n.reads(lanes, v, step)[0][1]
         if wanted == list(range(count)):
             return vectors[0]
@@ -245,14 +245,14 @@ class GroupedStencil(Tile):
 
 
 def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``runs``: a run is a row of taps of the kernel, or what blocks make of one; ``counted`` is told the same."""
+    """Emit ``segments``: each is a row of taps of the filter, or a chain's part of it; ``counted`` gets the same."""
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
-        "runs", False, arguments="ptr", runs="ptr", blocks="ptr", counted="ptr", **dict.fromkeys(names, "ptr")
+        "segments", False, arguments="ptr", segments="ptr", chains="ptr", counted="ptr", **dict.fromkeys(names, "ptr")
     )
     *outer, last = (columns(f, f.parameters[name], PART) for name in names)
     begin = {
-        "run": f.runs, "block": f.at(f.blocks, -BLOCK.bytes), "number": f.value(END), "block_runs": f.value(0),
+        "run": f.segments, "block": f.at(f.chains, -CHAIN.bytes), "number": f.value(END), "block_runs": f.value(0),
         "block_count": f.value(0), "furthest": f.value(0),
     }  # fmt: skip
 
@@ -268,8 +268,8 @@ def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
         return {name: each.carried[name] for name in COUNTS}
 
     state = rows(0, f.value(0), f.value(0), begin)
-    end_blocks(f, state["block"], state["block_count"])
-    f.store(f.value(0), f.blocks, BLOCK.at("run"))
+    end_chains(f, state["block"], state["block_count"])
+    f.store(f.value(0), f.chains, CHAIN.at("segment"))
     f.store(state["block_count"], f.counted)
     f.store(f.value(0), f.counted, 8)  # nothing is asked for ahead by terms
     f.store(state["furthest"], f.counted, 16)
@@ -280,8 +280,8 @@ def _row(
     f: Function, spec: ForwardSpec, tap: Value, met: Value, taps: Value, tap_data: Value, state: Values
 ) -> Values:  # fmt: skip
     """One row of taps, cut where blocks end."""
-    assert spec.window is not None
-    a, step = arguments(f, spec), spec.window.tap_step
+    assert spec.stencil is not None
+    a, step = arguments(f, spec), spec.stencil.tap_step
     share = a.number_share
     first = f.op("i64", f"udiv {tap}, {share.name}")
     ends = f.op("i64", f"udiv {tap + (taps - 1) * step}, {share.name}")
@@ -291,18 +291,18 @@ def _row(
         number = first + piece.index
         end = f.op("i64", f"sdiv {(number + 1) * share - tap + (step - 1)}, {step}")
         end = f.min(end, taps)
-        values = (met + piece.done * tap_data, (tap + piece.done * step) * a.tap_bytes, end - piece.done, piece.done)
+        values = (met + piece.done * tap_data, (tap + piece.done * step) * a.b_tap, end - piece.done, piece.done)
         for at, value in enumerate(values):
             f.store(value, s["run"], 8 * at)
         new = f.compare("ne", number, s["number"])
-        block = f.select(new, f.at(s["block"], BLOCK.bytes), s["block"])
+        block = f.select(new, f.at(s["block"], CHAIN.bytes), s["block"])
         inside = f.select(new, f.value(1), s["block_runs"] + 1)
-        f.store(number, block, BLOCK.at("number"))
-        f.store(inside, block, BLOCK.at("runs"))
+        f.store(number, block, CHAIN.at("number"))
+        f.store(inside, block, CHAIN.at("segments"))
         with f.when(new):
-            f.store(f.distance(s["run"], f.runs), block, BLOCK.at("run"))
+            f.store(f.distance(s["run"], f.segments), block, CHAIN.at("segment"))
         piece.next(
-            done=end, run=f.at(s["run"], WINDOW_RUN.bytes), block=block, number=number, block_runs=inside,
+            done=end, run=f.at(s["run"], STENCIL_SEGMENT.bytes), block=block, number=number, block_runs=inside,
             block_count=f.select(new, s["block_count"] + 1, s["block_count"]), furthest=f.max(s["furthest"], met),
         )  # fmt: skip
     return {name: piece.carried[name] for name in COUNTS}

@@ -11,7 +11,7 @@ from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import kn2row_adds, pack
 from convgrad.engines.llvm.forward.arguments import arguments
-from convgrad.engines.llvm.forward.tile import store_panel, tile
+from convgrad.engines.llvm.forward.micro_tile import store_panel, tile
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import Cells, Copy, bias, nested
 from convgrad.engines.llvm.store import NO_BIAS
@@ -33,8 +33,8 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
     bias(module, one.operand)
     tree.combine_up(module, one.isa)
     store_panel(module, one)
-    for height in one.heights:
-        for vectors in one.widths:
+    for height in one.mr_sizes:
+        for vectors in one.nr_sizes:
             tile(module, one, height, vectors)
     _ready(module, spec)
     _products(module, spec)
@@ -77,9 +77,9 @@ def _ready(module: Module, spec: Kn2rowSpec) -> None:
         f.call("pack_line", f.arguments, to, source, taps)
         return f.at(to, bytes_of_taps)
 
-    loops = [(a.results, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
+    loops = [(a.n, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
     nested(f, loops, a.weights, f.at(f.scratch, a.data_at), line)
-    f.call("pack_bias", a.bias, f.at(f.scratch, a.bias_at), a.bias, a.bias_item, a.results, a.results)
+    f.call("pack_bias", a.bias, f.at(f.scratch, a.bias_at), a.bias, a.bias_n, a.n, a.n)
     f.store(Value(f, "float", NO_BIAS), f.at(f.scratch, a.nothing_at))
     f.done()
 
@@ -90,7 +90,7 @@ def _pack_lines(module: Module, spec: Kn2rowSpec) -> None:
     a, one = arguments(f, spec), spec.product
     whole, left = f.divided(f.count, one.width)
     width, row = f.value(one.width), f.value(one.width * BYTES[one.operand])
-    terms, step, panel_bytes = a.terms, a.weights_term, a.panel_bytes
+    terms, step, panel_bytes = a.k, a.weights_k, a.panel_bytes
     panels = Copy(Cells(f, one.operand, one.isa.lanes), whole, row, width, row, panel_bytes, one.width)
     with f.loop(terms, source=f.source) as term:
         to = f.at(f.to, pack.taken(f, one, term.index, terms) * (one.width * F32_BYTES))
@@ -120,11 +120,11 @@ def _products(module: Module, spec: Kn2rowSpec) -> None:
             with f.loop(panels, x=packed, source=chunk.source, left=here) as panel:
                 f.call("pack_weights", f.arguments, panel.x, panel.source, panel.left)
                 panel.next(
-                    x=f.at(panel.x, a.panel_bytes), source=f.at(panel.source, a.weights_item * one.width),
+                    x=f.at(panel.x, a.panel_bytes), source=f.at(panel.source, a.weights_n * one.width),
                     left=panel.left - one.width,
                 )  # fmt: skip
         with f.loop(f.op("i64", f"udiv {a.tiles + a.block - 1}, {a.block.name}"), first=f.value(0)) as block:
-            following = f.at(chunk.source, a.weights_item * a.chunk)
+            following = f.at(chunk.source, a.weights_n * a.chunk)
             with f.loop(panels, x=packed, to=chunk.to, left=here, ahead=following) as panel:
                 begin = f.at(panel.ahead, block.first * a.tile_ahead)
                 with f.loop(f.min(a.tiles - block.first, a.block), ahead=begin) as each:
@@ -135,17 +135,17 @@ def _products(module: Module, spec: Kn2rowSpec) -> None:
                         f.at(panel.to, row * a.tap_bytes_out), f.at(f.scratch, a.nothing_at), a.row_bytes,
                         a.tap_bytes_out, each.ahead, a.term_ahead, panel.left, zero, zero, yes, yes,
                     )  # fmt: skip
-                    for high in one.heights:
+                    for high in one.mr_sizes:
                         with f.when(f.compare("eq", height, high)):
-                            by_width(f, one.isa.lanes, one.widths, panel.left, f"tile{high}_", given)
+                            by_width(f, one.isa.lanes, one.nr_sizes, panel.left, f"tile{high}_", given)
                     each.next(ahead=f.at(each.ahead, a.tile_ahead))
                 panel.next(
                     x=f.at(panel.x, a.panel_bytes), to=f.at(panel.to, one.width * F32_BYTES),
-                    left=panel.left - one.width, ahead=f.at(panel.ahead, a.weights_item * one.width),
+                    left=panel.left - one.width, ahead=f.at(panel.ahead, a.weights_n * one.width),
                 )  # fmt: skip
             block.next(first=block.first + a.block)
         chunk.next(
-            source=f.at(chunk.source, a.weights_item * a.chunk), to=f.at(chunk.to, a.chunk * F32_BYTES),
+            source=f.at(chunk.source, a.weights_n * a.chunk), to=f.at(chunk.to, a.chunk * F32_BYTES),
             left=chunk.left - a.chunk,
         )  # fmt: skip
     f.done()
@@ -185,7 +185,7 @@ def _slab(module: Module, spec: Kn2rowSpec) -> None:
     axes = _axes(a, spec)
     number, slab = _digit(f, f.number, a.slab_count)
     number, end = _digit(f, number, a.end_count)
-    row = columns(f, f.at(a.slabs, slab * SLAB.bytes), SLAB)
+    row = columns(f, f.at(a.output_blocks, slab * SLAB.bytes), SLAB)
     at_end = f.at(a.ends, end * END.bytes)
     e = columns(f, at_end, END)
     data, out = f.at(a.data, e.first * axes[-1].given), f.at(a.out, e.out)
@@ -209,7 +209,7 @@ def _slab(module: Module, spec: Kn2rowSpec) -> None:
             return
         table = row
         if at > spec.line:
-            table = columns(f, f.at(a.slabs, (a.slab_count + (at - spec.line - 1)) * SLAB.bytes), SLAB)
+            table = columns(f, f.at(a.output_blocks, (a.slab_count + (at - spec.line - 1)) * SLAB.bytes), SLAB)
         with f.loop(table.parts, part=f.at(a.parts, table.part)) as each:
             part = columns(f, each.part, PART)
             with f.loop(part.count, met=part.met, out=f.at(out, part.out)) as one:

@@ -73,7 +73,7 @@ def _phase(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     zeros = f.zeros(kind)
     sums = range(VECTORS)
     blocks = f.op("i64", f"udiv {f.across + (spec.across - 1)}, {spec.across}")
-    with f.loop(a.results, products=f.products, bias=f.bias, to=f.to) as result:
+    with f.loop(a.n, products=f.products, bias=f.bias, to=f.to) as result:
         bias = f.splat(f.load("float", result.bias), lanes)
         with f.loop(blocks, first=f.value(0), to=result.to) as block:
             levels = {f"level{level}_{v}": zeros for level in (1, 2) for v in sums}
@@ -190,9 +190,9 @@ def _written(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
             e.store(f.load(kind, each.source), each.out, f.mask(remaining, lanes))
     else:
         with f.loop(f.count, source=f.source, out=f.out) as each:
-            with f.loop(a.results, source=each.source, out=each.out) as result:
+            with f.loop(a.n, source=each.source, out=each.out) as result:
                 e.store(f.load("float", result.source), result.out)
-                result.next(source=f.at(result.source, F32_BYTES), out=f.at(result.out, a.out_item))
+                result.next(source=f.at(result.source, F32_BYTES), out=f.at(result.out, a.out_n))
             each.next(source=result.source, out=f.at(each.out, a.out_step))
     f.done()
 
@@ -206,19 +206,19 @@ def _line(module: Module, spec: Kn2rowSpec, arguments: Arguments) -> None:
     )
     counted = f.alloca("i64", 1)
     products, bias, across = f.at(f.scratch, a.products_at), f.at(f.scratch, a.bias_at), e.across
-    of_phase = a.stream_bytes * a.results
+    of_phase = a.stream_bytes * a.n
     with f.loop(a.phase_count, phase=f.at(a.phases, e.phase), to=streams) as each:
         f.call("listed", f.arguments, f.outer, f.count, each.phase, entries, nodes, counted)
         many = f.load("i64", counted) >> (NODE.bytes.bit_length() - 1)
         f.call("phase", f.arguments, products, entries, nodes, many, e.count, across, bias, each.to)
         each.next(phase=f.at(each.phase, PHASE.bytes), to=f.at(each.to, of_phase))
     if spec.out == SPATIAL:
-        with f.loop(a.results, source=streams, out=f.out) as result:
+        with f.loop(a.n, source=streams, out=f.out) as result:
             _put_in_order(f, (result.source, of_phase, a.phase_count), across, line, result.out, e.outputs)
-            result.next(source=f.at(result.source, a.stream_bytes), out=f.at(result.out, a.out_item))
+            result.next(source=f.at(result.source, a.stream_bytes), out=f.at(result.out, a.out_n))
     else:
-        count = e.outputs * a.results if spec.out == CHANNELS else e.outputs
-        _put_in_order(f, (streams, a.stream_bytes, a.phase_count * a.results), across, line, f.out, count)
+        count = e.outputs * a.n if spec.out == CHANNELS else e.outputs
+        _put_in_order(f, (streams, a.stream_bytes, a.phase_count * a.n), across, line, f.out, count)
     f.done()
 
 

@@ -19,15 +19,15 @@ def weights(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_weights``: a panel of B of ``left`` columns or more; cells beyond are anything."""
     f = module.function("pack_weights", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
-    terms, pitch, item, axes = a.terms, spec.pitch * F32_BYTES, a.weights_item, along(a, spec)
-    tap_bytes = (terms + (spec.step - 1) >> spec.step - 1) * pitch
+    terms, pitch, item, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
+    b_tap = (terms + (spec.step - 1) >> spec.step - 1) * pitch
     copy = Copy(
-        _cells(f, spec), terms, a.weights_term, f.min(f.left, spec.width), item, pitch, spec.pitch, fills=False
+        _cells(f, spec), terms, a.weights_k, f.min(f.left, spec.width), item, pitch, spec.pitch, fills=False
     )  # fmt: skip
     if spec.pairs and spec.step == 1:
         copy = replace(copy, row_at=lambda row: taken(f, spec, row, terms))
-    if spec.window and spec.window.apart:
-        group, results = a.weights_group, spec.window.results
+    if spec.stencil and spec.stencil.strided_groups:
+        group, results = a.weights_group, spec.stencil.out_channels
 
         def of_group(column: Value) -> Value:
             number, left = f.divided(column, results)
@@ -41,11 +41,11 @@ def weights(module: Module, spec: ForwardSpec) -> None:
         else:
             way = Copy.along_columns if spec.weights == CHANNELS_OUT else Copy.one_by_one
             in_pairs(copy, "rows", way, source, to)
-        return f.at(to, tap_bytes)
+        return f.at(to, b_tap)
 
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
         """Taps of a k are contiguous, and the rows of its own copy."""
-        own = replace(copy, rows=a.taps, pitch=tap_bytes, row_at=None)
+        own = replace(copy, rows=a.taps, pitch=b_tap, row_at=None)
         with f.loop(copy.rows, source=source) as term:
             own.along_rows(term.source, copy.packed(to, term.index))
             term.next(source=f.at(term.source, copy.row))
@@ -74,10 +74,10 @@ def data(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_line``: ``count`` positions of the last axis as rows of A."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
-    channels, item = a.channels, a.data_item
+    channels, item = a.channels, a.data_k
     pitch = (channels + (spec.step - 1) >> spec.step - 1) * F32_BYTES
     copy = Copy(_cells(f, spec), f.count, along(a, spec)[-1].given, channels, item, pitch)
-    swapped = spec.packs_pairs and spec.step == 1  # grouped stencils take the k of a group in their order themselves
+    swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils take the k of a group in their order themselves
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * item)
     if spec.data == CHANNELS:

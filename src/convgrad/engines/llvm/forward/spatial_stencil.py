@@ -38,14 +38,14 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
     a, t = arguments(f, spec), columns(f, f.task, TASK)
     axes = along(a, spec)
     begin = {
-        "weights": f.at(a.weights, t.group * a.weights_group), "bias": f.at(a.bias, t.group * a.results * a.bias_item),
+        "weights": f.at(a.weights, t.group * a.weights_group), "bias": f.at(a.bias, t.group * a.n * a.bias_n),
         "to": f.at(f.scratch, a.weights_at), "bias_to": f.at(f.scratch, a.bias_at),
     }  # fmt: skip
     with f.loop(t.groups, **begin) as group:
         f.call("ready", f.arguments, group.weights, group.bias, group.to, group.bias_to)
         group.next(
-            weights=f.at(group.weights, a.weights_group), bias=f.at(group.bias, a.bias_item * a.results),
-            to=f.at(group.to, a.result_bytes * a.results), bias_to=f.at(group.bias_to, a.results * F32_BYTES),
+            weights=f.at(group.weights, a.weights_group), bias=f.at(group.bias, a.bias_n * a.n),
+            to=f.at(group.to, a.result_bytes * a.n), bias_to=f.at(group.bias_to, a.n * F32_BYTES),
         )  # fmt: skip
 
     def parts(at: int, chosen: list[Value]) -> None:
@@ -86,8 +86,8 @@ def _ready(module: Module, spec: SpatialStencilSpec) -> None:
         return f.at(to, F32_BYTES)
 
     taps = ((axis.kernel, axis.tap) for axis in along(a, spec))
-    nested(f, [(a.results, a.weights_item), *taps, (a.terms, a.weights_term)], f.weights, f.to, one)
-    f.call("pack_bias", a.bias, f.bias_to, f.bias, a.bias_item, a.results, a.results)
+    nested(f, [(a.n, a.weights_n), *taps, (a.k, a.weights_k)], f.weights, f.to, one)
+    f.call("pack_bias", a.bias, f.bias_to, f.bias, a.bias_n, a.n, a.n)
     f.done()
 
 
@@ -123,12 +123,12 @@ def _listed(module: Module, spec: SpatialStencilSpec) -> None:
                 block = f.op("i64", f"udiv {tap.number}, {a.number_share.name}")
                 new = f.compare("ne", block, tap.block)
                 node = f.select(new, f.at(tap.node, NODE.bytes), tap.node)
-                f.store(f.select(new, f.value(0), f.load("i64", node, 8)) + a.terms, node, 8)
+                f.store(f.select(new, f.value(0), f.load("i64", node, 8)) + a.k, node, 8)
                 f.store(block, node)
-                with f.loop(a.terms, entry=tap.entry) as term:
-                    which = taken(f, spec, term.index, a.terms)
+                with f.loop(a.k, entry=tap.entry) as term:
+                    which = taken(f, spec, term.index, a.k)
                     values = (
-                        tap.data + which * a.data_item, (tap.number * a.terms + which) * F32_BYTES, row.met, tap.at
+                        tap.data + which * a.data_k, (tap.number * a.k + which) * F32_BYTES, row.met, tap.at
                     )  # fmt: skip
                     for name, value in zip(ENTRY.columns, values, strict=True):
                         f.store(value, term.entry, ENTRY.at(name))
@@ -190,8 +190,8 @@ def _plane(module: Module, spec: SpatialStencilSpec) -> None:
                     positions(0, group.data, group.out, (group.weights, group.bias, each.phase, left))
                 group.next(
                     data=f.at(group.data, a.data_group), out=f.at(group.out, a.out_group),
-                    weights=f.at(group.weights, a.result_bytes * a.results),
-                    bias=f.at(group.bias, a.results * F32_BYTES),
+                    weights=f.at(group.weights, a.result_bytes * a.n),
+                    bias=f.at(group.bias, a.n * F32_BYTES),
                 )  # fmt: skip
             some.next(line=some.line + spec.lines)
         each.next(phase=f.at(each.phase, PART.bytes))
@@ -211,17 +211,17 @@ def _tiles(module: Module, spec: SpatialStencilSpec) -> None:
     final = high_line + (f.left - 1) * p.met_step
     inside = f.compare("sge", low_line, 0) & f.compare("slt", final, a.line_met)
     pieces = f.op("i64", f"udiv {a.extent + (spec.across - 1)}, {spec.across}")
-    by_results = f.op("i64", f"udiv {a.results + (spec.results - 1)}, {spec.results}")
+    by_results = f.op("i64", f"udiv {a.n + (spec.results - 1)}, {spec.results}")
     with f.loop(pieces, first=f.value(0)) as piece:
         whole = inside & f.compare("sge", low + piece.first, 0)
         whole = whole & f.compare("slt", high + piece.first + (spec.across - 1), a.met)
         with f.loop(by_results) as result:
             wanted = result.index * spec.results
-            begin = f.min(wanted, a.results - spec.results)
+            begin = f.min(wanted, a.n - spec.results)
             given = (
                 f.arguments, f.at(f.data, piece.first * size), f.at(f.weights, begin * a.result_bytes), f.nodes,
                 count, f.entries, p.data_step, p.met_step, f.left, piece.first,
-                f.at(f.at(f.out, piece.first * written), begin * a.out_item), p.out_step,
+                f.at(f.at(f.out, piece.first * written), begin * a.out_n), p.out_step,
                 f.at(f.biases, begin * F32_BYTES), wanted - begin,
             )  # fmt: skip
             with f.when(whole):
@@ -290,7 +290,7 @@ def _finished(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, V
         bias = f.splat(f.load("float", f.bias, r * F32_BYTES), lanes)
         for line in range(spec.lines):
             with f.when(f.compare("sle", f.skip, r) & f.compare("sgt", f.left, line)):
-                place = f.at(f.at(f.out, a.out_item * r), f.out_step * line)
+                place = f.at(f.at(f.out, a.out_n * r), f.out_step * line)
                 for v in range(spec.vectors):
                     value = total(f, sums[f"{r}_{line}_{v}"], bias)
                     e.store_first(value, f.at(place, v * lanes * written), across - v * lanes)

@@ -1,0 +1,293 @@
+"""The micro-tile: the sums of some rows of A and columns of B over all segments, in registers, chain by chain.
+
+Each chain is pushed to the reduction tree, and the last one is stored together with the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from convgrad.engines.llvm import tree
+from convgrad.engines.llvm.arguments import Named
+from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, read
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.forward.arguments import arguments
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
+from convgrad.engines.llvm.microkernel import StridedRows, Values, multiply_add, outer_product, sum_names
+from convgrad.engines.llvm.store import Epilogue, Panel
+from convgrad.formats import F32
+from convgrad.plan.constants import PREFETCH_B
+from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.schedule import CHAIN, SEGMENT
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
+
+PARAMETERS = {
+    "arguments": "ptr", "sums": "ptr", "segments": "ptr", "chains": "ptr", "count": "i64", "data": "ptr",
+    "weights": "ptr", "out": "ptr", "bias": "ptr", "row_step": "i64", "out_step": "i64", "next": "ptr", "rate": "i64",
+    "left": "i64", "skip": "i64", "bias_step": "i64", "begins": "i1", "ends": "i1",
+}  # fmt: skip
+
+
+def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
+    """Emit ``tile<rows>_<vectors>``: sum[r][v] of data[r] * weights[v] over chains, segments and k, stored to ``out``.
+
+    A row is a position: ``row_step`` bytes lead to the next one in A, ``out_step`` in the output. Sums may wait for
+    more chains: ``begins`` and ``ends`` flag the first and the last pass of a micro-tile. Each k prefetches ``rate``
+    bytes of what the next micro-tile reads, from ``next`` on.
+    """
+    pairs = {"pairs": "i64"} if spec.step == 2 else {}
+    f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, **pairs)
+    MicroTile(f, spec, rows, vectors).chains()
+    f.done()
+
+
+Read = Callable[[Function, Value, int], Value]  # an element of A from its address, in all lanes
+HIGH_HALF = -65536  # 0xffff0000
+
+
+@dataclass(frozen=True)
+class Step:
+    """A multiply-add of each sum: where it reads A and B, from the first k of an iteration on, and how it adds."""
+
+    read: Read
+    a: Value | int = 0  # bytes
+    b: int = 0  # rows of the panel
+    add: MultiplyAdd = multiply_add
+
+
+def k_bytes(spec: ForwardSpec, a: Named) -> Value | int:
+    """Return the bytes of A from one k to the next where micro-tiles read it."""
+    if not spec.a_in_place:
+        return F32_BYTES // spec.step
+    return BYTES[spec.operand] if spec.data == CHANNELS else a.a_k
+
+
+def steps_of(spec: ForwardSpec, a: Named) -> list[Step]:
+    """Return the steps of an iteration of a kernel without pair instructions, in the order of the chain.
+
+    The chain takes the second k of bf16 first. Packing swaps them; in place A and B are read in this order.
+    """
+    if not spec.a_in_place:
+        return [Step(_element(F32.name))]
+    if not spec.pairs:
+        return [Step(_element(spec.operand))]
+    first, second = (1, 0) if spec.b_in_place else (0, 1)
+    if spec.data == CHANNELS:
+        return [Step(_high_half, b=first), Step(_low_half, b=second)]
+    one = _element(spec.operand)
+    return [Step(one, k_bytes(spec, a), first), Step(one, b=second)]
+
+
+def _element(fmt: str) -> Read:
+    """Read an element of a format as f32."""
+    return lambda f, place, lanes: f.splat(read(f, fmt, place), lanes)
+
+
+def _pair(f: Function, place: Value, lanes: int) -> Value:
+    """Read a pair of bf16."""
+    return f.splat(f.load("i32", place), lanes)
+
+
+def _first_of_pair(f: Function, place: Value, lanes: int) -> Value:
+    """Read an odd last k as a pair, without its second half, which is not read."""
+    return f.splat(f.op("i32", f"zext {f.load('i16', place)} to i32"), lanes)
+
+
+def _high_half(f: Function, place: Value, lanes: int) -> Value:
+    """Read the second element of a pair of bf16 as f32."""
+    return _half(f, "and", HIGH_HALF, _pair(f, place, lanes), lanes)
+
+
+def _low_half(f: Function, place: Value, lanes: int) -> Value:
+    """Read the first element of a pair of bf16 as f32."""
+    return _half(f, "shl", 16, _pair(f, place, lanes), lanes)
+
+
+def _half(f: Function, operation: str, number: int, pairs: Value, lanes: int) -> Value:
+    """Return halves of pairs of bf16 as f32."""
+    numbers = ", ".join([f"i32 {number}"] * lanes)
+    half = f.op(pairs.type, f"{operation} {pairs}, <{numbers}>")
+    return f.op(f"<{lanes} x float>", f"bitcast {half} to <{lanes} x float>")
+
+
+@dataclass(frozen=True)
+class MicroTile:
+    """A micro-tile being emitted."""
+
+    f: Function
+    spec: ForwardSpec
+    rows: int
+    vectors: int
+    segment_bytes: int = SEGMENT.bytes
+
+    @property
+    def kind(self) -> str:
+        """A vector of sums."""
+        return f"<{self.spec.isa.lanes} x float>"
+
+    @property
+    def names(self) -> list[str]:
+        """The sums: of each row and vector."""
+        return sum_names(self.rows, self.vectors)
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offset of each sum in memory, in bytes."""
+        lanes, across = self.spec.isa.lanes * F32_BYTES, self.spec.nr
+        return [(r * across + v) * lanes for r, v in product(range(self.rows), range(self.vectors))]
+
+    def chains(self) -> None:
+        """Add all chains: push the sums of each but the last to the tree, and store the last together with the tree."""
+        f = self.f
+        zeros = {name: f.zeros(self.kind) for name in self.names}
+        pushed = f.select(f.ends, f.count - 1, f.count)
+        with f.loop(f.count, chain=f.chains, segment=f.segments, prefetched=f.next, **zeros) as chain:
+            segments = f.load("i64", chain.chain, CHAIN.at("segments"))
+            with f.loop(segments, segment=chain.segment, prefetched=chain.prefetched, **zeros) as each:
+                after = self.segment(each.segment, each.prefetched, {name: each.carried[name] for name in self.names})
+                state = {name: after[name] for name in ("prefetched", *self.names)}
+                each.next(segment=f.at(each.segment, self.segment_bytes), **state)
+            sums = {name: each.carried[name] for name in self.names}
+            with f.when(chain.index < pushed):
+                self.push(list(sums.values()), chain.chain)
+            chain.next(chain=f.at(chain.chain, CHAIN.bytes), segment=each.segment, prefetched=each.prefetched, **sums)
+        with f.when(f.ends):
+            self.store([chain.carried[name] for name in self.names], f.at(chain.chain, -CHAIN.bytes))
+
+    def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
+        """Add a segment: the k that are contiguous in A and in B, by loops over k."""
+        f, spec = self.f, self.spec
+        data, weights, count = (f.load("i64", segment, SEGMENT.at(name)) for name in SEGMENT.columns)
+        rows = StridedRows(f, f.row_step, self.rows)
+        state = {**rows.begin(f.at(f.data, data)), "w": f.at(f.weights, weights), "prefetched": prefetched, **sums}
+        if spec.step == 2:
+            pairs = (count >> 1) & f.pairs
+            state = self.loop(pairs, state, rows, [Step(_pair, add=PAIR_SUMS[spec.isa.pairs])], 2)
+            halves = [Step(_pair, add=high_sum), Step(_pair, add=low_sum)]  # A is read twice: sums fill the registers
+            state = self.loop((count >> 1) - pairs, state, rows, halves, 2)
+            return self.loop(count & 1, state, rows, [Step(_first_of_pair, add=low_sum)], 2)
+        steps = steps_of(spec, arguments(f, spec))
+        if len(steps) == 1:
+            return self.loop(count, state, rows, steps, 1)
+        state = self.loop(count >> 1, state, rows, steps, 2)
+        return self.loop(count & 1, state, rows, [Step(_element(spec.operand))], 1)
+
+    def loop(self, count: Value, begin: Values, rows: StridedRows, steps: Sequence[Step], size: int) -> Values:
+        """Loop over k, ``size`` of them at a time, which some steps add."""
+        f, spec, lanes = self.f, self.spec, self.spec.isa.lanes
+        a = arguments(f, spec)
+        a_step = k_bytes(spec, a)
+        b_step: Value | int = a.b_k if spec.b_in_place else spec.pitch * F32_BYTES // spec.step
+        masks = [f.mask(f.left - v * lanes, lanes) for v in range(self.vectors)] if spec.masked else []
+        with f.loop(count, **begin) as k:
+            sums = {name: k.carried[name] for name in self.names}
+            for step in steps:
+                place = f.at(k.w, b_step * step.b) if step.b else k.w
+                columns = [self.column(place, v, masks) for v in range(self.vectors)]
+                rows_of_a = (step.read(f, place, lanes) for place in rows.places(k, step.a))
+                outer_product(f, sums, rows_of_a, columns, step.add)
+            after = f.at(k.w, b_step * size)
+            if spec.b_in_place:
+                for line in range(0, self.vectors * lanes * BYTES[spec.operand], LINE_BYTES):
+                    f.prefetch(f.at(after, b_step * PREFETCH_B + line))
+            f.prefetch(k.prefetched)
+            k.next(**rows.moved(k, a_step * size), w=after, prefetched=f.at(k.prefetched, f.rate * size), **sums)
+        return {name: k.carried[name] for name in begin}
+
+    def column(self, weights: Value, number: int, masks: list[Value]) -> Value:
+        """Return a vector of B, in pairs or f32. In place it is read as stored, by masks if there are any."""
+        f, lanes, operand = self.f, self.spec.isa.lanes, self.spec.operand
+        if self.spec.b_in_place:
+            return read(
+                f, operand, f.at(weights, number * lanes * BYTES[operand]), lanes, masks[number] if masks else None
+            )
+        kind = self.kind if self.spec.step == 1 else f"<{lanes} x i32>"
+        return f.load(kind, weights, number * lanes * F32_BYTES)
+
+    def push(self, sums: list[Value], chain: Value) -> None:
+        """Push the sums of a chain to the tree, and combine the nodes that are complete."""
+        f, a = self.f, arguments(self.f, self.spec)
+        number, following = (f.load("i64", chain, at + CHAIN.at("number")) for at in (0, CHAIN.bytes))
+        tree.push(f, sums, [f.at(f.sums, place) for place in self.offsets], tree.begins(f, number))
+        size = self.rows * self.spec.pitch * F32_BYTES
+        tree.combine_complete(f, f.sums, self.spec.tile_bytes, size, a.levels, number, following)
+
+    def store(self, sums: list[Value], last: Value) -> None:
+        """Store the tree and the sums of the last chain: from registers if the output is plain and the tree is flat."""
+        f, a = self.f, arguments(self.f, self.spec)
+        plain = f.compare("eq", a.accumulate, 0) & (f.left >= self.vectors * self.spec.isa.lanes)
+        if self.spec.out != CHANNELS:
+            plain = Value(f, "i1", "false")
+        with f.when(f.begins & (f.count < 2)):
+            with f.when(plain):
+                self.from_registers(sums)
+            with f.otherwise():
+                for value, place in zip(sums, self.offsets, strict=True):
+                    f.store(value, f.sums, place)
+                self.from_memory(f.sums)
+        with f.otherwise():
+            with f.when(plain & f.compare("eq", a.levels, 1)):
+                self.from_registers([
+                    f.add(f.load(self.kind, f.sums, place), value)
+                    for value, place in zip(sums, self.offsets, strict=True)
+                ])  # fmt: skip
+            with f.otherwise():
+                self.push(sums, last)
+                self.from_memory(f.at(f.sums, (a.levels - 1) * self.spec.tile_bytes))
+
+    def from_registers(self, sums: list[Value]) -> None:
+        """Store vectors: two at once if their terms were added in pairs, no bias is added and no sum is NaN.
+
+        Data of which pairs may be taken have no sum that is denormal, or -0.
+        """
+        f, e = self.f, Epilogue.of(self.f, self.spec)
+        rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
+        if self.spec.step == 1 or self.spec.output != "bf16" or self.vectors % 2:
+            e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
+            return
+        paired = f.compare("ne", f.pairs, 0) & f.op("i1", f"icmp eq {arguments(f, self.spec).bias}, null")
+        with f.when(paired & self.no_nan(sums)):
+            e.rows_of_pairs(PAIR_NARROWS[self.spec.isa.pairs], rows, f.out, f.out_step)
+        with f.otherwise():
+            e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
+
+    def no_nan(self, sums: list[Value]) -> Value:
+        """Return whether no sum is NaN."""
+        f, lanes = self.f, self.spec.isa.lanes
+        found = [f.op(f"<{lanes} x i1>", f"fcmp uno {a}, {b.name}") for a, b in zip(sums[::2], sums[1::2], strict=True)]
+        return f.op("i1", f"xor {f.any_of(found)}, true")
+
+    def from_memory(self, sums: Value) -> None:
+        """Store sums that are in memory, along any axis."""
+        f = self.f
+        step = (f.out_step, f.left, f.bias_step)
+        f.call("store_panel", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, *step)
+
+
+def store_panel(module: Module, spec: ForwardSpec) -> None:
+    """Emit ``store_panel``: out[row, column] = round(sum + 0 + bias [+ old]), of ``rows`` rows from ``skip`` on.
+
+    Rows are ``out_step`` bytes apart, and ``left`` columns are output. A row's own bias is ``bias_step`` bytes from the
+    next row's. A missing bias is -0.0, which adds nothing, not even to a zero.
+    """
+    f = module.function(
+        "store_panel", arguments="ptr", sums="ptr", out="ptr", bias="ptr", rows="i64", skip="i64", out_step="i64",
+        left="i64", bias_step="i64",
+    )  # fmt: skip
+    a, lanes, size, pitch = arguments(f, spec), spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
+    column_step = f.value(size) if spec.out == CHANNELS else a.out_n
+    panel = Panel(
+        Epilogue.of(f, spec, a.accumulate), f.rows - f.skip, spec.nr,
+        lambda vector: f.left - vector * lanes,
+        f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * f.out_step), f.out_step, column_step,
+        column_step * lanes, f.at(f.bias, f.skip * f.bias_step), f.bias_step,
+    )  # fmt: skip
+    if spec.out == CHANNELS:
+        panel.along_columns()
+    else:
+        contiguous = f.compare("eq", f.out_step, size)
+        panel.store([(contiguous, panel.along_rows)] if spec.out == SPATIAL else [])
+    f.done()

@@ -1,0 +1,347 @@
+"""The output-stationary loop nest: panels of B are packed, then each output block packs what it needs of A.
+
+An output block is cut into regions: the product of one part of each axis, whose positions meet the same taps. The
+segments of K of a region are listed once. Then, under each panel, micro-tiles run along the axis that wastes fewest of
+their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+from convgrad.engines.llvm import tree
+from convgrad.engines.llvm.arguments import Named, columns, going
+from convgrad.engines.llvm.emit import Function, Module, Value
+from convgrad.engines.llvm.forward import pack
+from convgrad.engines.llvm.forward.arguments import along, arguments
+from convgrad.engines.llvm.forward.grouped_stencil import rows_of_taps, window
+from convgrad.engines.llvm.forward.micro_tile import store_panel, tile
+from convgrad.engines.llvm.forward.segments import segments
+from convgrad.engines.llvm.microkernel import by_width
+from convgrad.engines.llvm.packing import bias as pack_bias
+from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
+from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES
+from convgrad.plan.forward.recipe import ForwardSpec
+from convgrad.plan.forward.schedule import CHAIN, OUTPUT_BLOCK, PART, TASK
+from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.recipe import F32_BYTES
+
+NOTHING = -1
+EachLine = Callable[[Value, Value, Value], None]  # takes a source, a place in the pack, a count of positions
+
+
+def bodies(module: Module, spec: ForwardSpec) -> None:
+    """Emit what the nest calls."""
+    pack.weights(module, spec)
+    if not spec.a_in_place:
+        pack.data(module, spec)
+    tree.combine_up(module, spec.isa)
+    store_panel(module, spec)
+    if spec.step == 2:
+        minimum(module, spec.isa)
+    if spec.stencil:
+        rows_of_taps(module, spec)
+    else:
+        segments(module, spec)
+    for rows in spec.mr_sizes:
+        for vectors in spec.nr_sizes:
+            if spec.stencil:
+                window(module, spec, rows, vectors)
+            else:
+                tile(module, spec, rows, vectors)
+    _micro_tiles(module, spec)
+    pack_bias(module, spec.operand)
+    _region(module, spec)
+
+
+def begin(f: Function, spec: ForwardSpec) -> None:
+    """Note, before the first task of a thread, that nothing is packed."""
+    f.store(f.value(NOTHING), f.at(f.scratch, arguments(f, spec).packed_at))
+
+
+def task(module: Module, spec: ForwardSpec) -> None:
+    """Emit ``task``: loop over groups, over the panels that are packed at a time, and over output blocks.
+
+    A thread keeps the panels of its last task, if this task needs the same ones.
+    """
+    f = module.function("task", arguments="ptr", scratch="ptr", task="ptr")
+    a, t = arguments(f, spec), columns(f, f.task, TASK)
+    with f.loop(t.groups) as group:
+        number = t.group + group.index
+        weights = f.at(a.weights, number * a.weights_group)
+        data = f.at(a.data, number * a.data_group)
+        out = f.at(a.out, number * a.out_group)
+        bias = f.at(a.bias, number * a.n * a.bias_n)
+        with f.loop(t.panels, panel=t.panel, left=t.panels) as some:
+            count = f.min(some.left, a.panels)
+            with f.when(f.compare("sgt", count, 0) & going(f, a)):
+                which, packed = number * a.n + some.panel, f.at(f.scratch, a.packed_at)
+                with f.when(f.compare("ne", f.load("i64", packed), which)):
+                    _pack_panels(f, spec, a, weights, bias, some.panel, count)
+                    f.store(which, packed)
+                with f.loop(t.blocks) as each, f.when(going(f, a)):
+                    _output_block(f, spec, a, t.block + each.index, (data, weights, out), (some.panel, count))
+            some.next(panel=some.panel + count, left=some.left - count)
+    f.done()
+
+
+def _pack_panels(
+    f: Function, spec: ForwardSpec, a: Named, weights: Value, bias: Value, panel: Value, count: Value
+) -> None:  # fmt: skip
+    """Pack some panels of B and their biases. A transposed GEMM has a bias per row: all of them are packed."""
+    bias_at, bias_n, width = f.at(f.scratch, a.bias_at), a.bias_n, spec.width
+    if spec.transposed_gemm:
+        f.call("pack_bias", a.bias, bias_at, a.bias, bias_n, *[along(a, spec)[-1].extent] * 2)
+        if spec.b_in_place:
+            return
+    first = panel * width
+    begin = {
+        "to": f.at(f.scratch, a.weights_at), "source": f.at(weights, panel * a.weights_panel), "bias_to": bias_at,
+        "bias": f.at(bias, first * bias_n), "left": a.n - first,
+    }  # fmt: skip
+    with f.loop(count, **begin) as each:
+        if not spec.b_in_place:
+            f.call("pack_weights", f.arguments, each.to, each.source, each.left)
+            if spec.step == 2:
+                _find_panel_min(f, spec, a, each.to, each.left)
+        if not spec.transposed_gemm:
+            source, some = each.bias, f.min(each.left, width)
+            if spec.overlaps:
+                source, some = f.at(source, f.min(each.left - width, 0) * bias_n), f.value(width)
+            f.call("pack_bias", a.bias, each.bias_to, source, bias_n, some, width)
+        each.next(
+            to=f.at(each.to, a.panel_bytes), source=f.at(each.source, a.weights_panel),
+            bias_to=f.at(each.bias_to, width * F32_BYTES), bias=f.at(each.bias, bias_n * width),
+            left=each.left - width,
+        )  # fmt: skip
+
+
+def _find_panel_min(f: Function, spec: ForwardSpec, a: Named, panel: Value, left: Value) -> None:
+    """Find the minimum of a packed panel of bf16 pairs. Cells beyond the columns do not count."""
+    found, rows = _panel_min(f, a, panel), a.taps * (a.k + 1 >> 1)
+    nothing_yet(f, spec.isa, found)
+    f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, found)
+
+
+def _panel_min(f: Function, a: Named, panel: Value) -> Value:
+    """Return the address of the minimum of a panel of B: it follows the panel."""
+    return f.at(panel, a.panel_bytes - LINE_BYTES)
+
+
+def _output_block(
+    f: Function, spec: ForwardSpec, a: Named, number: Value, operands: tuple[Value, Value, Value],
+    panels: tuple[Value, Value],
+) -> None:  # fmt: skip
+    """Compute one output block: a range of positions of each axis, which are the digits of the block's number."""
+    data, weights, out = operands
+    axes = along(a, spec)
+    rows = []
+    for axis in reversed(axes):
+        count = axis.blocks
+        digit = f.op("i64", f"urem {number}, {count.name}")
+        number = f.op("i64", f"udiv {number}, {count.name}")
+        rows.append(columns(f, f.at(a.output_blocks, axis.block + digit * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK))
+    block = rows[::-1]
+    if spec.step == 2:
+        nothing_yet(f, spec.isa, f.at(f.scratch, a.min_at))
+    if not spec.a_in_place:
+        data = _pack_a(f, spec, a, axes, block, data)
+    elif spec.step == 2:
+
+        def find_min(source: Value, to: Value, count: Value) -> None:
+            f.call("minimum", source, count, axes[-1].given, a.channels, f.at(f.scratch, a.min_at))
+
+        _each_line(f, axes, block, data, f.scratch, find_min)
+
+    def regions(at: int, parts: list[Value]) -> None:
+        if at == spec.axes:
+            f.call("region", f.arguments, f.scratch, data, weights, out, *panels, *parts)
+            return
+        with f.loop(block[at].parts, part=f.at(a.parts, block[at].part)) as each:
+            regions(at + 1, [*parts, each.part])
+            each.next(part=f.at(each.part, PART.bytes))
+
+    regions(0, [])
+
+
+def _pack_a(
+    f: Function, spec: ForwardSpec, a: Named, axes: Sequence[Named], block: Sequence[Named], data: Value
+) -> Value:
+    """Pack what an output block meets of A; return the address that position 0 of all axes would have."""
+    begin = f.at(f.scratch, a.data_at)
+
+    def pack_line(source: Value, to: Value, count: Value) -> None:
+        f.call("pack_line", f.arguments, to, source, count)
+        if spec.step == 2:
+            f.call("minimum", to, 1, 0, count * ((a.channels + 1 >> 1) * 2), f.at(f.scratch, a.min_at))
+
+    _each_line(f, axes, block, data, begin, pack_line)
+    ranges = zip(axes, block, strict=True)
+    moved = reduce(lambda s, one: s + one[1].first * one[0].step, ranges, f.value(0) + f.value(0))
+    return f.at(begin, f.value(0) - moved)
+
+
+def _each_line(
+    f: Function, axes: Sequence[Named], block: Sequence[Named], data: Value, begin: Value, each_line: EachLine
+) -> None:  # fmt: skip
+    """Visit the lines of A that an output block meets. Packed lines follow one another from ``begin`` on."""
+
+    def lines(at: int, source: Value, to: Value) -> None:
+        source = f.at(source, block[at].first * axes[at].given)
+        if at == len(axes) - 1:
+            each_line(source, to, block[at].count)
+            return
+        with f.loop(block[at].count, source=source, to=to) as each:
+            lines(at + 1, each.source, each.to)
+            each.next(source=f.at(each.source, axes[at].given), to=f.at(each.to, axes[at].step))
+
+    lines(0, data, begin)
+
+
+def _region(module: Module, spec: ForwardSpec) -> None:
+    """Emit ``region``: list the segments of one part of each axis, then compute its micro-tiles under each panel.
+
+    Where a panel of B exceeds the second cache, all micro-tiles go through some chains before the next chains: their
+    sums wait in scratch between these passes. Plans of 3x3 layers of 256 channels or more use it on AVX-512.
+    """
+    names = [f"part{axis}" for axis in range(spec.axes)]
+    f = module.function(
+        "region", False, arguments="ptr", scratch="ptr", data="ptr", weights="ptr", out="ptr", panel="i64",
+        panels="i64", **dict.fromkeys(names, "ptr"),
+    )  # fmt: skip
+    a = arguments(f, spec)
+    rows = [f.parameters[name] for name in names]
+    lists = f.at(f.scratch, a.segments_at), f.at(f.scratch, a.chains_at)
+    counted = f.alloca("i64", 3)
+    f.call("segments", f.arguments, *lists, counted, *rows)
+    chains, all_k, last = (f.load("i64", counted, 8 * at) for at in range(3))
+    parts = [columns(f, row, PART) for row in rows]
+    data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
+    out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)
+    which, tiled = _tiled_axis(f, spec, parts)
+    if spec.stencil:
+        last = last + _to_next_block(f, along(a, spec), parts)
+    elif spec.step == 2 and spec.a_in_place:  # the search for the minimum has read what the next micro-tile reads
+        last = _to_next_block(f, along(a, spec), parts)
+    rows_of_tile, step = tiled["mr"], tiled["data_step"]
+    begin = {
+        "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.weights_at),
+        "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width,
+        "rate": _prefetch_rate(f, rows_of_tile * step, all_k),
+    }  # fmt: skip
+
+    waiting = f.alloca("i64", 1)  # bytes to the sums of the next micro-tile
+
+    def lines(at: int, panel: dict[str, Value], data: Value, out: Value) -> None:
+        if at == spec.axes:
+            f.call(
+                "micro_tiles", f.arguments, f.at(f.scratch, a.sums_at), panel["segments"], panel["chains"],
+                panel["count"], data, panel["weights"], out, panel["bias"], step, tiled["out_step"], last,
+                panel["rate"], panel["left"], rows_of_tile, tiled["tiles"], tiled["count"], tiled["bias"],
+                panel["begins"], panel["ends"], waiting,
+                *((tiled["met"], tiled["met_step"]) if spec.stencil else ()),
+                *((panel["pairs"],) if spec.step == 2 else ()),
+            )  # fmt: skip
+            return
+        count = f.select(f.compare("eq", which, at), f.value(1), parts[at].count)
+        with f.loop(count, data=data, out=out) as each:
+            lines(at + 1, panel, each.data, each.out)
+            each.next(data=f.at(each.data, parts[at].data_step), out=f.at(each.out, parts[at].out_step))
+
+    with f.loop(f.panels, **begin) as each:
+        first = each.first
+        if spec.overlaps:  # the last panel computes a part of the one before again
+            first = f.min(first, a.n - spec.width)
+        panel = {
+            "weights": f.at(each.weights, first * a.weights_n) if spec.b_in_place else each.weights,
+            "bias": f.at(each.bias, parts[-1].first_bias) if spec.transposed_gemm else each.bias, "rate": each.rate,
+            "left": f.min(a.n - first, spec.width) if spec.stencil else a.n - first,
+        }  # fmt: skip
+        if spec.step == 2:
+            panel["pairs"] = quick(f, spec.isa, a, (f.at(f.scratch, a.min_at), _panel_min(f, a, each.weights)))
+        met = data
+        if spec.stencil:  # a panel meets the channels of its own groups
+            met = f.at(data, (f.panel + each.index) * (a.a_k * (spec.stencil.groups * spec.stencil.in_channels)))
+        passes = f.max(f.op("i64", f"udiv {chains + a.pass_chains - 1}, {a.pass_chains.name}"), 1)
+        with f.loop(passes) as some, f.when(going(f, a)):
+            done = some.index * a.pass_chains
+            chain = f.at(lists[1], done * CHAIN.bytes)
+            panel |= {
+                "segments": f.at(lists[0], f.load("i64", chain, CHAIN.at("segment"))), "chains": chain,
+                "count": f.min(chains - done, a.pass_chains), "begins": f.compare("eq", some.index, 0),
+                "ends": f.compare("eq", some.index, passes - 1),
+            }  # fmt: skip
+            f.store(f.value(0), waiting)
+            lines(0, panel, met, f.at(out, first * a.out_n))
+        each.next(
+            weights=each.weights if spec.b_in_place else f.at(each.weights, a.panel_bytes),
+            bias=each.bias if spec.transposed_gemm else f.at(each.bias, spec.width * F32_BYTES),
+            first=each.first + spec.width, rate=f.value(0),
+        )  # fmt: skip
+    f.done()
+
+
+def _tiled_axis(f: Function, spec: ForwardSpec, parts: Sequence[Named]) -> tuple[Value, dict[str, Value]]:
+    """Return the axis that micro-tiles run along, and its part: the last of those that waste fewest rows.
+
+    Micro-tiles of a grouped stencil run along the last axis.
+    """
+    best: dict[str, Value] = {name: getattr(parts[-1], name) for name in PART.columns}
+    which = f.value(len(parts) - 1)
+    for at in () if spec.stencil else reversed(range(len(parts) - 1)):
+        less = f.compare("slt", parts[at].waste, best["waste"])
+        best = {name: f.select(less, getattr(parts[at], name), best[name]) for name in PART.columns}
+        which = f.select(less, f.value(at), which)
+    return which, best
+
+
+def _to_next_block(f: Function, axes: Sequence[Named], parts: Sequence[Named]) -> Value:
+    """Return the bytes from what a region meets to what the next output block meets, along the last axis that is cut.
+
+    Grouped stencils and bf16 pairs in place prefetch there. The next micro-tile of the same block is in the cache.
+    """
+    steps = [part.count * part.data_step for part in parts]
+    found = steps[0]
+    for axis, step in zip(axes[1:], steps[1:], strict=True):
+        found = f.select(f.compare("sgt", axis.blocks, 1), step, found)
+    return found
+
+
+def _prefetch_rate(f: Function, size: Value, count: Value) -> Value:
+    """Return how many bytes of the next micro-tile of A each of ``count`` k prefetches, under the first panel.
+
+    The rate is 0 if rows of A are so far apart that one or two cache lines per k do not suffice.
+    """
+    rate = f.op("i64", f"sdiv {size}, {f.max(count, 1).name}")
+    near = f.compare("sgt", rate, 0) & f.compare("sle", rate, PREFETCH_MAX_TILE_BYTES)
+    return f.select(near, rate, f.value(0))
+
+
+def _micro_tiles(module: Module, spec: ForwardSpec) -> None:
+    """Emit ``micro_tiles``: micro-tiles along a line of positions. The last one overlaps the one before."""
+    f = module.function(
+        "micro_tiles", False, arguments="ptr", sums="ptr", segments="ptr", chains="ptr", chain_count="i64", data="ptr",
+        weights="ptr", out="ptr", bias="ptr", row_step="i64", out_step="i64", last="i64", rate="i64", left="i64",
+        rows="i64", tiles="i64", count="i64", bias_step="i64", begins="i1", ends="i1", waiting="ptr",
+        **({"met": "i64", "met_step": "i64"} if spec.stencil else {}),
+        **({"pairs": "i64"} if spec.step == 2 else {}),
+    )  # fmt: skip
+    with f.loop(f.tiles) as each:
+        wanted = each.index * f.rows
+        first = f.min(wanted, f.count - f.rows)
+        data, out = f.at(f.data, first * f.row_step), f.at(f.out, first * f.out_step)
+        prefetched = f.at(f.at(data, f.value(0) if spec.stencil else f.rows * f.row_step), f.last)
+        bias = f.at(f.bias, first * f.bias_step) if spec.transposed_gemm else f.bias
+        at = f.load("i64", f.waiting)
+        f.store(at + arguments(f, spec).waiting_bytes, f.waiting)
+        given = (
+            f.arguments, f.at(f.sums, at), f.segments, f.chains, f.chain_count, data, f.weights, out, bias, f.row_step,
+            f.out_step, prefetched, f.rate, f.left, wanted - first, f.bias_step, f.begins, f.ends,
+            *((f.met + first * f.met_step, f.met_step) if spec.stencil else ()),
+            *((f.pairs,) if spec.step == 2 else ()),
+        )  # fmt: skip
+        for rows in spec.mr_sizes:
+            with f.when(f.compare("eq", f.rows, rows)):
+                by_width(f, spec.isa.lanes, spec.nr_sizes, f.left, f"tile{rows}_", given)
+    f.done()
