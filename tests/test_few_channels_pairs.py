@@ -14,7 +14,9 @@ from convgrad.engines.llvm.driver import module_of
 from convgrad.formats import BF16, F32
 from convgrad.notation import problem as problem_of
 from convgrad.plan.constants import PAIR_ADDS
+from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans
@@ -32,13 +34,25 @@ GROUPED = (
     "FWD_D bf16 NCX:OIX g4mb2ic24ih9oc28oh9kh3ph1n", "BWD_D bf16 NCX:XIO g9mb1ic90ih8oc54oh8kh3dh2ph2n",
     "FWD_D bf16 NXC:OIX g3mb2ic48ih12oc24oh6kh4sh2ph1n", "FWD_D bf16 NXC:XIO g40mb1ic80ih30oc160oh30kh5ph2n",
 )  # fmt: skip
+FEW = (
+    "BWD_D bf16 NXC:XIO mb2ic3ih23oc37oh12kh7sh2ph3n", "BWD_D bf16 NXC:OIX mb2ic3ih16oc300oh8kh4sh2ph1n",
+    "FWD_D bf16 NCX:OIX mb3ic34ih9oc3oh9kh3ph1n", "BWD_D bf16 NCX:XIO mb1ic2ih20oc65oh20kh5dh2ph4n",
+)  # fmt: skip
+LINES = (*GROUPED, *FEW)
 LAYOUTS = ("NXC XIO", "NCX OIX", "NXC OIX", "NCX XIO")
 
 
-def of_pairs(found: Sequence[AnyPlan]) -> list[ForwardPlan]:
+def of_pairs(found: Sequence[AnyPlan]) -> list[AnyPlan]:
     """The plans of kernels of few channels that take pairs, the smallest first, which compile soon."""
-    some = [plan for plan in found if isinstance(plan, ForwardPlan) and plan.spec.stencil and plan.spec.step == 2]
-    return sorted(some, key=lambda plan: plan.spec.mr * plan.spec.nr)
+    some = [plan for plan in found if not isinstance(plan, SpatialStencilPlan) and plan.spec.step == 2]
+    few = [plan for plan in some if isinstance(plan, Kn2rowPlan) or plan.spec.stencil]
+    return sorted(few, key=lambda plan: tile_of(plan).mr * tile_of(plan).nr)
+
+
+def tile_of(plan: AnyPlan) -> ForwardSpec:
+    """The kernel of a plan's tiles."""
+    assert isinstance(plan, ForwardPlan | Kn2rowPlan)
+    return plan.spec.product if isinstance(plan, Kn2rowPlan) else plan.spec
 
 
 def without_pairs(problem: Problem, operands: Sequence[Array]) -> bytes:
@@ -47,7 +61,7 @@ def without_pairs(problem: Problem, operands: Sequence[Array]) -> bytes:
     return run_plan(plain, problem, operands, empty(problem)).tobytes()
 
 
-@tiers("line", GROUPED, every=1)
+@tiers("line", LINES, every=1)
 def test_the_limit_is_sharp(line: str) -> None:
     """Sums of least exponents of 142 run by pairs, of 141 do not; were they taken so, there would be other bits."""
     problem = replace(problem_of(line), output_format=F32)  # which keeps what is lost
@@ -58,18 +72,23 @@ def test_the_limit_is_sharp(line: str) -> None:
         rest = np.delete(shapes[1], summed)
         weights = np.moveaxis(cancelling((*rest, shapes[1][summed]), MIN_EXPONENT_SUM // 2, (129, -130)), -1, summed)
         operands = [lying(each, layout) for each, layout in zip((data, weights), problem.layouts, strict=False)]
-        _, found = plans_of(problem, operands, empty(problem), with_pairs("flushed", GROUPED.index(line) % 2))
+        _, found = plans_of(problem, operands, empty(problem), with_pairs("flushed", LINES.index(line) % 2))
         assert_sharp(of_pairs(found)[:2], problem, operands, without_pairs(problem, operands), there)
 
 
 def drawn(number: int) -> Problem:
-    """A problem of small groups of an even number of channels that are summed: any layout, axes and borders."""
+    """A problem of small groups of an even number of channels that are summed, or of few results; any borders."""
     rng = np.random.default_rng([117, number])
     role, groups = ("dst", "src")[number % 2], int(rng.integers(2, 12))
     summed, results = groups * 2 * int(rng.integers(1, 9)), groups * int(rng.integers(1, 17))
+    few = number % 3 == 2
+    if few:
+        groups, summed, results = 1, int(rng.integers(17, 300)), int(rng.integers(1, 4))
     axes = []
     for _ in range(int(rng.integers(1, 3))):
         kernel, stride, dilation = (int(rng.integers(1, most)) for most in (5, 4, 3))
+        if few and role == "dst":
+            stride = 1  # neighbours meet neighbours
         reach = (kernel - 1) * dilation
         pads = tuple(int(each) for each in rng.integers(0, reach + 2, 2))
         least = max(1, 1 - (reach - sum(pads)) // stride)
@@ -111,6 +130,7 @@ def test_pairs_of_an_odd_group_are_not_taken() -> None:
     [
         "FWD_D bf16 NXC mb2ic64ih56oc64oh56kh3ph1n", "BWD_D bf16 NXC mb2ic256ih14oc256oh14kh3ph1n",
         "BWD_W bf16 NXC mb2ic64ih56oc64oh56kh3ph1n", "FWD_D bf16 NXC g32mb4ic256ih28oc256oh28kh3ph1n",
+        "BWD_D bf16 NXC mb2ic3ih224oc64oh112kh7sh2ph3n",
     ],
 )  # fmt: skip
 def test_slow_pairs_are_not_taken(line: str) -> None:
@@ -126,7 +146,7 @@ def test_pairs_are_half_as_many(channels: int, spilt: int) -> None:
     isa = ISAS["avx512bf16"]
     problem = problem_of(f"FWD_D bf16 NXC g32mb2ic{32 * channels}ih14oc{32 * channels}oh14kh3ph1n")
     found = plans(problem, dense_view(problem), Machine(isa), 1)
-    spec = max((plan.spec for plan in of_pairs(found) if plan.spec.nr == 1), key=lambda each: each.mr)
+    spec = max((tile_of(plan) for plan in of_pairs(found) if tile_of(plan).nr == 1), key=lambda each: each.mr)
     pairs, single = (_tile(each) for each in (spec, replace(spec, step=1)))
     added = [sum(word in line for line in pairs) for word in ("dpbf16ps", "vfmadd")]
     assert added == [sum("vfmadd" in line for line in single) // 2] * 2

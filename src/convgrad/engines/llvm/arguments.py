@@ -42,6 +42,13 @@ def columns(f: Function, pointer: Value, record: Record, *some: str) -> Named:
     return Named({name: row.named(name) for name in some or record.columns}.__getitem__)
 
 
+def fill(f: Function, pointer: Value, record: Record, **row: Value) -> None:
+    """Store all columns of a row of a table."""
+    assert set(row) == set(record.columns), "a row has the columns of its record"
+    for name, value in row.items():
+        f.store(value, pointer, record.at(name))
+
+
 def loaded_where_used(f: Function, pointer: Value, record: Record) -> Named:
     """Return the columns of a record, each loaded where it is used."""
     return Named(lambda name: f.load("ptr" if name in record.addresses else "i64", pointer, record.at(name)))

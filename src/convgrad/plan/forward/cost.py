@@ -72,8 +72,7 @@ def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Oper
         cycles, packed = _stencil_cycles(view, machine, spec, block), view.n
     else:
         cycles, packed = _tile_cycles(view, machine, spec, block), ceil(view.n / spec.width) * spec.width
-    paired = constants.PACK_PAIR_NS if spec.step == 2 else 0.0
-    weights = view.groups * view.taps * view.k * packed * (PACK_NS[spec.weights] + paired)
+    weights = view.groups * view.taps * view.k * packed * (PACK_NS[spec.weights] + _paired_ns(spec))
     if spec.b_in_place:
         weights = 0.0
     return Costs(spec, operands, cycles * cycle_ns(machine), store, _read_ns(view, machine, spec, block), weights)
@@ -86,6 +85,11 @@ def _stencil_store_ns(machine: Machine, spec: ForwardSpec) -> float:
     if spec.out == SPATIAL:  # squares of few rows are as long
         return constants.GROUPED_STORE_NS * max(1.0, spec.isa.lanes / spec.mr)
     return STORE_NS[spec.out]
+
+
+def _paired_ns(spec: ForwardSpec) -> float:
+    """Return the time to pack a value into a bf16 pair, in addition to its packing."""
+    return constants.PACK_PAIR_NS if spec.step == 2 else 0.0
 
 
 def _read_ns(view: ForwardNest, machine: Machine, spec: ForwardSpec, block: tuple[int, ...]) -> float:
@@ -223,11 +227,13 @@ def _kn2row_costs(
     met = (images * fresh + again) * inner * sum(map(len, last))
     met = max(met, slab_count(view, spec, slab) * one.width)  # lanes of a slab without a position are packed too
     _, _, cycles = tiles(rows, one.mr, one.nr)
-    compute = met * rows * view.k * cycles / one.width * cycle_ns(machine)
-    read = PACK_NS[one.weights] + traffic_ns(machine, FORMATS[one.operand].dtype.itemsize)
+    compute = met * rows * chain_adds(view.k, one.step, machine) * cycles / one.width * cycle_ns(machine)
+    paired = _paired_ns(one)
+    read = PACK_NS[one.weights] + paired + traffic_ns(machine, FORMATS[one.operand].dtype.itemsize)
     store = STORE_NS[STRIDED if spec.out == STRIDED else CHANNELS]
     adds = view.met_taps * view.n / one.isa.lanes * constants.KN2ROW_ADD_NS + view.positions * view.n * store
-    return Costs(spec, operands, compute, adds, rows * view.k * PACK_NS[one.data], met * view.k * read)
+    a_ns, b_ns = rows * view.k * (PACK_NS[one.data] + paired), met * view.k * read
+    return Costs(spec, operands, compute, adds, a_ns, b_ns)
 
 
 def stencil_costs(

@@ -152,7 +152,9 @@ def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: 
     ):
         return
     height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
-    block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (height * view.k * F32_BYTES))
+    block = max(
+        1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (height * spec.product.position_bytes(view.k))
+    )
     loops = {"slab": slab, "chunk": chunk, "block": min(many, block)}
     yield Cut((count,), (claimed(count, threads),), threads, loops)
 
@@ -176,6 +178,6 @@ def _lines_at_once(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, thread
     across = min(last.extent, ceil(last.extent / ceil(last.met * inner / room) / stride) * stride)
     in_line = line_positions(view, spec, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
-    packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (view.k * F32_BYTES))
+    packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // spec.product.position_bytes(view.k))
     chunk = ceil(min(packed, max(1, together * in_line)) / width) * width
     return (min(lines.extent, phases * together), across), chunk

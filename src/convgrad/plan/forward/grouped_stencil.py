@@ -1,4 +1,4 @@
-"""The grouped stencil: forwards and data gradients of small groups, whose lanes are channels of several."""
+"""The grouped stencil: forwards and data gradients of small groups, whose vectors are channels of several groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from convgrad.spec.problem import Problem
 
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
-    """Return why not; nothing where it applies."""
+    """Return a reason against the grouped stencil, or the empty string."""
     if view.groups == 1:
         return "there is one group"
     if view.n > isa.lanes:
@@ -28,12 +28,12 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     parts = view.with_merged_groups.axes[-1].parts
     if not parts.max_taps:
         return "no position meets a tap"
-    # else a chain may have none of a row's taps
+    # A chain must have at least one tap of each row that it cuts.
     return "" if parts.tap_step * view.k <= BLOCK else f"taps of a row are more than {BLOCK} terms apart"
 
 
 def windows(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[ForwardSpec, Operands]]:
-    """Yield the kernels whose lanes are channels of several groups."""
+    """Yield the kernels whose vectors are channels of several groups."""
     merged = view.with_merged_groups
     parts = merged.axes[-1].parts
     names = (problem.operand_format.name, problem.output_format.name)
@@ -41,18 +41,18 @@ def windows(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[For
     for step, (groups, vectors) in product(steps(problem, isa), _panels(view, isa)):
         if view.k % step:
             continue  # the last pair of an odd group would be of two groups
-        window = _window(view, isa, groups, vectors, parts, step)
-        rest = view.groups % groups * view.n
-        for rows in _heights(isa, window, vectors, step):
+        stencil = _stencil(view, isa, groups, vectors, parts, step)
+        remainder = view.groups % groups * view.n
+        for rows in _heights(isa, stencil, vectors, step):
             spec = ForwardSpec(
-                isa, *names, rows, vectors, vectors > 1 and 0 < rest <= isa.lanes, len(view.axes), data,
-                STRIDED if window.strided_groups else weights, out, data == CHANNELS, stencil=window, step=step,
+                isa, *names, rows, vectors, vectors > 1 and 0 < remainder <= isa.lanes, len(view.axes), data,
+                STRIDED if stencil.strided_groups else weights, out, data == CHANNELS, stencil=stencil, step=step,
             )  # fmt: skip
             yield spec, (OPERAND[problem.solves_for], "weights")
 
 
 def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
-    """Yield groups and vectors of panels: as many groups as a vector takes, or as fill one, or several, to the end."""
+    """Yield groups and vectors of panels: as many groups as fit a vector, or as fill one or two sets of vectors."""
     some, whole = isa.lanes // view.n, lcm(view.n, isa.lanes) // view.n
     for groups in sorted({min(some, view.groups), whole, 2 * whole}):
         vectors = ceil(groups * view.n / isa.lanes)
@@ -65,33 +65,33 @@ def _panels(view: ForwardNest, isa: Isa) -> Iterator[tuple[int, int]]:
             yield groups, vectors
 
 
-def _heights(isa: Isa, window: GroupedStencil, vectors: int, step: int) -> range:
-    """Return the rows of windows that registers hold, beside weights if these are few."""
-    terms = window.in_channels // step
-    room, held = isa.registers // vectors, max(window.sizes) * terms
+def _heights(isa: Isa, stencil: GroupedStencil, vectors: int, step: int) -> range:
+    """Return the rows of micro-tiles that registers hold, together with weights if these are few."""
+    steps_of_tap = stencil.in_channels // step
+    room, held = isa.registers // vectors, max(stencil.sizes) * steps_of_tap
     spread = (
-        min(terms * vectors, constants.GROUPED_MAX_SPREAD_REGISTERS)
-        if window.in_channels * window.out_channels > 1
+        min(steps_of_tap * vectors, constants.GROUPED_MAX_SPREAD_REGISTERS)
+        if stencil.in_channels * stencil.out_channels > 1
         else 0
     )
-    most = room - (constants.GROUPED_OTHER_REGISTERS + spread) // vectors - (held if held <= room // 2 else 0)
-    most = min(constants.GROUPED_MAX_ROWS, max(1, most))
-    return range(most, max(1, most // 2) - 1, -1)
+    rows = room - (constants.GROUPED_OTHER_REGISTERS + spread) // vectors - (held if held <= room // 2 else 0)
+    rows = min(constants.GROUPED_MAX_ROWS, max(1, rows))
+    return range(rows, max(1, rows // 2) - 1, -1)
 
 
-def _window(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> GroupedStencil:
-    """Return the numbers of windows of so many groups and vectors a panel, under phases of the last axis."""
-    most, unit = max(1, constants.GROUPED_MAX_WEIGHTS * step // view.k), gcd(parts.by_position, parts.by_tap)
-    counts, in_blocks = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
-    sizes = {min(n, most) for n in counts} | {n % most for n in counts if n > most} | ({1} if in_blocks else set())
-    group, item, _ = view.weights
-    window = GroupedStencil(
+def _stencil(view: ForwardNest, isa: Isa, groups: int, vectors: int, parts: Parts, step: int) -> GroupedStencil:
+    """Return the numbers of a stencil whose panels have some groups and vectors, for the phases of the last axis."""
+    taps, unit = max(1, constants.GROUPED_MAX_WEIGHTS * step // view.k), gcd(parts.by_position, parts.by_tap)
+    counts, in_chains = {*parts.taps.tolist()} - {0}, view.order.blocks > 1
+    sizes = {min(n, taps) for n in counts} | {n % taps for n in counts if n > taps} | ({1} if in_chains else set())
+    of_group, of_result, _ = view.weights
+    stencil = GroupedStencil(
         view.n, view.k, groups, parts.by_position // unit, parts.by_tap // unit, parts.tap_step,
-        tuple(sorted(sizes - {0}, reverse=True)), guarded=in_blocks or max(counts) > most,
-        strided_groups=view.n > 1 and group != view.n * item, masked=False,
+        tuple(sorted(sizes - {0}, reverse=True)), guarded=in_chains or max(counts) > taps,
+        strided_groups=view.n > 1 and of_group != view.n * of_result, masked=False,
     )  # fmt: skip
-    met = [window.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
+    met = [stencil.reads(isa.lanes, v, step)[-1] for v in range(vectors)]
     over = any(first + count * step > groups * view.k for first, count in met)
-    rest = view.groups % groups * view.n
-    alone = vectors > 1 and rest == isa.lanes  # a full vector, which tiles of one take
-    return replace(window, masked=over or (rest > 0 and not alone))
+    remainder = view.groups % groups * view.n
+    alone = vectors > 1 and remainder == isa.lanes  # a full vector: micro-tiles of one vector take it
+    return replace(stencil, masked=over or (remainder > 0 and not alone))

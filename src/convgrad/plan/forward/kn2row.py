@@ -1,8 +1,7 @@
-"""Few results: the products of all taps at every position of the data, which outputs then gather tap by tap.
+"""kn2row: forwards and data gradients of few results, from the sums of each tap at each position of the data.
 
-Where the order sums tap by tap, the sum of a tap depends on the position that it meets alone. So taps times results
-are rows of full tiles, whose lanes are positions of the data, each read once; an output adds those of the taps that it
-meets.
+If the order sums tap by tap, the sum of a tap depends only on the position of the data. So one dense GEMM computes all
+tap sums: rows of A are taps times results, columns of B are positions of the data. An output adds the sums of its taps.
 """
 
 from __future__ import annotations
@@ -18,30 +17,31 @@ from convgrad.plan import constants
 from convgrad.plan.forward.nest import OPERAND, Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import Isa
+from convgrad.plan.pairs import steps
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED, Chosen, Operands
 from convgrad.plan.tiling import tiles
 from convgrad.spec.order import APART_RESULTS, FAN_IN
 from convgrad.spec.problem import Problem
 
 KN2ROW = "kn2row"  # the body
-MOST_TAPS = FAN_IN**3  # gathered through three levels of the tree
-VECTORS = 4  # of outputs that gather at a time
+MAX_TAPS = FAN_IN**3  # three levels of the reduction tree
+VECTORS = 4  # of outputs that are summed at a time
 
 
 @dataclass(frozen=True)
 class Kn2rowSpec:
-    """What a kernel of products is specialised on: that of the products, f32, and how outputs lie."""
+    """What a compiled kernel is specialised on: the GEMM of the tap sums, and the strides of the output."""
 
-    product: ForwardSpec  # rows are taps times results, lanes positions of the data
+    product: ForwardSpec  # the GEMM: A is taps times results, B positions of the data; tap sums are f32
     output: str
     axes: int
-    line: int  # the first axis with taps; what its positions have, inner axes, is a line
+    line: int  # the first axis with taps: a line is a position of it, and all of the inner axes
     out: str  # CHANNELS: channels, then positions of the last axis, are contiguous; SPATIAL: those positions alone
     activation: str = ""  # of outputs, before their rounding
 
     @property
     def body(self) -> str:
-        """Which nest it runs in."""
+        """The loop nest that the kernel runs in."""
         return KN2ROW
 
     @property
@@ -51,12 +51,18 @@ class Kn2rowSpec:
 
     @property
     def across(self) -> int:
-        """Outputs of a phase that gather at a time."""
+        """Outputs of a phase that are summed at a time."""
         return VECTORS * self.isa.lanes
+
+    @property
+    def step(self) -> int:
+        """How many k a multiply-add takes."""
+        return self.product.step
 
     def __str__(self) -> str:
         one = self.product
-        return f"{one.operand} to {self.output}, tile {one.mr}x{one.nr} of {one.isa}"
+        pairs = ", pairs of terms" if self.step == 2 else ""
+        return f"{one.operand} to {self.output}, tile {one.mr}x{one.nr} of {one.isa}{pairs}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +70,16 @@ class Kn2rowPlan(Chosen):
     """How a forward or a data gradient of few results is computed."""
 
     spec: Kn2rowSpec
-    slab: tuple[int, int]  # outputs along the axis of lines, and along the last, that are computed at a time
-    chunk: int  # positions of the data whose products are computed at a time
-    block: int  # tiles of rows under all of those before the next
-    parts: tuple[int]  # of all slabs: a task is one
+    slab: tuple[int, int]  # the output block: outputs along the axis of lines, and along the last axis
+    chunk: int  # the cache block: positions of the data that are packed at a time
+    block: int  # micro-tiles of A that meet all packed panels of B before the next do
+    parts: tuple[int]  # of all output blocks: a task is one part
 
     @property
     def summary(self) -> str:
         """Strategy, kernel and layouts in one line."""
-        lanes, rows = self.operands
-        return f"{self.strategy}: {self.spec}, rows from {rows} and taps, lanes from {lanes} (packed)"
+        b, a = self.operands
+        return f"{self.strategy}: {self.spec}, rows from {a} and taps, lanes from {b} (packed)"
 
     @property
     def cut(self) -> str:
@@ -83,18 +89,18 @@ class Kn2rowPlan(Chosen):
 
 
 def line_axis(view: ForwardNest) -> int:
-    """Return the first axis with taps, but the last: those before are images."""
+    """Return the first axis with taps, but not the last axis: axes before it are images."""
     last = len(view.axes) - 1
     return next((at for at, axis in enumerate(view.axes[:last]) if not axis.identity), last - 1)
 
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
-    """Return why not; nothing where it applies."""
+    """Return a reason against kn2row, or the empty string."""
     if view.groups > 1:
         return "there are several groups"
     if view.n > APART_RESULTS:
         return f"a position has {view.n} results; at most {APART_RESULTS} are summed tap by tap"
-    if view.order.lines != 1 or view.taps > MOST_TAPS:
+    if view.order.lines != 1 or view.taps > MAX_TAPS:
         return "its order is not tap by tap, or there are too many taps"
     if any(phase.by_position != 1 for phase in view.axes[-1].phases):
         return "neighbouring outputs do not meet neighbouring positions"
@@ -102,63 +108,65 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
 
 
 def products(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2rowSpec, Operands]]:
-    """Yield the kernels, one for each width of a tile."""
-    for most, vectors in isa.micro_tiles:
-        yield _spec(problem, view, isa, most, vectors), (OPERAND[problem.solves_for], "weights")
+    """Yield the kernels, one for each micro-tile of the instruction set."""
+    for step in steps(problem, isa):
+        for rows, vectors in isa.micro_tiles_of(step):
+            if step <= view.k:
+                yield _spec(problem, view, isa, rows, vectors, step), (OPERAND[problem.solves_for], "weights")
 
 
 def rows_of(view: ForwardNest) -> int:
-    """Return the rows of all products: taps times results."""
+    """Return the rows of A: taps times results."""
     return view.taps * view.n
 
 
-def _spec(problem: Problem, view: ForwardNest, isa: Isa, most: int, vectors: int) -> Kn2rowSpec:
+def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors: int, step: int) -> Kn2rowSpec:
     operand, output = problem.operand_format, problem.output_format
     rows, last = rows_of(view), view.axes[-1]
-    high = min(
-        range(max(1, most - constants.FEWER_ROWS_POSITIONS), most + 1), key=lambda h: (tiles(rows, h, vectors)[2], -h)
-    )
-    size, written = operand.dtype.itemsize, output.dtype.itemsize
-    _, _, term = view.weights
+    heights = range(max(1, max_rows - constants.FEWER_ROWS_POSITIONS), max_rows + 1)
+    mr = min(heights, key=lambda height: (tiles(rows, height, vectors)[2], -height))
+    size, stored = operand.dtype.itemsize, output.dtype.itemsize
+    _, _, of_k = view.weights
     taps = tap_lines(view)[-1][1]
-    # The product reads weights as its data, taps in place of positions, and data as its weights, positions as results.
-    weights = CHANNELS if term == size or view.k == 1 else SPATIAL if taps == size else STRIDED
+    # The GEMM is a transposed one: its data are the weights, with taps as positions; its weights are the data.
+    weights = CHANNELS if of_k == size or view.k == 1 else SPATIAL if taps == size else STRIDED
     data = CHANNELS_IN if view.data[1] == size else CHANNELS_OUT if last.data == size else STRIDED
-    if last.out == view.n * written and (view.out[1] == written or view.n == 1):
+    if last.out == view.n * stored and (view.out[1] == stored or view.n == 1):
         out = CHANNELS
     else:
-        out = SPATIAL if last.out == written else STRIDED
+        out = SPATIAL if last.out == stored else STRIDED
     product = ForwardSpec(
-        isa, operand.name, F32.name, high, vectors, vectors > 1, 1, weights, data, CHANNELS, False, False, True
-    )
+        isa, operand.name, F32.name, mr, vectors, vectors > 1, 1, weights, data, CHANNELS, False,
+        transposed_gemm=True, step=step,
+    )  # fmt: skip
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 
 
 def slab_count(view: ForwardNest, spec: Kn2rowSpec, slab: tuple[int, int]) -> int:
-    """Return how many slabs of such a size there are."""
+    """Return the number of output blocks of a size."""
     images = prod(axis.extent for axis in view.axes[: spec.line])
     return images * ceil(view.axes[spec.line].extent / slab[0]) * ceil(view.axes[-1].extent / slab[1])
 
 
 def kept_lines(view: ForwardNest, spec: Kn2rowSpec, along: int) -> int:
-    """Return of how many lines of the data products are kept."""
+    """Return the lines of the data whose tap sums an output block needs: the size of the ring."""
     return max(map(len, reached(view.axes[spec.line], along)))
 
 
 def line_positions(view: ForwardNest, spec: Kn2rowSpec, across: int) -> int:
-    """Return how many positions of the data a line has, of a slab of so many outputs."""
+    """Return the positions of a line of the data that an output block of some outputs needs."""
     return prod(axis.met for axis in view.axes[spec.line + 1 : -1]) * max(map(len, reached(view.axes[-1], across)))
 
 
 def tap_lines(view: ForwardNest) -> list[tuple[int, int]]:
-    """Return the loops over taps, as counts and bytes of weights: one if taps are evenly apart."""
+    """Return the loops over taps, as counts and steps in bytes: one loop if all taps have one stride."""
     if view.tap_step is not None:
         return [*[(1, 0)] * (len(view.axes) - 1), (view.taps, view.tap_step)]
     return [(axis.kernel, axis.weights) for axis in view.axes]
 
 
 def reached(axis: Along, size: int) -> list[range]:
-    """Return the positions of the data that slabs need or that are still there: neither end ever goes back."""
+    """Return the positions of the data that each output block needs or still has: neither end ever goes back."""
     low, end = axis.parts.in_blocks(size).reached
     begin = np.minimum.accumulate(np.where(low < end, low, axis.met)[::-1])[::-1]
     high = np.maximum.accumulate(end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import prod
@@ -10,8 +11,9 @@ import numpy as np
 
 from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
 from convgrad.plan.forward.nest import Along, ForwardNest
-from convgrad.plan.forward.schedule import CHAIN, SEGMENT, of_axes
+from convgrad.plan.forward.schedule import CHAIN, PAIRS, SEGMENT, of_axes
 from convgrad.plan.machine import LINE_BYTES
+from convgrad.plan.pairs import MIN_EXPONENT_SUM, PATHS
 from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
 from convgrad.plan.records import Record, addresses
 from convgrad.plan.regions import Parts
@@ -20,83 +22,86 @@ from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
-TABLES = addresses("ends", "phases", "runs", "blocks")  # besides those of any forward or data gradient
+TABLES = addresses("last_blocks", "phases", "segments", "chains")  # besides those of any forward or data gradient
 NUMBERS = Record(
-    "block_count",  # of the terms of a tap
-    "row_count", "row_bytes", "height", "tiles", "block",  # taps times results; their tiles, and those at a time
-    "chunk",  # positions of the data at a time
-    "slab_count", "end_count", "phase_count",  # slabs along lines, along the last axis; phases of that
-    "tile_ahead", "term_ahead",  # bytes of the data asked for ahead, from a tile, from a term to the next
-    "lines", "line_bytes", "together",  # of products that are kept; whether positions of lines are evenly apart
+    "chain_count",  # of the k of a tap
+    "row_count", "row_bytes", "height",  # rows of A are taps times results; of a micro-tile
+    "micro_tiles", "a_block",  # micro-tiles of all rows; how many meet all packed panels before the next do
+    "cache_block",  # positions of the data that are packed at a time
+    "output_block_count", "last_block_count",  # output blocks along lines, along the last axis
+    "phase_count",  # of the last axis
+    "tile_prefetch", "k_prefetch",  # bytes of the data to prefetch, from a micro-tile, from a k to the next
+    "lines", "line_bytes", "contiguous",  # of the ring of tap sums; whether positions of lines have one stride
     "inner",  # positions of a line
-    "tap_bytes_out", "result_bytes",  # of products, from a tap, a result to the next
-    "stream_bytes",  # from a phase and result of gathered outputs to the next
+    "tap_bytes_out", "result_bytes",  # of tap sums, from a tap, a result to the next
+    "stream_bytes",  # of summed outputs, from a phase and result to the next
     "out_step", "adds",
-    "done_at", "products_at", "outer_at", "entries_at", "nodes_at", "streams_at", "line_at", "nothing_at",
+    "done_at", "tap_sums_at", "outer_at", "entries_at", "nodes_at", "streams_at", "ordered_at", "no_bias_at",
 )  # fmt: skip
-ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # taps as lines, met and bytes of products
-TASK = Record("slab", "slabs")
-SLAB = Record("part", "parts", "first", "end")  # rows of PART; lines of the data
+ALONG = Record("extent", "given", "out", "taps", "tap", "met", "place")  # place: bytes of tap sums per position
+TASK = Record("output_block", "output_blocks")
+OUTPUT_BLOCK = Record("part", "parts", "first", "end")  # rows of PART; lines of the data
 PART = Record("count", "out", "out_step", "met", "met_step", "taps", "tap", "tap_step", "tap_met")
-END = Record("phase", "first", "count", "out", "outputs", "across")  # rows of PHASE, positions of the data, outputs
-PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # behind the slab's first position
-OUTER = Record("place", "number")  # a tap of all axes but the last: bytes of products, its number
-ENTRY = Record("at", "met")  # a tap of an output: bytes of products, and which position the first output meets
+LAST_BLOCK = Record(  # a block of the last axis
+    "phase", "first", "count",  # its first row of PHASE; positions of the data
+    "out", "outputs", "across",  # bytes to the first output; outputs, and those of a phase
+)  # fmt: skip
+PHASE = Record("met", "taps", "tap", "tap_step", "tap_met")  # met: counted from the first position of the block
+OUTER = Record("place", "number")  # a tap of all axes but the last: offset of its tap sums, number
+ENTRY = Record("at", "met")  # a tap of an output: offset of its tap sums, position that the first output meets
 NODE = Record("number", "taps")
 
 
 @cache
 def arguments(axes: int) -> Record:
-    """Return the arguments of a kernel of so many axes: first those of a tile of one axis."""
-    return sum((ALONG.within(f"line{axis}") for axis in range(axes)), of_axes(1) + TABLES + NUMBERS)
+    """Return the arguments of a kernel of so many axes: first those of the GEMM, which has one axis."""
+    return sum((ALONG.within(f"line{axis}") for axis in range(axes)), of_axes(1) + TABLES + NUMBERS) + PAIRS
 
 
 def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule:
     """Return the tables and numbers of a plan for arrays of these strides."""
-    spec, one = plan.spec, plan.spec.product
+    spec, gemm = plan.spec, plan.spec.product
     lines, last = view.axes[spec.line], view.axes[-1]
     along, across = plan.slab
-    rows, cut = reached(lines, along), lines.parts.in_blocks(along)
+    met, cut = reached(lines, along), lines.parts.in_blocks(along)
     parts = [_parts(view, spec.line, cut.parts)]
-    slabs = [
-        {"part": first * PART.bytes, "parts": count, "first": met.start, "end": met.stop}
-        for first, count, met in zip(cut.begins.tolist(), cut.lengths.tolist(), rows, strict=True)
+    output_blocks = [
+        {"part": first * PART.bytes, "parts": count, "first": each.start, "end": each.stop}
+        for first, count, each in zip(cut.begins.tolist(), cut.lengths.tolist(), met, strict=True)
     ]
     for at in range(spec.line + 1, len(view.axes) - 1):
         inner = _parts(view, at, view.axes[at].parts)
-        slabs.append({"part": sum(map(len, parts)) * PART.bytes, "parts": len(inner), "first": 0, "end": 0})
+        output_blocks.append({"part": sum(map(len, parts)) * PART.bytes, "parts": len(inner), "first": 0, "end": 0})
         parts.append(inner)
-    ends, phases = _ends(last, across, _unit(view, len(view.axes) - 1))
-    order = view.order
-    block_count = order.blocks_a_line
-    runs = [
+    last_blocks, phases = _last_blocks(last, across, _unit(view, len(view.axes) - 1))
+    chain_count = view.order.blocks_a_line
+    segments = [
         {
-            "data": first * F32_BYTES,
-            "weights": first * one.width * F32_BYTES,
+            "data": gemm.position_bytes(first), "weights": gemm.position_bytes(first) * gemm.width,
             "count": min(BLOCK_TERMS, view.k - first),
         }
-        for first in range(0, block_count * BLOCK_TERMS, BLOCK_TERMS)
-    ]
-    blocks = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(block_count)]
-    count = prod(axis.extent for axis in view.axes[: spec.line]) * len(rows) * len(ends)
-    tasks = [{"slab": first, "slabs": end - first} for first, end in evenly(count, *plan.parts)]
+        for first in range(0, chain_count * BLOCK_TERMS, BLOCK_TERMS)
+    ]  # fmt: skip
+    chains = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(chain_count)]
+    count = prod(axis.extent for axis in view.axes[: spec.line]) * len(met) * len(last_blocks)
+    tasks = [{"output_block": first, "output_blocks": end - first} for first, end in evenly(count, *plan.parts)]
     tables = {
-        "tasks": TASK.rows(tasks), "output_blocks": SLAB.rows(slabs), "parts": np.concatenate(parts),
-        "ends": END.rows(ends),
-        "phases": PHASE.rows(phases), "runs": SEGMENT.rows(runs),
-        "blocks": CHAIN.rows([*blocks, {"number": -1, "segments": 0, "segment": 0}]),
+        "tasks": TASK.rows(tasks), "output_blocks": OUTPUT_BLOCK.rows(output_blocks), "parts": np.concatenate(parts),
+        "last_blocks": LAST_BLOCK.rows(last_blocks), "phases": PHASE.rows(phases), "segments": SEGMENT.rows(segments),
+        "chains": CHAIN.rows([*chains, {"number": -1, "segments": 0, "segment": 0}]),
     }  # fmt: skip
-    reach, counts = [len(met) for met in rows], [end["count"] for end in ends]
-    numbers = _numbers(view, plan, reach, counts, [end["across"] for end in ends])
+    numbers = _numbers(view, plan, max(map(len, met)), last_blocks)
     numbers |= {
-        "task_count": len(tasks), "slab_count": len(rows), "end_count": len(ends), "phase_count": len(last.phases),
-        "block_count": block_count, "adds": int(accumulates),
+        "task_count": len(tasks), "output_block_count": len(met), "last_block_count": len(last_blocks),
+        "phase_count": len(last.phases), "chain_count": chain_count, "adds": int(accumulates),
     }  # fmt: skip
+    if gemm.step == 2:
+        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM
     return Schedule(tables, numbers, numbers.pop("scratch"))
 
 
 def _unit(view: ForwardNest, at: int) -> int:
-    """Return how far the numbers of an axis's taps are apart."""
+    """Return the step from the number of an axis's tap to that of the next."""
     return prod(inner.kernel for inner in view.axes[at + 1 :])
 
 
@@ -111,31 +116,31 @@ def _parts(view: ForwardNest, at: int, parts: Parts) -> Ints:
     )  # fmt: skip
 
 
-def _ends(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-    """Return rows of END and of PHASE."""
-    ends, phases = list[dict[str, int]](), list[dict[str, int]]()
+def _last_blocks(last: Along, across: int, unit: int) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Return rows of LAST_BLOCK and of PHASE."""
+    blocks, phases = list[dict[str, int]](), list[dict[str, int]]()
     stride = last.phases[0].positions.step
     for begin, met in zip(range(0, last.extent, across), reached(last, across), strict=True):
         count = min(across, last.extent - begin)
         each = -(-count // stride)
-        ends.append({
+        blocks.append({
             "phase": len(phases) * PHASE.bytes, "first": met.start, "count": len(met), "out": begin * last.out,
             "outputs": count, "across": each,
         })  # fmt: skip
         for phase in last.phases:
             first = phase.met + begin // stride * phase.by_position - met.start
-            there = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
-            taps = phase.taps[there.start : there.stop] if there else range(0)
-            low = first + there.start * phase.by_tap if there else 0
+            existing = _touching(first, phase.by_tap, len(phase.taps), each, len(met))
+            taps = phase.taps[existing.start : existing.stop] if existing else range(0)
+            low = first + existing.start * phase.by_tap if existing else 0
             phases.append({
                 "met": low, "taps": len(taps), "tap": taps.start * unit, "tap_step": taps.step * unit,
                 "tap_met": phase.by_tap,
             })  # fmt: skip
-    return ends, phases
+    return blocks, phases
 
 
 def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -> range:
-    """Return the taps by which some positions, neighbours of which the first meets ``first``, meet 0 to an extent.
+    """Return the taps by which any of some neighbours meets 0 to ``extent``; the first of them meets ``first``.
 
     >>> _touching(-3, 1, 9, 2, 4), _touching(3, -1, 9, 2, 4)
     (range(2, 7), range(0, 5))
@@ -145,61 +150,61 @@ def _touching(first: int, by_tap: int, taps: int, positions: int, extent: int) -
 
 
 def _numbers(
-    view: ForwardNest, plan: Kn2rowPlan, reach: list[int], counts: list[int], each: list[int]
-) -> dict[str, int]:
-    """Return the numbers, and the bytes of all that a task keeps."""
-    spec, one = plan.spec, plan.spec.product
+    view: ForwardNest, plan: Kn2rowPlan, reach: int, last_blocks: Sequence[Mapping[str, int]]
+) -> dict[str, int]:  # fmt: skip
+    """Return the numbers, and the bytes of a task's scratch."""
+    spec, gemm = plan.spec, plan.spec.product
     order, last = view.order, view.axes[-1]
-    in_last, across = max(counts), -(-max(each) // spec.across) * spec.across
+    in_last, across = (max(block[name] for block in last_blocks) for name in ("count", "across"))
+    across = -(-across // spec.across) * spec.across
     middle = view.axes[spec.line + 1 : -1]
-    places = [prod(axis.met for axis in middle[at + 1 :]) * in_last * F32_BYTES for at in range(len(middle))]
+    middle_bytes = [prod(axis.met for axis in middle[at + 1 :]) * in_last * F32_BYTES for at in range(len(middle))]
     inner = max(1, prod(axis.met for axis in middle) * in_last)
     several = [*(axis for axis in view.axes[spec.line : -1] if axis.met > 1), last]
-    together = in_last == last.met and all(a.data == b.data * b.met for a, b in pairwise(several))
-    rows, kept = rows_of(view), max(1, *reach)
-    pitch = -(-(kept * inner * F32_BYTES + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
-    height, many, _ = tiles(rows, one.mr, one.nr)
-    beside = (max(counts) + 2 * across) * F32_BYTES
+    contiguous = in_last == last.met and all(a.data == b.data * b.met for a, b in pairwise(several))
+    rows, lines = rows_of(view), max(1, reach)
+    pitch = -(-(lines * inner * F32_BYTES + 1) // LINE_BYTES) // 2 * 2 * LINE_BYTES + LINE_BYTES
+    height, many, _ = tiles(rows, gemm.mr, gemm.nr)
+    beside = (in_last + 2 * across) * F32_BYTES
     levels = max(1, levels_of(order.blocks))
     streams = len(last.phases) * view.n
+    row_bytes = gemm.position_bytes(view.k)
+    panel = gemm.width * row_bytes + (LINE_BYTES if gemm.step == 2 else 0)  # the minimum is behind the panel
     sizes = {
-        "packed_at": 8, "done_at": 8, "nothing_at": 4,
+        "packed_at": 8, "done_at": 8, "no_bias_at": 4,
         "bias_at": view.n * F32_BYTES,
-        "sums_at": levels * one.tile_bytes,
-        "data_at": rows * view.k * F32_BYTES,
-        "weights_at": -(-plan.chunk // one.width) * one.width * view.k * F32_BYTES,
+        "sums_at": levels * gemm.tile_bytes,
+        "data_at": rows * row_bytes,
+        "weights_at": -(-plan.chunk // gemm.width) * panel,
         "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * OUTER.bytes,
         "entries_at": view.taps * ENTRY.bytes, "nodes_at": (view.taps + 1) * NODE.bytes,
         "streams_at": streams * across * F32_BYTES,
-        "line_at": (streams * across + one.isa.lanes) * F32_BYTES,
-        "products_at": rows * pitch + 2 * beside,
+        "ordered_at": (streams * across + gemm.isa.lanes) * F32_BYTES,
+        "tap_sums_at": rows * pitch + 2 * beside,
     }  # fmt: skip
+    if gemm.step == 2:
+        sizes["min_at"] = LINE_BYTES
     found, size = placed(sizes)
-    found["products_at"] += -(-beside // LINE_BYTES) * LINE_BYTES
+    found["tap_sums_at"] += -(-beside // LINE_BYTES) * LINE_BYTES
     _, by_result, by_term = view.weights
     numbers = {
         **found, "scratch": size + 4 * LINE_BYTES,
-        "n": view.n, "k": view.k, "channels": view.channels, "taps": view.taps, "levels": levels,
+        "n": view.n, "k": view.k, "channels": view.channels, "taps": 1, "levels": levels,
         "weights_group": by_result, "weights_n": last.data, "weights_k": view.data[1], "data_k": by_term,
-        "a_k": F32_BYTES, "b_k": one.width * F32_BYTES, "panel_bytes": one.width * view.k * F32_BYTES,
+        "a_k": F32_BYTES // gemm.step, "b_k": gemm.width * F32_BYTES // gemm.step, "panel_bytes": panel,
         "out_n": view.out[1], "bias_n": view.bias, "accumulate": 0,
         "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1],
-        "row_count": rows, "row_bytes": view.k * F32_BYTES, "height": height, "tiles": many, "block": plan.block,
-        "chunk": plan.chunk, "lines": kept, "line_bytes": inner * F32_BYTES, "inner": inner,
-        "together": int(together),
+        "row_count": rows, "row_bytes": row_bytes, "height": height, "micro_tiles": many, "a_block": plan.block,
+        "cache_block": plan.chunk, "lines": lines, "line_bytes": inner * F32_BYTES, "inner": inner,
+        "contiguous": int(contiguous),
         "tap_bytes_out": pitch, "result_bytes": pitch * view.taps, "stream_bytes": across * F32_BYTES,
         "out_step": last.out,
     }  # fmt: skip
-    if one.weights == CHANNELS_OUT:
-        ahead = (0, 0)
-    else:
-        term = -(-one.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
-        ahead = (term * view.k, term)
-    numbers["tile_ahead"], numbers["term_ahead"] = ahead
-    place: dict[int, int] = {
-        spec.line: inner * F32_BYTES,
-        **{spec.line + 1 + at: bytes_ for at, bytes_ in enumerate(places)},
-    }
+    of_k = 0
+    if gemm.weights != CHANNELS_OUT:
+        of_k = -(-gemm.width * last.data // (many * view.k) // LINE_BYTES) * LINE_BYTES
+    numbers["tile_prefetch"], numbers["k_prefetch"] = of_k * view.k, of_k
+    place = dict(enumerate([inner * F32_BYTES, *middle_bytes], spec.line))
     for number, (axis, (taps, tap)) in enumerate(zip(view.axes, tap_lines(view), strict=True)):
         numbers |= ALONG.values(
             f"line{number}", extent=axis.extent, given=axis.data, out=axis.out, taps=taps, tap=tap, met=axis.met,

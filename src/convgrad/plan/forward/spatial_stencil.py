@@ -1,7 +1,11 @@
-"""Small groups whose positions lie together: lanes are neighbouring outputs of some lines, terms taps and channels.
+"""The spatial stencil: small groups in channels-first layouts, whose vectors are neighbouring outputs of some lines.
 
-A tile of results of a group would leave most of its lanes empty. Here a vector of data, as it lies, meets one weight
-for each result; where a tap does not exist for a lane, that lane's sum stays as it is.
+Results of a small group would leave most lanes of B empty. Here a vector of data is read in place and multiplied by
+one weight per result. If a tap does not exist for a lane, the sum of this lane does not change.
+
+bf16 is not taken in pairs. A pair needs two vectors of positions interleaved: two loads, four conversions and R dots,
+instead of two loads, four conversions and 2 R multiply-adds for R results. It would pay from four results on, where a
+pair costs as much as one multiply-add.
 """
 
 from __future__ import annotations
@@ -17,31 +21,31 @@ from convgrad.spec.order import FAN_IN
 from convgrad.spec.problem import Problem
 
 SPATIAL_STENCIL = "spatial stencil"  # the body
-MOST_POSITIONS = 1 << 31  # of a line, as lanes count them in words of 32 bits
-SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # results of a tile, and vectors of outputs under each
+MAX_POSITIONS = 1 << 31  # of a line: lanes count them in 32 bits
+SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # results of a micro-tile, and vectors of outputs of each
 
 
 @dataclass(frozen=True)
 class SpatialStencilSpec:
-    """What a kernel of planes is specialised on."""
+    """What a compiled kernel is specialised on."""
 
     isa: Isa
     operand: str
     output: str
     axes: int
-    results: int  # of a tile
+    results: int  # of a micro-tile
     lines: int
     vectors: int  # of a line
     activation: str = ""  # of results, before their rounding
 
     @property
     def body(self) -> str:
-        """Which nest it runs in."""
+        """The loop nest that the kernel runs in."""
         return SPATIAL_STENCIL
 
     @property
     def pairs(self) -> bool:
-        """Whether the terms of a tap are taken in pairs, the second first."""
+        """Whether the k of a tap are taken by twos, the second first."""
         return self.operand == BF16.name
 
     @property
@@ -74,7 +78,7 @@ class SpatialStencilPlan(Chosen):
 
 
 def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
-    """Return why not; nothing where it applies."""
+    """Return a reason against the spatial stencil, or the empty string."""
     last, order = view.axes[-1], view.order
     if view.groups == 1:
         return "there is one group"
@@ -84,14 +88,14 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
         return "neighbouring outputs do not meet neighbouring positions"
     if order.blocks_a_line > 1 or order.blocks > FAN_IN:
         return "sums have more accumulation chains than one node of the tree"
-    return "" if last.met + last.extent < MOST_POSITIONS else f"lanes count at most {MOST_POSITIONS} positions"
+    return "" if last.met + last.extent < MAX_POSITIONS else f"lanes count at most {MAX_POSITIONS} positions"
 
 
 def planes(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
-    """Yield the kernels, one for each way to shape a tile."""
+    """Yield the kernels, one for each shape of a micro-tile."""
     names = (problem.operand_format.name, problem.output_format.name)
-    results, most = next(shape for shape in reversed(SHAPES) if shape[0] <= view.n)
+    results, max_vectors = next(shape for shape in reversed(SHAPES) if shape[0] <= view.n)
     for vectors in (1, 2, 4, 8):
-        if vectors <= most and (vectors == 1 or (vectors - 1) * isa.lanes < view.axes[-1].extent):
-            spec = SpatialStencilSpec(isa, *names, len(view.axes), results, most // vectors, vectors)
+        if vectors <= max_vectors and (vectors == 1 or (vectors - 1) * isa.lanes < view.axes[-1].extent):
+            spec = SpatialStencilSpec(isa, *names, len(view.axes), results, max_vectors // vectors, vectors)
             yield spec, (OPERAND[problem.solves_for], "weights")

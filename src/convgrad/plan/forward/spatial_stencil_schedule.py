@@ -18,10 +18,10 @@ TABLES = addresses("tasks", "parts")
 NUMBERS = Record(
     "task_count", "n", "k", "taps", "result_bytes",  # bytes of packed weights from a result to the next
     "data_group", "data_k", "out_group", "out_n", "weights_group", "weights_n", "weights_k", "bias_n",
-    "number_share",  # taps of a block
+    "number_share",  # taps of a chain
     "accumulate", "extent", "met",  # of the last axis
     "line_met",  # of the axis of lines
-    "weights_at", "bias_at", "outer_at", "entries_at", "nodes_at",
+    "weights_at", "bias_at", "outer_at", "entries_at", "chains_at",
 )  # fmt: skip
 ALONG = Record("kernel", "tap", "first", "count")  # of an axis: taps, bytes of weights; rows of PART, or phases
 TASK = Record("group", "groups")
@@ -29,9 +29,9 @@ PART = Record(
     "count", "out", "out_step", "data", "data_step",  # bytes of what the first position meets by the first tap
     "taps", "tap", "tap_step", "tap_data", "met", "met_step", "tap_met",  # numbers of taps; the same in positions
 )  # fmt: skip
-ENTRY = Record("data", "weight", "line", "met")  # bytes, bytes; which line and position the tile's first output meets
-NODE = Record("number", "k")  # a block
-OUTER = Record("data", "tap")
+ENTRY = Record("data", "weight", "line", "met")  # a k: offsets; line and position that the first output meets
+CHAIN = Record("number", "count")  # an accumulation chain: how many k
+OUTER = Record("data", "tap")  # a tap of all axes but the last two: offset of the data, number
 
 
 @cache
@@ -50,22 +50,22 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
         numbers |= ALONG.values(f"axis{at}", kernel=axis.kernel, tap=axis.weights, first=first, count=len(parts))
         rows.extend(_part(view, at, part) for part in parts)
     tasks = [{"group": first, "groups": end - first} for first, end in evenly(view.groups, *plan.parts)]
-    most = max(task["groups"] for task in tasks)
+    groups = max(task["groups"] for task in tasks)
     outer = prod(axis.kernel for axis in view.axes[:-2])
     result_bytes = view.taps * view.k * F32_BYTES
     sizes = {
-        "weights_at": most * view.n * result_bytes, "bias_at": most * view.n * F32_BYTES,
+        "weights_at": groups * view.n * result_bytes, "bias_at": groups * view.n * F32_BYTES,
         "outer_at": outer * OUTER.bytes, "entries_at": view.taps * view.k * ENTRY.bytes,
-        "nodes_at": (order.blocks + 1) * NODE.bytes,
+        "chains_at": (order.blocks + 1) * CHAIN.bytes,
     }  # fmt: skip
-    places, size = placed(sizes)
-    group, item, term = view.weights
+    offsets, size = placed(sizes)
+    of_group, of_result, of_k = view.weights
     numbers |= {
-        **places,
+        **offsets,
         "task_count": len(tasks), "n": view.n, "k": view.k, "taps": view.taps,
         "result_bytes": result_bytes, "data_group": view.data[0], "data_k": view.data[1],
         "out_group": view.out[0], "out_n": view.out[1],
-        "weights_group": group, "weights_n": item, "weights_k": term, "bias_n": view.bias,
+        "weights_group": of_group, "weights_n": of_result, "weights_k": of_k, "bias_n": view.bias,
         "number_share": order.lines_a_block, "accumulate": int(accumulates), "extent": last.extent, "met": last.met,
         "line_met": lines.met,
     }  # fmt: skip

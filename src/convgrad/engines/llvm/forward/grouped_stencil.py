@@ -1,8 +1,8 @@
-"""The window: some positions of a row in registers, lanes channels of several groups, the taps of a row unrolled.
+"""The grouped stencil: a micro-tile of neighbouring positions and channels of several groups, taps of a row unrolled.
 
-What the operand has is met position by position, each vector read once for all rows that meet it, by whichever tap: in
-a forward upward, in a data gradient downward, so that every row takes its taps in their order. What does not exist is
-neither read nor added.
+The data is read position by position, and each vector once for all rows that use it, by any tap. A forward reads
+upward and a data gradient downward, so each row takes its taps in their order. Positions that do not exist are neither
+read nor added.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from convgrad.engines.llvm.arguments import columns
+from convgrad.engines.llvm.arguments import Named, columns, fill
 from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward.arguments import along, arguments
+from convgrad.engines.llvm.forward.arguments import along, arguments, each_tap
 from convgrad.engines.llvm.forward.micro_tile import PARAMETERS, MicroTile
 from convgrad.engines.llvm.forward.segments import end_chains
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
@@ -29,55 +29,56 @@ from convgrad.plan.recipe import F32_BYTES
 from convgrad.plan.tree import END
 
 Values = dict[str, Value]
-Weights = Callable[[int, int, int], Value]  # of a tap, a term, a vector
-COUNTS = ("run", "block", "number", "block_runs", "block_count", "furthest")
+Weights = Callable[[int, int, int], Value]  # of a tap, a k or a pair of k, and a vector
+# Of a list: the next segment; its chain, number, count of segments and first segment; the chains, the largest offset.
+STATE = ("segment", "chain", "number", "segments", "first", "chain_count", "last")
 
 
 def window(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
-    """Emit ``tile<rows>_<vectors>``: sum[r][v] over blocks, rows of taps, taps, terms, finished into ``out``.
+    """Emit ``tile<rows>_<vectors>``: sum[r][v] over chains, rows of taps, taps and k, stored into ``out``.
 
-    The first row meets the operand's position ``met`` by the first tap of a row of the kernel, the next ``met_step``
-    further.
+    The first tap of a row of the kernel multiplies the data's position ``met`` for the first row of the micro-tile,
+    and a position ``met_step`` further for each next row.
     """
     pairs = {"pairs": "i64"} if spec.step == 2 else {}
     f = module.function(f"tile{rows}_{vectors}", False, **PARAMETERS, met="i64", met_step="i64", **pairs)
     made = GroupedStencil(f, spec, rows, vectors, STENCIL_SEGMENT.bytes)
-    made.ask()
+    made.prefetch()
     made.chains()
     f.done()
 
 
 @dataclass(frozen=True)
 class GroupedStencil(MicroTile):
-    """A window being emitted."""
+    """The micro-tile of a grouped stencil that is being emitted."""
 
     @property
     def n(self) -> Numbers:
-        """What it is specialised on."""
+        """The numbers that the kernel is specialised on."""
         assert self.spec.stencil is not None
         return self.spec.stencil
 
     @property
     def upward(self) -> bool:
-        """Whether further taps meet further positions."""
+        """Whether later taps use later positions."""
         return self.n.by_tap > 0
 
     @property
     def steps(self) -> int:
-        """Multiply-adds of a tap: one for each K, or for each pair."""
+        """Multiply-adds of a tap: one for each k, or for each pair."""
         return self.n.in_channels // self.spec.step
 
     @property
     def channel_bytes(self) -> int:
-        """Bytes of a channel of the data where tiles read it."""
+        """Bytes of a channel of the data, as micro-tiles read it."""
         return self.spec.position_bytes(2) // 2 if not self.spec.a_in_place else BYTES[self.spec.operand]
 
     def operand_kind(self, lanes: int) -> str:
-        """A vector of what a multiply-add takes."""
+        """The type of a vector that a multiply-add takes."""
         return f"<{lanes} x {'float' if self.spec.step == 1 else 'i32'}>"
 
-    def ask(self) -> None:
-        """Ask for what the same rows of the next slab read newly."""
+    def prefetch(self) -> None:
+        """Prefetch the data that the same rows of the next output block read first."""
         f, n = self.f, self.n
         step = f.op("i64", f"sdiv {f.row_step}, {n.by_position}")
         channels = n.channels(self.spec.isa.lanes, self.vectors - 1).stop
@@ -88,7 +89,7 @@ class GroupedStencil(MicroTile):
             here = f.at(here, step)
 
     def segment(self, segment: Value, prefetched: Value, sums: Values) -> Values:
-        """Some taps of a row of the kernel, as many at a time as are unrolled."""
+        """Add a segment: some taps of a row of the kernel, unrolled by the sizes."""
         f, n = self.f, self.n
         x, w, left, first = (f.load("i64", segment, STENCIL_SEGMENT.at(name)) for name in STENCIL_SEGMENT.columns)
         unit = f.op("i64", f"sdiv {f.met_step}, {n.by_position}")
@@ -109,7 +110,7 @@ class GroupedStencil(MicroTile):
         return {"prefetched": prefetched, **{name: state[name] for name in self.names}}
 
     def taps(self, size: int, state: Values, unit: Value, step: Value) -> Values:
-        """So many taps: without looking if all they meet exists, else looking at each."""
+        """Add some unrolled taps, guarded position by position unless all positions that they meet exist."""
         f, n = self.f, self.n
         extent = along(arguments(f, self.spec), self.spec)[-1].met
         last = state["met"] + unit * (n.reach(self.rows, size) - 1)
@@ -123,7 +124,7 @@ class GroupedStencil(MicroTile):
         if self.spec.step == 1:
             sums = where(inside, sums, None, multiply_add)
             sums = where(f.op("i1", f"xor {inside}, true"), sums, looked, multiply_add)
-        else:  # half by half they are taken seldom: one way serves wherever the tile is
+        else:  # pairs are seldom split: one copy serves the interior and borders
             paired, way = f.compare("ne", f.pairs, 0), PAIR_SUMS[self.spec.isa.pairs]
             sums = where(inside & paired, sums, None, way)
             sums = where(f.op("i1", f"xor {inside}, true") & paired, sums, looked, way)
@@ -134,7 +135,7 @@ class GroupedStencil(MicroTile):
                 **sums}  # fmt: skip
 
     def where(self, condition: Value, sums: Values, body: Callable[[Values], Values]) -> Values:
-        """Do what changes sums only where a condition holds."""
+        """Emit ``body``, which changes the sums, under a condition."""
         f = self.f
         with f.loop(f.op("i64", f"zext {condition} to i64"), **sums) as once:
             once.next(**body(dict(once.carried)))
@@ -143,7 +144,7 @@ class GroupedStencil(MicroTile):
     def met(
         self, size: int, state: Values, sums: Values, step: Value, looked: tuple[Value, Value] | None, way: MultiplyAdd
     ) -> Values:
-        """Meet what the operand has, one after the other: ``looked`` tells which of it exists."""
+        """Add position after position; ``looked``, a step and an extent, guards positions that may not exist."""
         f, n = self.f, self.n
         reach, edge = n.reach(self.rows, size), (size - 1) * abs(n.by_tap)
         here = opaque_pointer(self.f, state["x"])
@@ -168,23 +169,23 @@ class GroupedStencil(MicroTile):
         return sums
 
     def meeting(self, at: int, size: int) -> list[tuple[int, int]]:
-        """Return the rows that meet what is so far from the first, and by which tap."""
+        """Return the rows that use a position, given by its distance from the first, and their taps."""
         n, found = self.n, []
         for order in range(self.rows):
-            tap, rest = divmod(at - order * n.by_position, abs(n.by_tap))
-            if rest == 0 and 0 <= tap < size:
+            tap, remainder = divmod(at - order * n.by_position, abs(n.by_tap))
+            if remainder == 0 and 0 <= tap < size:
                 found.append((order if self.upward else self.rows - 1 - order, tap))
         return found
 
     def weights(self, size: int, place: Value) -> Callable[[], Weights]:
-        """Return how weights are had at one place after the other: from registers, if there are as many.
+        """Return a function that gives the weights for each position: from registers, if these hold all weights.
 
-        Else each is loaded where it is used; LLVM is not told that it was before, and does not keep it on the stack.
+        Else each weight is loaded where it is used, through an opaque pointer: LLVM would spill loads that it shares.
         """
         f, n = self.f, self.n
 
-        def load(place: Value, tap: int, term: int, v: int) -> Value:
-            vector = (tap * n.tap_step * self.steps + term) * self.spec.nr + v
+        def load(place: Value, tap: int, order: int, v: int) -> Value:
+            vector = (tap * n.tap_step * self.steps + order) * self.spec.nr + v
             return f.load(self.operand_kind(self.spec.isa.lanes), place, vector * self.spec.isa.lanes * F32_BYTES)
 
         if not self.spec.holds(n, self.rows, size, self.vectors):
@@ -195,7 +196,7 @@ class GroupedStencil(MicroTile):
     def multiplied(
         self, rows: Sequence[tuple[int, int]], place: Value, weights: Weights, sums: Values, way: MultiplyAdd
     ) -> Values:
-        """Read the channels of some groups once, and add their terms to the sums of some rows in their order."""
+        """Read the channels of some groups once, and add their products to the sums of some rows in the order of k."""
         f, found = self.f, dict(sums)
         for v in range(self.vectors):
             vectors = self.read(place, v)
@@ -207,7 +208,7 @@ class GroupedStencil(MicroTile):
         return found
 
     def read(self, place: Value, v: int) -> list[Value]:
-        """Return the channels that a vector of a position meets: in f32, or in pairs as they are."""
+        """Return the channels of a position that a vector of sums uses: in f32, or as bf16 pairs in memory."""
         f, n, step = self.f, self.n, self.spec.step
         stored_as, vectors = self.spec.operand if self.spec.a_in_place else F32.name, list[Value]()
         for first, count in n.reads(self.spec.isa.lanes, v, step):
@@ -224,7 +225,7 @@ class GroupedStencil(MicroTile):
         return vectors
 
     def spread(self, vectors: Sequence[Value], v: int, order: int) -> Value:
-        """Return in each lane what its own group has of the K that are taken as the ``order``-th: one, or a pair."""
+        """Return in each lane the ``order``-th k, or pair of k, of its own group."""
         f, n, lanes, step = self.f, self.n, self.spec.isa.lanes, self.spec.step
         k = order * step
         if self.spec.pairs and step == 1 and k ^ 1 < n.in_channels:
@@ -245,64 +246,51 @@ class GroupedStencil(MicroTile):
 
 
 def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``segments``: each is a row of taps of the filter, or a chain's part of it; ``counted`` gets the same."""
+    """Emit ``segments``, as the dense kernel has it; a segment is a row of taps, or a part of it."""
     names = [f"part{axis}" for axis in range(spec.axes)]
     f = module.function(
         "segments", False, arguments="ptr", segments="ptr", chains="ptr", counted="ptr", **dict.fromkeys(names, "ptr")
     )
     *outer, last = (columns(f, f.parameters[name], PART) for name in names)
-    begin = {
-        "run": f.segments, "block": f.at(f.chains, -CHAIN.bytes), "number": f.value(END), "block_runs": f.value(0),
-        "block_count": f.value(0), "furthest": f.value(0),
+    begin = dict.fromkeys(STATE, f.value(0)) | {
+        "segment": f.segments, "chain": f.at(f.chains, -CHAIN.bytes), "number": f.value(END), "first": f.segments,
     }  # fmt: skip
 
-    def rows(at: int, tap: Value, met: Value, state: Values) -> Values:
-        if at == len(outer):
-            return _row(
-                f, spec, tap + last.tap, met, columns(f, f.parameters[names[-1]], PART).taps, last.tap_data, state
-            )
-        part = outer[at]
-        with f.loop(part.taps, tap=tap + part.tap, met=met, **state) as each:
-            after = rows(at + 1, each.tap, each.met, {name: each.carried[name] for name in COUNTS})
-            each.next(tap=each.tap + part.tap_step, met=each.met + part.tap_data, **after)
-        return {name: each.carried[name] for name in COUNTS}
+    def row(tap: Value, data: Value, state: Values) -> Values:
+        return _row(f, spec, tap + last.tap, data, last, state)
 
-    state = rows(0, f.value(0), f.value(0), begin)
-    end_chains(f, state["block"], state["block_count"])
+    state = each_tap(f, outer, begin, row)
+    end_chains(f, state["chain"], state["chain_count"])
     f.store(f.value(0), f.chains, CHAIN.at("segment"))
-    f.store(state["block_count"], f.counted)
-    f.store(f.value(0), f.counted, 8)  # nothing is asked for ahead by terms
-    f.store(state["furthest"], f.counted, 16)
+    for at, value in enumerate((state["chain_count"], f.value(0), state["last"])):  # no k: none prefetches at a rate
+        f.store(value, f.counted, 8 * at)
     f.done()
 
 
-def _row(
-    f: Function, spec: ForwardSpec, tap: Value, met: Value, taps: Value, tap_data: Value, state: Values
-) -> Values:  # fmt: skip
-    """One row of taps, cut where blocks end."""
+def _row(f: Function, spec: ForwardSpec, tap: Value, met: Value, last: Named, state: Values) -> Values:
+    """List one row of taps, cut where chains end."""
     assert spec.stencil is not None
     a, step = arguments(f, spec), spec.stencil.tap_step
-    share = a.number_share
-    first = f.op("i64", f"udiv {tap}, {share.name}")
-    ends = f.op("i64", f"udiv {tap + (taps - 1) * step}, {share.name}")
-    pieces = f.select(f.compare("sgt", taps, 0), ends - first + 1, f.value(0))
+    share, taps = a.number_share, last.taps
+    first, _ = f.divided(tap, share)
+    final, _ = f.divided(tap + (taps - 1) * step, share)
+    pieces = f.select(f.compare("sgt", taps, 0), final - first + 1, f.value(0))
     with f.loop(pieces, done=f.value(0), **state) as piece:
-        s = {name: piece.carried[name] for name in COUNTS}
         number = first + piece.index
         end = f.op("i64", f"sdiv {(number + 1) * share - tap + (step - 1)}, {step}")
         end = f.min(end, taps)
-        values = (met + piece.done * tap_data, (tap + piece.done * step) * a.b_tap, end - piece.done, piece.done)
-        for at, value in enumerate(values):
-            f.store(value, s["run"], 8 * at)
-        new = f.compare("ne", number, s["number"])
-        block = f.select(new, f.at(s["block"], CHAIN.bytes), s["block"])
-        inside = f.select(new, f.value(1), s["block_runs"] + 1)
-        f.store(number, block, CHAIN.at("number"))
-        f.store(inside, block, CHAIN.at("segments"))
-        with f.when(new):
-            f.store(f.distance(s["run"], f.segments), block, CHAIN.at("segment"))
-        piece.next(
-            done=end, run=f.at(s["run"], STENCIL_SEGMENT.bytes), block=block, number=number, block_runs=inside,
-            block_count=f.select(new, s["block_count"] + 1, s["block_count"]), furthest=f.max(s["furthest"], met),
+        fill(
+            f, piece.segment, STENCIL_SEGMENT, data=met + piece.done * last.tap_data,
+            weights=(tap + piece.done * step) * a.b_tap, count=end - piece.done, first=piece.done,
         )  # fmt: skip
-    return {name: piece.carried[name] for name in COUNTS}
+        new = f.compare("ne", number, piece.number)
+        chain = f.select(new, f.at(piece.chain, CHAIN.bytes), piece.chain)
+        inside = f.select(new, f.value(1), piece.segments + 1)
+        opened = f.select(new, piece.segment, piece.first)
+        fill(f, chain, CHAIN, number=number, segments=inside, segment=f.distance(opened, f.segments))
+        piece.next(
+            done=end, segment=f.at(piece.segment, STENCIL_SEGMENT.bytes), chain=chain, number=number, segments=inside,
+            first=opened, chain_count=f.select(new, piece.chain_count + 1, piece.chain_count),
+            last=f.max(piece.last, met),
+        )  # fmt: skip
+    return {name: piece.carried[name] for name in STATE}

@@ -24,7 +24,6 @@ from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
 from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import CHAIN, OUTPUT_BLOCK, PART, TASK
-from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import F32_BYTES
 
 NOTHING = -1
@@ -104,7 +103,7 @@ def _pack_panels(
         if not spec.b_in_place:
             f.call("pack_weights", f.arguments, each.to, each.source, each.left)
             if spec.step == 2:
-                _find_panel_min(f, spec, a, each.to, each.left)
+                pack.panel_minimum(f, spec, a, each.to, each.left)
         if not spec.transposed_gemm:
             source, some = each.bias, f.min(each.left, width)
             if spec.overlaps:
@@ -115,18 +114,6 @@ def _pack_panels(
             bias_to=f.at(each.bias_to, width * F32_BYTES), bias=f.at(each.bias, bias_n * width),
             left=each.left - width,
         )  # fmt: skip
-
-
-def _find_panel_min(f: Function, spec: ForwardSpec, a: Named, panel: Value, left: Value) -> None:
-    """Find the minimum of a packed panel of bf16 pairs. Cells beyond the columns do not count."""
-    found, rows = _panel_min(f, a, panel), a.taps * (a.k + 1 >> 1)
-    nothing_yet(f, spec.isa, found)
-    f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, found)
-
-
-def _panel_min(f: Function, a: Named, panel: Value) -> Value:
-    """Return the address of the minimum of a panel of B: it follows the panel."""
-    return f.at(panel, a.panel_bytes - LINE_BYTES)
 
 
 def _output_block(
@@ -172,9 +159,7 @@ def _pack_a(
     begin = f.at(f.scratch, a.data_at)
 
     def pack_line(source: Value, to: Value, count: Value) -> None:
-        f.call("pack_line", f.arguments, to, source, count)
-        if spec.step == 2:
-            f.call("minimum", to, 1, 0, count * ((a.channels + 1 >> 1) * 2), f.at(f.scratch, a.min_at))
+        pack.line_of_a(f, spec, a, to, source, count)
 
     _each_line(f, axes, block, data, begin, pack_line)
     ranges = zip(axes, block, strict=True)
@@ -259,7 +244,9 @@ def _region(module: Module, spec: ForwardSpec) -> None:
             "left": f.min(a.n - first, spec.width) if spec.stencil else a.n - first,
         }  # fmt: skip
         if spec.step == 2:
-            panel["pairs"] = quick(f, spec.isa, a, (f.at(f.scratch, a.min_at), _panel_min(f, a, each.weights)))
+            panel["pairs"] = quick(
+                f, spec.isa, a, (f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, each.weights))
+            )
         met = data
         if spec.stencil:  # a panel meets the channels of its own groups
             met = f.at(data, (f.panel + each.index) * (a.a_k * (spec.stencil.groups * spec.stencil.in_channels)))

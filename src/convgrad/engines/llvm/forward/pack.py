@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.packing import Cells, Copy, in_pairs, nested
+from convgrad.engines.llvm.pairs import nothing_yet
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
+from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
 
 
@@ -22,7 +25,7 @@ def weights(module: Module, spec: ForwardSpec) -> None:
     terms, pitch, item, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
     b_tap = (terms + (spec.step - 1) >> spec.step - 1) * pitch
     copy = Copy(
-        _cells(f, spec), terms, a.weights_k, f.min(f.left, spec.width), item, pitch, spec.pitch, fills=False
+        cells(f, spec), terms, a.weights_k, f.min(f.left, spec.width), item, pitch, spec.pitch, fills=False
     )  # fmt: skip
     if spec.pairs and spec.step == 1:
         copy = replace(copy, row_at=lambda row: taken(f, spec, row, terms))
@@ -57,7 +60,7 @@ def weights(module: Module, spec: ForwardSpec) -> None:
     f.done()
 
 
-def _cells(f: Function, spec: ForwardSpec) -> Cells:
+def cells(f: Function, spec: ForwardSpec) -> Cells:
     """Return cells in f32, or bf16 pairs whose second k is above."""
     return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.step == 2 else None)
 
@@ -76,7 +79,7 @@ def data(module: Module, spec: ForwardSpec) -> None:
     a = arguments(f, spec)
     channels, item = a.channels, a.data_k
     pitch = (channels + (spec.step - 1) >> spec.step - 1) * F32_BYTES
-    copy = Copy(_cells(f, spec), f.count, along(a, spec)[-1].given, channels, item, pitch)
+    copy = Copy(cells(f, spec), f.count, along(a, spec)[-1].given, channels, item, pitch)
     swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils take the k of a group in their order themselves
     if swapped:
         copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * item)
@@ -87,3 +90,22 @@ def data(module: Module, spec: ForwardSpec) -> None:
     else:
         in_pairs(copy, "columns", Copy.along_rows if spec.data == SPATIAL else Copy.one_by_one, f.source, f.to)
     f.done()
+
+
+def line_of_a(f: Function, spec: ForwardSpec, a: Named, to: Value, source: Value, count: Value) -> None:
+    """Pack ``count`` positions of A. The minimum of bf16 pairs is kept for all of A."""
+    f.call("pack_line", f.arguments, to, source, count)
+    if spec.step == 2:
+        f.call("minimum", to, 1, 0, count * ((a.channels + 1 >> 1) * 2), f.at(f.scratch, a.min_at))
+
+
+def panel_minimum(f: Function, spec: ForwardSpec, a: Named, panel: Value, left: Value) -> None:
+    """Find the minimum of a packed panel of bf16 pairs. Cells beyond the columns do not count."""
+    found, rows = minimum_of_panel(f, a, panel), a.taps * (a.k + 1 >> 1)
+    nothing_yet(f, spec.isa, found)
+    f.call("minimum", panel, rows, spec.pitch * F32_BYTES, f.min(left, spec.width) * 2, found)
+
+
+def minimum_of_panel(f: Function, a: Named, panel: Value) -> Value:
+    """Return the address of the minimum of a panel of B: it follows the panel."""
+    return f.at(panel, a.panel_bytes - LINE_BYTES)
