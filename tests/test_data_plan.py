@@ -76,7 +76,8 @@ def most_rows_of_products(view: ForwardNest, chosen: Kn2rowPlan) -> dict[str, in
     inner = view.axes[at + 1 : -1]
     blocks = view.order.blocks_a_line
     return {
-        "tasks": chosen.tasks, "output_blocks": slabs + len(inner), "last_blocks": ends, "phases": ends * len(last.phases),
+        "tasks": chosen.tasks, "output_blocks": slabs + len(inner), "last_blocks": ends,
+        "phases": ends * len(last.phases),
         "parts": len(lines.parts) + len(lines.phases) * (slabs - 1) + sum(len(axis.parts) for axis in inner),
         "segments": blocks, "chains": blocks + 1,
     }  # fmt: skip
