@@ -186,7 +186,7 @@ def print_hashes(arguments: Sequence[str], options: argparse.Namespace) -> int:
 
 def training_data(options: argparse.Namespace) -> tuple[Array, Array]:
     """Return the first training images and their labels."""
-    digits = train_digits.load("sklearn.datasets", "examples").load_digits()
+    digits = train_digits.load("sklearn.datasets").load_digits()
     images, labels, *_ = train_digits.split_images(digits)
     return images[: options.images], labels[: options.images]
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from convgrad.pictures import figure, save
 from numpy.typing import NDArray
 from rows import asked, write_rows
 
@@ -150,9 +149,10 @@ def distinct(rows: Sequence[Mapping[str, str]], library: str) -> list[str]:
 
 def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     """Write the picture: a cell a call, with the first digits of its hash, each hash in a colour of its own."""
-    drawn = figure(figsize=(10, 4.4))
-    from matplotlib.patches import Rectangle  # noqa: PLC0415 - an extra, as pictures are
+    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    from matplotlib.patches import Rectangle  # noqa: PLC0415
 
+    drawn = Figure(figsize=(10, 4.4), layout="constrained")
     panels = drawn.subplots(1, len(LIBRARIES), sharey=True)
     settings = [(isa, layout, cut) for isa in SETS for layout in LAYOUTS for cut in CUTS]
     names = [f"{isa}, {layout}" if cut == "whole" else f"the same, batch as {cut}" for isa, layout, cut in settings]
@@ -175,7 +175,7 @@ def draw(rows: Sequence[Mapping[str, str]], path: Path) -> None:
             edge.set_visible(False)
     said = f"The first digits of the SHA-256 of one {rows[0]['layer']}"
     drawn.suptitle(f"{said}; PyTorch {rows[-1]['version']}, {rows[-1]['processor']}", fontsize=11)
-    save(drawn, path, 120, force=True)
+    drawn.savefig(path, dpi=120)
 
 
 def main() -> None:
