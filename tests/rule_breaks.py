@@ -141,13 +141,13 @@ ROWS = [
     Row("O3", asked, [X, W, Y, "src"], {}, ("a tuple of names or numbers of src, weights; got 'src'; ('src',) would",)),
     Row("O3", asked, [X, W, Y, 1], {}, ("must be a tuple of", "got 1; (1,) would do")),
     # A1
-    Row("A1", CONV, [X, W], {"stride": [1]}, ("got stride", "did you mean strides=[1]?")),
-    Row("A1", CONV, [X, W], {"output_padding": [0]}, ("got output_padding",)),
-    Row("A1", CONV, [X, W], {"colour": 1}, ("got colour", "it has strides, pads_begin", "weights_format")),
-    Row("A1", CONV, [X, W], {"colour": None}, ("got colour",)),
+    Row("A1", CONV, [X, W], {"stride": [1]}, ("unknown attribute 'stride'", "did you mean strides=[1]?")),
+    Row("A1", CONV, [X, W], {"output_padding": [0]}, ("unknown attribute 'output_padding'",)),
+    Row("A1", CONV, [X, W], {"colour": 1}, ("attribute 'colour'", "it has strides, pads_begin", "weights_format")),
+    Row("A1", CONV, [X, W], {"colour": None}, ("unknown attribute 'colour'",)),
     Row("A1", "Convolution-1", [X, W], {"weights_format": "XIO"}, ("did you mean filter_format?",)),
     Row("A1", OLD_DATA, [Y, W], {"dst_shape": X}, ("did you mean output_shape?",)),
-    Row("A1", "BiasAdd", [X, (1,)], {"strides": [1]}, ("got strides", "data_format")),
+    Row("A1", "BiasAdd", [X, (1,)], {"strides": [1]}, ("unknown attribute 'strides'", "data_format")),
     # A2
     Row("A2", CONV, [X, W], {"strides": [1.0]}, ("strides must be a list of integers", "one per spatial axis", "1.0")),
     Row("A2", CONV, [X, W], {"strides": np.array([1.0])}, ("strides", "ndarray")),

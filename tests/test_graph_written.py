@@ -275,7 +275,7 @@ def test_an_op_not_yet_known_is_written_and_read_back(kind: str, attributes: Jso
 @pytest.mark.parametrize("attributes", FOREIGN, ids=str)
 @pytest.mark.parametrize("kind", ["Convolution", "ConvolutionBackpropFilters-1", "ConvTransposeBackwardData"])
 def test_an_op_not_yet_known_has_its_own_attributes_only(kind: str, attributes: Json) -> None:
-    refused(one_op(kind, [tensor(0), tensor(1)], tensor(2), attributes), "$.graph[0]", "must be one it has; got")
+    refused(one_op(kind, [tensor(0), tensor(1)], tensor(2), attributes), "$.graph[0]", "unknown attribute ")
 
 
 FAR = [[1, 2**62, 4], [2**62] * 3, [2] * 64, [0, 2**62, 2**62]]

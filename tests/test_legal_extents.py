@@ -284,3 +284,17 @@ def test_long_lists_are_abbreviated_and_cost_no_memory(
     assert message
     assert f"{label}{legal[0]}, {legal[1]}, ... {legal[-1]}" in message, message
     assert peak < 10**6
+
+
+@pytest.mark.parametrize("stride", STRIDES)
+def test_g6_weight_gradient_lists_the_pads_that_fit(stride: int) -> None:
+    """All sums of pads that fit, none of them negative."""
+    for src, dst, kernel in product(range(1, 7), range(4), range(1, 5)):
+        messages = {
+            pads: refusal(WEIGHTS, (1, src, 1), (1, dst, 1), (kernel, 1, 1), strides=[stride], pads_end=[pads])
+            for pads in range(13)
+        }
+        fit = [pads for pads, message in messages.items() if message is None]
+        for message in filter(None, messages.values()):
+            listing = "pads_begin + pads_end that fit: "
+            assert (listed(message, listing) if listing in message else []) == fit, message

@@ -234,7 +234,7 @@ REFUSED: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (InvalidOpError, r"got ndarray \[O2\]", lambda: first().vjp(V)[1](V)),
     (InvalidShapeError, r"v\[1\] must be None, as there is no", lambda: first().vjp(V, ["src"])[1]((None, V))),
     (InvalidShapeError, r"v\[0\] must have its result's shape \(1, 6, 1\)", lambda: first().vjp(V)[1]((V, None))),
-    (InvalidAttributeError, "got colour", lambda: vjp("Convolution", V, V, colour=1)),
+    (InvalidAttributeError, "unknown attribute 'colour'", lambda: vjp("Convolution", V, V, colour=1)),
     (InvalidAttributeError, "threads must be a positive integer", lambda: vjp("Convolution", V, V, threads=0)),
 ]
 

@@ -69,9 +69,13 @@ def check_attributes(op: Operator, given: Mapping[str, Any], axes: int) -> Attri
 def check_names(op: Operator, given: Mapping[str, Any], axes: int = 0) -> None:
     """Refuse attributes that the operator does not have, by rule A1; ``axes`` counts the spatial ones, if known."""
     names = [a.name for a in op.attributes]
-    unknown = [f"got {name}; {_hint(op, name, value, axes)}" for name, value in given.items() if name not in names]
+    unknown = [
+        f"unknown attribute {name!r}; {_hint(op, name, value, axes)}"
+        for name, value in given.items()
+        if name not in names
+    ]
     if unknown:  # A1
-        refuse("A1", op.name, f"every attribute must be one it has; {'; '.join(unknown)}")
+        refuse("A1", op.name, "; ".join(unknown))
 
 
 def _hint(op: Operator, name: str, value: object, axes: int) -> str:

@@ -86,6 +86,13 @@ def _convolution(call: Call) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
+def _fitting_pads(src: int, dst: int, rule: _AxisRule) -> str:
+    """Return the sums of explicit pads whose forward maps src to dst, in words; nothing if none does."""
+    least = transposed_extent(dst, rule.effective, rule.stride, src)
+    sums = range(max(0, least), least + rule.stride) if dst else range(rule.effective - src)
+    return f"; pads_begin + pads_end that fit: {_listed(sums)}" if sums else ""
+
+
 def _fitting_kernels(src: int, dst: int, rule: _AxisRule, pads: int) -> str:
     """Return the kernel extents whose forward maps src to dst with explicit pads, in words."""
     d, padded = rule.dilation, src + pads
@@ -105,11 +112,12 @@ def _backward_weights(call: Call) -> tuple[Axis, ...]:
         pads = rule.pads(convolution_pad_total(src, e, s))
         expected = max(0, forward_extent(src, e, s, sum(pads)))
         if dst != expected:  # G6
-            kernels = "" if _same(call) else f"; kernels that fit: {_fitting_kernels(src, dst, rule, sum(pads))}"
+            fit = "" if _same(call) else _fitting_pads(src, dst, rule)
+            fit += "" if _same(call) else f"; kernels that fit: {_fitting_kernels(src, dst, rule, sum(pads))}"
             rule.refuse(
                 "G6",
                 f"{call.names['dst']} extent must be floor((I + P - E)/s) + 1 ="
-                f" floor(({src} + {sum(pads)} - {e})/{s}) + 1 = {expected}; got {dst}{kernels}",
+                f" floor(({src} + {sum(pads)} - {e})/{s}) + 1 = {expected}; got {dst}{fit}",
             )
         axes.append(rule.axis(src, dst, pads))
     return tuple(axes)
