@@ -90,7 +90,7 @@ def run_chunk(chunk: int, kind: Kind, count: int, tally: Tally) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("CONVGRAD_MAX_ISA", isa)
             if as_large:
-                patch.setattr(constants, "FEW", 0)
+                patch.setattr(constants, "SMALL_PROBLEM", 0)
                 patch.setattr(constants, "FEWER_ROWS_POSITIONS", 1)
             for name, case in islice(cases, share):
                 _run(name, case, rng, kind, isa, tally)

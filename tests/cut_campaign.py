@@ -148,7 +148,7 @@ def run_cuts(chunk: int, cuts: int, tally: Tally) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVGRAD_MAX_ISA", isa)
         if as_large:
-            patch.setattr(constants, "FEW", 0)
+            patch.setattr(constants, "SMALL_PROBLEM", 0)
         for name, case in islice(cases_of(rng, operand, output), cuts):
             run_cut(name, case, rng, tally)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from convgrad.formats import FORMATS
 from convgrad.plan.forward.cuts import panels_of
-from convgrad.plan.forward.kn2row import Kn2rowPlan, slab_count
+from convgrad.plan.forward.kn2row import Kn2rowPlan, output_block_count
 from convgrad.plan.forward.nest import ForwardNest
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
@@ -246,7 +246,9 @@ def _products_recut(plan: Kn2rowPlan, view: ForwardNest, threads: int) -> Iterat
     width = plan.spec.product.width
     for along, across in product((len(lines.phases), 3 * len(lines.phases), lines.extent), (1, 2, last.extent)):
         slab = min(along, lines.extent), min(across * len(last.phases), last.extent)
-        there = slab_count(view, plan.spec, slab)
+        there = output_block_count(view, plan.spec, slab)
         for parts, chunk in ((1, width), (min(5, there), 3 * width), (there, 64 * width)):
             if there <= 2000:
-                yield replace(plan, slab=slab, chunk=chunk, block=chunk // width, parts=(parts,), threads=threads)
+                yield replace(
+                    plan, output_block=slab, cache_block=chunk, block=chunk // width, parts=(parts,), threads=threads
+                )

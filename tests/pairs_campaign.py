@@ -57,7 +57,7 @@ def as_large(patch: pytest.MonkeyPatch) -> None:
     """Let kernels of their own be taken for layers however small."""
     patch.setattr(isas, "isa", lambda: TAKES)
     patch.setattr(isas, "machine", lambda isa: FAST)
-    patch.setattr(constants, "FEW", 0)
+    patch.setattr(constants, "SMALL_PROBLEM", 0)
     patch.setattr(constants, "FEWER_ROWS_POSITIONS", 1)
 
 

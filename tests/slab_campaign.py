@@ -236,7 +236,7 @@ def run_chunk(chunk: int, problems: int, tally: Tally) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONVGRAD_MAX_ISA", isa)
         if as_large:
-            patch.setattr(constants, "FEW", 0)
+            patch.setattr(constants, "SMALL_PROBLEM", 0)
         skipped = int(rng.integers(2 * len(LAYERS)))  # so that short chunks meet all classes, too
         for name, case in islice(cases_of(rng, operand, output), skipped, skipped + problems):
             run_problem(name, case, rng, tally)

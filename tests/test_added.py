@@ -45,7 +45,7 @@ def test_terms_are_added_from_the_first_to_the_last(isa: str, name: str) -> None
 
 
 def test_a_call_takes_so_many_elements_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("convgrad.engines.llvm.added.MOST", 96)
+    monkeypatch.setattr("convgrad.engines.llvm.added.MAX_ELEMENTS", 96)
     terms = [np.arange(1000, dtype=np.float32), np.ones(1000, np.float32)]
     out = np.full(1000, np.nan, FORMATS["f16"].dtype)
     add_up(ISAS[HOST[0]], terms, out, "f16", False)

@@ -72,7 +72,7 @@ def most_rows_of_products(view: ForwardNest, chosen: Kn2rowPlan) -> dict[str, in
     """Return the same for products, whose last axis has phases instead of parts."""
     at = chosen.spec.line
     lines, last = view.axes[at], view.axes[-1]
-    slabs, ends = (ceil(axis.extent / size) for axis, size in zip((lines, last), chosen.slab, strict=True))
+    slabs, ends = (ceil(axis.extent / size) for axis, size in zip((lines, last), chosen.output_block, strict=True))
     inner = view.axes[at + 1 : -1]
     blocks = view.order.blocks_a_line
     return {

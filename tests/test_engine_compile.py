@@ -97,8 +97,8 @@ def test_golden_depthwise() -> None:
 # Masked stores of what a vector has no mask for become branches, conversions instructions: none calls a function.
 OURS = re.compile(
     r"(task|tile\d+(_\d)?|depthwise|combine|reduce|store_panel|pack_(a|b)(_channel)?|clear|_GLOBAL_OFFSET_TABLE_"
-    r"|region|segments|tiles|micro_tiles|combine_up|pack_(weights|lines?|bias)"
-    r"|pair|ready|products|lines|slab|line|listed|phase|ordered|written|plane|tile_[a-z]+)"
+    r"|region|segments|tiles|micro_tiles|combine_up|pack_(weights|line|line_of_b|bias)"
+    r"|pair|minimum|tap_sums|output_block|lines?|line_block|list_(k|taps)|phase|order|store|(micro_)?tile_[a-z]+)"
 )
 
 

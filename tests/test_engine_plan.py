@@ -50,7 +50,7 @@ def test_a_plan_is_a_value_that_explains_itself() -> None:
     text = str(one)
     assert text.startswith("dense: f32 to f32, tile 13x2 of avx512")
     assert "not dense: f32 to f32, tile" in text
-    assert f"error height {height_of(problem(line))}" in text
+    assert f"rounding depth {height_of(problem(line))}" in text
 
 
 def test_rows_are_the_wider_operand_of_a_pointwise_layer() -> None:

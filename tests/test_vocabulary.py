@@ -9,8 +9,32 @@ from pathlib import Path
 import pytest
 
 SOURCES = Path(__file__).parents[1] / "src" / "convgrad"
-ROOMS = {"plan": 5_050, "engines": 9_690}  # lines: a commit that needs more says why, one that needs less lowers it
+ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
+    "plan": 1_660, "plan/backward_weights": 1_590, "plan/forward": 1_900,
+    "engines": 1_610, "engines/llvm": 3_200, "engines/llvm/backward_weights": 1_020,
+    "engines/llvm/forward": 1_980, "engines/llvm/winograd": 1_160,
+}  # fmt: skip
+SLACK = 40  # lines
+PACKAGES = ("plan", "engines")
 REFUSED = {
+    "chunks": "cache blocks",
+    "slab": "output block",
+    "slabs": "output blocks",
+    "strips": "direct depthwise kernel",
+    "window": "grouped stencil",
+    "windows": "grouped stencil",
+    "planes": "spatial stencil",
+    "finish": "store, epilogue",
+    "finished": "stored",
+    "box": "region",
+    "boxes": "regions",
+    "stretch": "segment",
+    "runs": "segments",
+    "told": "flag",
+    "ask": "prefetch",
+    "asks": "prefetches",
+    "rest": "remainder",
+    "joined": "combined",
     "climb": "push, combine",
     "carry": "push, combine",
     "gather": "output-stationary loop nest; split-K reduction",
@@ -47,7 +71,7 @@ def refused(text: str) -> set[str]:
     return {word for name in identifiers(text) for word in name.lower().split("_")} & REFUSED.keys()
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", PACKAGES)
 def test_words_of_identifiers(room: str) -> None:
     found = {str(path.relative_to(SOURCES)): words for path in sources(room) if (words := refused(path.read_text()))}
     assert found == {}, {word: REFUSED[word] for words in found.values() for word in words}
@@ -60,6 +84,11 @@ def test_the_check_bites(text: str) -> None:
 
 @pytest.mark.parametrize(("room", "budget"), ROOMS.items())
 def test_lines_of_a_room(room: str, budget: int) -> None:
-    lines = sum(len(path.read_text().splitlines()) for path in sources(room))
+    lines = sum(len(path.read_text().splitlines()) for path in (SOURCES / room).glob("*.py"))
     assert lines <= budget
-    assert lines > budget - 300, "lower the budget"
+    assert lines > budget - SLACK, "lower the budget"
+
+
+def test_every_room_has_a_budget() -> None:
+    rooms = {str(path.parent.relative_to(SOURCES)) for package in PACKAGES for path in sources(package)}
+    assert rooms == set(ROOMS)

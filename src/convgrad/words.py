@@ -27,6 +27,16 @@ def counted(number: int, one: str) -> str:
     return f"{number} {one}{'s' * (number != 1)}"
 
 
+def duration(milliseconds: float) -> str:
+    """Return a time in the unit that suits it.
+
+    >>> duration(0.0213), duration(12.34), duration(1490)
+    ('21.3 us', '12.3 ms', '1.49 s')
+    """
+    factor, unit = (1e-3, "s") if milliseconds >= 999.5 else (1.0, "ms") if milliseconds >= 0.1 else (1e3, "us")
+    return f"{milliseconds * factor:.3g} {unit}"
+
+
 def meant(word: str, names: Iterable[str], least: float = 0.6) -> str:
     """Say, to end a sentence, which of our names a word that is none is meant for; "" where none is that like it.
 

@@ -17,7 +17,7 @@ from convgrad.scale.progress import Progress
 from convgrad.spec.layouts import shape_words
 from convgrad.verify.foreign import resolved
 from convgrad.verify.verdict import Verdict
-from convgrad.words import printable
+from convgrad.words import duration, printable
 
 Array = NDArray[Any]
 
@@ -141,7 +141,7 @@ def _pieces_words(pieces: Mapping[str, Any], time_ms: float) -> str:
     number, before, read = pieces["number"], pieces["resumed"], pieces["read_bytes"]
     done = f"{number}, of which {before} were finished before" if before else f"{number}"
     rate = f", {bytes_words(int(1e3 * read / time_ms))}/s" if time_ms else ""
-    return f"{done}; {bytes_words(read)} read{rate}, {pieces['waiting_ms']:.3g} ms waited for"
+    return f"{done}; {bytes_words(read)} read{rate}, {duration(pieces['waiting_ms'])} waited for"
 
 
 def _words(value: object) -> str:

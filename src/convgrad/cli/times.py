@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from convgrad import arrays, engines
 from convgrad.functional.call import Prepared
 from convgrad.spec.problem import Problem
+from convgrad.words import duration
 
 Times = Mapping[str, float]
 
@@ -31,9 +32,9 @@ def time_words(times: Mapping[str, Any]) -> str:
     ('computed in 3 ms', '3 ms')
     """
     if "compute_ms" not in times:
-        return f"{times['time_ms']:.3g} ms"
-    compiled = f"kernels compiled in {times['compile_ms']:.3g} ms, " if times["compile_ms"] else ""
-    return f"{compiled}computed in {times['compute_ms']:.3g} ms"
+        return duration(times["time_ms"])
+    compiled = f"kernels compiled in {duration(times['compile_ms'])}, " if times["compile_ms"] else ""
+    return f"{compiled}computed in {duration(times['compute_ms'])}"
 
 
 def timed(call: Prepared, threads: int | None) -> tuple[NDArray[Any], Times]:

@@ -18,7 +18,7 @@ def words(count: int) -> Words:
     return (ctypes.c_int64 * count)()
 
 
-def _told(array: NDArray[Any]) -> int:
+def _asked_of_numpy(array: NDArray[Any]) -> int:
     return array.ctypes.data
 
 
@@ -33,10 +33,12 @@ def _read(array: NDArray[Any], at: int = object.__basicsize__) -> int:
 def _is_there() -> bool:
     """Return whether the arrays of this interpreter have the layout of these headers."""
     probe = np.zeros((2, 3))
-    return sys.implementation.name == "cpython" and all(_read(a) == _told(a) for a in (probe, probe.T[1:], probe[:0]))
+    return sys.implementation.name == "cpython" and all(
+        _read(a) == _asked_of_numpy(a) for a in (probe, probe.T[1:], probe[:0])
+    )
 
 
-address_of = _read if _is_there() else _told
+address_of = _read if _is_there() else _asked_of_numpy
 
 
 class _Memory:

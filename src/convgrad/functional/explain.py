@@ -17,7 +17,7 @@ from convgrad.spec.pieces import chunk_images, leaf_images
 from convgrad.spec.problem import Problem, canonical_shape
 from convgrad.spec.rules import refuse
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
-from convgrad.words import counted
+from convgrad.words import counted, duration
 
 if TYPE_CHECKING:
     from convgrad.plan.recipe import Chosen
@@ -104,7 +104,7 @@ def _time(plan: Chosen | None, flops: int) -> str:
     if plan is None:
         return "not predicted: the NumPy engine has no plan"
     speed = f": {flops / plan.time_ms / 1e6:.3g} GFLOP/s" if plan.time_ms else ""
-    return f"about {plan.time_ms:.3g} ms on {counted(plan.threads, 'thread')}, as counted before any work{speed}"
+    return f"about {duration(plan.time_ms)} on {counted(plan.threads, 'thread')}, as counted before any work{speed}"
 
 
 def explain(

@@ -71,9 +71,9 @@ _FORWARD = (
         "transposed GEMM", dense_gemm.transposed_unsupported, dense_gemm.transposed_kernels, _DENSE,
         strategy="dense",
     ),
-    Candidate("grouped stencil", grouped_stencil.unsupported, grouped_stencil.windows, _DENSE),
-    Candidate("kn2row", kn2row.unsupported, kn2row.products, _KN2ROW),
-    Candidate("spatial stencil", spatial_stencil.unsupported, spatial_stencil.planes, _STENCIL),
+    Candidate("grouped stencil", grouped_stencil.unsupported, grouped_stencil.kernels, _DENSE),
+    Candidate("kn2row", kn2row.unsupported, kn2row.kernels, _KN2ROW),
+    Candidate("spatial stencil", spatial_stencil.unsupported, spatial_stencil.kernels, _STENCIL),
 )  # fmt: skip
 CANDIDATES: Mapping[str, tuple[Candidate, ...]] = {  # by what is solved for
     "weights": _OF_SUMS, "bias": _OF_SUMS, "dst": _FORWARD, "src": _FORWARD,

@@ -13,6 +13,7 @@ from convgrad.plan.machine import Machine
 from convgrad.plan.recipe import Chosen, Rejected
 from convgrad.spec.order import height_of
 from convgrad.spec.problem import Problem
+from convgrad.words import duration
 
 TOO_LITTLE = "there is too little to do for a kernel of its own"
 
@@ -38,7 +39,7 @@ def plan(problem: Problem, view: Any, machine: Machine, threads: int) -> Any:
         else:
             rejected.append(Rejected(one.name, reason or TOO_LITTLE))
     best, *others = _planned(supported, problem, view, machine, threads, constants.MAX_KERNELS_PLANNED)
-    slower = [Rejected(other.summary, f"{other.time_ms:.3g} ms") for other in others]
+    slower = [Rejected(other.summary, duration(other.time_ms)) for other in others]
     return replace(best, rejected=(*slower, *rejected))
 
 

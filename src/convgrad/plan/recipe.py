@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from convgrad.plan.machine import Isa
 from convgrad.plan.pairs import WHERE_PAIRS
-from convgrad.words import counted
+from convgrad.words import counted, duration
 
 # The contiguous axis of an operand: the channels of a position, the positions of a row, or none. Extents and other
 # strides are run-time arguments.
@@ -80,7 +80,7 @@ class Chosen:
         lines = [
             self.summary,
             f"  {counted(self.tasks, 'task')} on {counted(self.threads, 'thread')}: {self.cut}",
-            f"  error height {self.rounding_depth}, about {self.time_ms:.3g} ms",
+            f"  rounding depth {self.rounding_depth}, about {duration(self.time_ms)}",
         ]
         if self.in_pairs:
             lines.append(f"  terms in pairs {WHERE_PAIRS}; else one by one, longer, to the same bits")

@@ -1,4 +1,4 @@
-"""Stretches: boxes of output positions of a forward or a data gradient that meet the same box of existing taps.
+"""Regions: boxes of output positions of a forward or a data gradient that meet the same box of existing taps.
 
 Along one axis the output positions are cut into parts of the same existing taps, and stretches are the product of the
 parts of all axes. What a part meets moves evenly with its positions and with its taps, so a part is a few numbers, and
@@ -117,19 +117,19 @@ class Parts:
         return tuple(Counter(zip(self.count.tolist(), self.taps.tolist(), strict=True)).items())
 
     def in_blocks(self, size: int) -> Blocks:
-        """Return the parts of slabs of so many positions; the last slab has the rest.
+        """Return the parts of output blocks of so many positions; the last output block has the remainder.
 
         >>> one = parts(Axis(src=5, dst=5, kernel=3, pad_begin=1, pad_end=1), "dst").in_blocks(3)
         >>> [part.positions for part in one.parts], one.begins.tolist()
         ([range(0, 1), range(1, 3), range(3, 4), range(4, 5)], [0, 2])
         """
-        known = self._in_slabs.get(size)
+        known = self._in_blocks.get(size)
         if known is None:
-            known = self._in_slabs[size] = self._cut(size)
+            known = self._in_blocks[size] = self._cut(size)
         return known
 
     @cached_property
-    def _in_slabs(self) -> dict[int, Blocks]:
+    def _in_blocks(self) -> dict[int, Blocks]:
         return {}
 
     def _cut(self, size: int) -> Blocks:
@@ -139,35 +139,35 @@ class Parts:
         one, last = self.first // size, (self.first + (self.count - 1) * self.step) // size
         pieces = last - one + 1
         which = np.repeat(np.arange(len(self)), pieces)
-        slab = one[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        before = slab * size - self.first[which]  # positions of the slab, and their end, from the part's first
+        block = one[which] + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        before = block * size - self.first[which]  # positions of the block, and their end, from the part's first
         begin = np.maximum(0, -(-before // self.step))
         count = np.minimum(self.count[which], -((-before - size) // self.step)) - begin
         there = np.flatnonzero(count > 0)
-        there = there[np.argsort(slab[there], kind="stable")]
+        there = there[np.argsort(block[there], kind="stable")]
         which, begin = which[there], begin[there]
         found = replace(
             self, first=self.first[which] + begin * self.step, count=count[there], tap=self.tap[which],
             taps=self.taps[which], met=self.met[which] + begin * self.by_position,
         )  # fmt: skip
-        return Blocks(found, np.searchsorted(slab[there], np.arange(-(-extent // size))))
+        return Blocks(found, np.searchsorted(block[there], np.arange(-(-extent // size))))
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The parts of all slabs of an axis, slab by slab."""
+    """The parts of all output blocks of an axis, block by block."""
 
     parts: Parts
-    begins: Ints  # where those of each slab begin
+    begins: Ints  # where those of each output block begin
 
     @cached_property
     def lengths(self) -> Ints:
-        """How many parts each slab has."""
+        """How many parts each output block has."""
         return np.diff(self.begins, append=len(self.parts))
 
     @cached_property
     def reached(self) -> tuple[Ints, Ints]:
-        """Where what each slab meets begins, and where it ends: the same where it meets nothing."""
+        """Where what each output block meets begins, and where it ends: the same where it meets nothing."""
         parts = self.parts
         by_taps = (parts.taps - 1) * parts.by_tap
         low = parts.met + np.minimum(by_taps, 0)
@@ -229,8 +229,8 @@ def _phase(axis: Axis, first: int) -> Part:
     """
     common = gcd(axis.stride, axis.dilation)
     step, by_tap = axis.stride // common, axis.dilation // common
-    quotient, rest = divmod(first + axis.pad_begin, common)
-    tap = quotient * pow(by_tap, -1, step) % step if rest == 0 else axis.kernel  # none
+    quotient, remainder = divmod(first + axis.pad_begin, common)
+    tap = quotient * pow(by_tap, -1, step) % step if remainder == 0 else axis.kernel  # none
     taps = range(axis.kernel)[tap::step]
     met = (first + axis.pad_begin - tap * axis.dilation) // axis.stride
     return Part(range(axis.src)[first :: axis.stride], taps, met, 1, -by_tap)
@@ -239,10 +239,10 @@ def _phase(axis: Axis, first: int) -> Part:
 def _touching(whole: Part, extent: int) -> Iterator[Part]:
     """Cut a part where it ceases to meet nothing but what is below 0, and where it begins to meet nothing below."""
     reach, count = whole.by_tap * max(0, len(whole.taps) - 1), len(whole.positions)
-    least, most = whole.met + min(0, reach), whole.met + max(0, reach)
+    low, high = whole.met + min(0, reach), whole.met + max(0, reach)
     first, end = (
         min(max(0, -((met - bound) // whole.by_position)), count) if whole.taps else 0
-        for met, bound in ((most, 0), (least, extent))
+        for met, bound in ((high, 0), (low, extent))
     )
     for begin, stop, taps in ((0, first, range(0)), (first, end, whole.taps), (end, count, range(0))):
         if begin < stop:
@@ -257,24 +257,24 @@ def _existing(whole: Part, extent: int) -> Ints:
     rise, and what falls tap by tap is followed to where.
     """
     taps, step, by_position, count = len(whole.taps), abs(whole.by_tap), whole.by_position, len(whole.positions)
-    least = whole.met + min(0, whole.by_tap) * (taps - 1)
+    lowest = whole.met + min(0, whole.by_tap) * (taps - 1)
     if not count:
         return np.empty((5, 0), np.int64)
-    farthest = abs(least) + count * by_position + taps * step + extent
+    farthest = abs(lowest) + count * by_position + taps * step + extent
     kind = np.dtype(np.int64 if farthest < FAR else object)
 
     def falls(bound: int) -> list[Ints]:
         """Return where the number of taps that meet what is below a bound falls."""
-        most, fewest = (min(max(0, -((least - bound + at * by_position) // step)), taps) for at in (0, count - 1))
-        if most == fewest:
+        more, fewer = (min(max(0, -((lowest - bound + at * by_position) // step)), taps) for at in (0, count - 1))
+        if more == fewer:
             return []
         among = max(1, by_position // step)  # that a position leaves behind, all at once
-        left = np.arange(-(-(most - fewest) // among)).astype(kind) * among
-        ends = [bound - least - fewest * step - left * step, np.array([bound - least - (most - 1) * step], kind)]
+        left = np.arange(-(-(more - fewer) // among)).astype(kind) * among
+        ends = [bound - lowest - fewer * step - left * step, np.array([bound - lowest - (more - 1) * step], kind)]
         return [-(-end // by_position) for end in ends]
 
     at, _ = distinct(np.concatenate([np.zeros(1, kind), *falls(0), *falls(extent)]))
-    here = least + at * by_position
+    here = lowest + at * by_position
     low, high = (np.clip(-((here - bound) // step), 0, taps) for bound in (0, extent))
     first = low if whole.by_tap > 0 else taps - high
     met = whole.met + at * by_position + first * whole.by_tap

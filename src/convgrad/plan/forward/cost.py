@@ -9,7 +9,7 @@ from convgrad.formats import FORMATS
 from convgrad.plan import constants
 from convgrad.plan.cost import PACK_NS, STORE_NS, Costs, Cut, cycle_ns, on_threads_ns, traffic_ns
 from convgrad.plan.forward.cuts import claimed, cuts, kn2row_cuts, parts_of, read_bytes
-from convgrad.plan.forward.kn2row import Kn2rowSpec, reached, rows_of, slab_count
+from convgrad.plan.forward.kn2row import Kn2rowSpec, output_block_count, reached, rows_of
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
@@ -66,9 +66,9 @@ def _share(cut: Cut) -> float:
 
 def costs(view: ForwardNest, machine: Machine, spec: ForwardSpec, operands: Operands, block: tuple[int, ...]) -> Costs:
     """Return the costs of a kernel on its nest, for a size of output blocks."""
-    results, window = view.positions * view.groups * view.n, spec.stencil
-    store = results * (_stencil_store_ns(machine, spec) if window else STORE_NS[spec.out])
-    if window:
+    results, stencil = view.positions * view.groups * view.n, spec.stencil
+    store = results * (_stencil_store_ns(machine, spec) if stencil else STORE_NS[spec.out])
+    if stencil:
         cycles, packed = _stencil_cycles(view, machine, spec, block), view.n
     else:
         cycles, packed = _tile_cycles(view, machine, spec, block), ceil(view.n / spec.width) * spec.width
@@ -180,19 +180,19 @@ def _stencil_cycles(view: ForwardNest, machine: Machine, spec: ForwardSpec, bloc
 
 def _row_cycles(machine: Machine, spec: ForwardSpec, rows: int, taps: int) -> float:
     """Return the cycles of a row of taps: two multiply-adds or loads per cycle, or a shuffle of a vector."""
-    window = spec.stencil
-    assert window is not None
+    stencil = spec.stencil
+    assert stencil is not None
     found = 0.0
-    for size in window.sizes:
+    for size in stencil.sizes:
         times, taps = divmod(taps, size)
-        terms = window.in_channels // spec.step
-        products = rows * size * terms * spec.nr
-        adds = products / terms * chain_adds(window.in_channels, spec.step, machine)
-        met = min(window.reach(rows, size), rows * size) * spec.nr
-        held = spec.holds(window, rows, size, spec.nr)
-        of_a_vector = ceil(window.groups * terms / spec.nr / spec.isa.lanes)
+        k_steps = stencil.in_channels // spec.step
+        products = rows * size * k_steps * spec.nr
+        adds = products / k_steps * chain_adds(stencil.in_channels, spec.step, machine)
+        met = min(stencil.reach(rows, size), rows * size) * spec.nr
+        held = spec.holds(stencil, rows, size, spec.nr)
+        of_a_vector = ceil(stencil.groups * k_steps / spec.nr / spec.isa.lanes)
         loads = met * of_a_vector + (0 if held else products)
-        spread = met * terms * of_a_vector if window.out_channels * window.in_channels > 1 else 0
+        spread = met * k_steps * of_a_vector if stencil.out_channels * stencil.in_channels > 1 else 0
         found += times * (max(adds / 2, loads * constants.LOAD_CYCLES) + spread)
     return found + constants.SEGMENT_CYCLES
 
@@ -209,23 +209,25 @@ def kn2row_timed(one: Costs, problem: Problem, view: ForwardNest, machine: Machi
     """Yield the way to cut kn2row: each part packs all weights."""
     for cut in kn2row_cuts(view, machine, one.spec, threads):
         (parts,) = cut.parts
-        each = _kn2row_costs(view, machine, one.spec, one.operands, cut.loops["slab"], parts)
+        each = _kn2row_costs(view, machine, one.spec, one.operands, cut.loops["output_block"], parts)
         packed = each.alone_ns + each.a_ns * (parts - 1)
         yield on_threads_ns(packed, _share(cut), cut, constants.POSITIONS_IMBALANCE), cut
 
 
 def _kn2row_costs(
-    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands, slab: tuple[int, int], parts: int
+    view: ForwardNest, machine: Machine, spec: Kn2rowSpec, operands: Operands, output_block: tuple[int, int], parts: int
 ) -> Costs:
     """Return the costs of what output blocks reach, each part's own lines among them, and of what is gathered."""
     one, rows = spec.product, rows_of(view)
-    lines, last = (reached(view.axes[at], size) for at, size in zip((spec.line, -1), slab, strict=True))
+    lines, last = (reached(view.axes[at], size) for at, size in zip((spec.line, -1), output_block, strict=True))
     inner = prod(axis.met for axis in view.axes[spec.line + 1 : -1])
     images = prod(axis.extent for axis in view.axes[: spec.line])
     fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
     again = max(0, parts - images) * max(0, max(map(len, lines)) - fresh // len(lines))
     met = (images * fresh + again) * inner * sum(map(len, last))
-    met = max(met, slab_count(view, spec, slab) * one.width)  # lanes of a slab without a position are packed too
+    met = max(
+        met, output_block_count(view, spec, output_block) * one.width
+    )  # lanes of a output_block without a position are packed too
     _, _, cycles = tiles(rows, one.mr, one.nr)
     compute = met * rows * chain_adds(view.k, one.step, machine) * cycles / one.width * cycle_ns(machine)
     paired = _paired_ns(one)
@@ -247,8 +249,8 @@ def stencil_costs(
     many = view.groups * outer * tiles_along * ceil(last.extent / spec.across) * ceil(view.n / spec.results)
     vectors = spec.lines * spec.vectors
     vector = constants.UNALIGNED_LOAD_CYCLES + constants.SPATIAL_FMA_CYCLES * spec.results
-    term = vectors * vector + spec.lines * constants.SPATIAL_LINE_CYCLES
-    cycles = many * taps * (term + constants.SPATIAL_VECTOR_CYCLES * (spec.vectors - 1) + constants.STEP_CYCLES)
+    step = vectors * vector + spec.lines * constants.SPATIAL_LINE_CYCLES
+    cycles = many * taps * (step + constants.SPATIAL_VECTOR_CYCLES * (spec.vectors - 1) + constants.STEP_CYCLES)
     listed = tiles_along * taps * constants.SEGMENT_CYCLES
     store = view.positions * view.groups * view.n * STORE_NS[CHANNELS]
     return Costs(spec, operands, (cycles + listed) * cycle_ns(machine), store, 0.0, 0.0)

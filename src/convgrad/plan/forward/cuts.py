@@ -8,7 +8,7 @@ from math import ceil, prod
 
 from convgrad.plan import constants
 from convgrad.plan.cost import Cut
-from convgrad.plan.forward.kn2row import Kn2rowSpec, kept_lines, line_positions, rows_of, slab_count
+from convgrad.plan.forward.kn2row import Kn2rowSpec, line_positions, output_block_count, ring_lines, rows_of
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.machine import LINE_BYTES, Machine
@@ -144,10 +144,10 @@ def _reach(axis: Along, size: int) -> int:
 
 def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: int) -> Iterator[Cut]:
     """Yield the way to cut kn2row, if the products of an output block are few enough."""
-    slab, chunk = _lines_at_once(view, machine, spec, threads)
-    rows, count = rows_of(view), slab_count(view, spec, slab)
+    output_block, cache_block = _lines_at_once(view, machine, spec, threads)
+    rows, count = rows_of(view), output_block_count(view, spec, output_block)
     if (
-        kept_lines(view, spec, slab[0]) * line_positions(view, spec, slab[1]) * rows * F32_BYTES
+        ring_lines(view, spec, output_block[0]) * line_positions(view, spec, output_block[1]) * rows * F32_BYTES
         > constants.MAX_OUTPUT_BLOCK_BYTES
     ):
         return
@@ -155,7 +155,7 @@ def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: 
     block = max(
         1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (height * spec.product.position_bytes(view.k))
     )
-    loops = {"slab": slab, "chunk": chunk, "block": min(many, block)}
+    loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
     yield Cut((count,), (claimed(count, threads),), threads, loops)
 
 
@@ -179,5 +179,5 @@ def _lines_at_once(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, thread
     in_line = line_positions(view, spec, across)
     together = max(1, min(room // max(1, in_line), ceil(lines.extent / phases / threads)))
     packed = max(width, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // spec.product.position_bytes(view.k))
-    chunk = ceil(min(packed, max(1, together * in_line)) / width) * width
-    return (min(lines.extent, phases * together), across), chunk
+    cache_block = ceil(min(packed, max(1, together * in_line)) / width) * width
+    return (min(lines.extent, phases * together), across), cache_block

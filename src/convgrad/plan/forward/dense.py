@@ -67,8 +67,10 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
     ):  # a packed block would be too large
         places = (True,)
     f32 = problem.operand_format is F32
-    for step, (most, vectors) in ((many, tile) for many in steps(problem, isa) for tile in isa.micro_tiles_of(many)):
-        few = view.positions <= constants.MAX_B_READS_POSITIONS * most
+    for step, (max_rows, vectors) in (
+        (many, tile) for many in steps(problem, isa) for tile in isa.micro_tiles_of(many)
+    ):
+        few = view.positions <= constants.MAX_B_READS_POSITIONS * max_rows
         if (vectors > 2 and not few) or (vectors - 1) * isa.lanes >= view.n:
             continue
         whole = view.n >= vectors * isa.lanes and not problem.accumulate
@@ -77,7 +79,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
         readable = weights == CHANNELS_OUT and view.tap_step is not None and step == 1
         ways = (False, True) if readable and once and (whole or masked) else (False,)
         remainder = view.n % (vectors * isa.lanes)
-        for rows in range(most, max(1, most - constants.FEWER_ROWS_POSITIONS), -1):
+        for rows in range(max_rows, max(1, max_rows - constants.FEWER_ROWS_POSITIONS), -1):
             single_vector = vectors > 1 and 0 < remainder <= isa.lanes
             for a_in_place, b_in_place in product(places, ways):
                 if a_in_place and not f32 and rows * vectors > isa.registers - 2 * isa.spare:
@@ -94,7 +96,7 @@ def _kernels(problem: Problem, view: ForwardNest, isa: Isa, transposed_gemm: boo
 
 def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, str, str]:
     """Return the contiguous axes of data, weights and output."""
-    size, written = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
+    size, out_size = FORMATS[operand].dtype.itemsize, FORMATS[output].dtype.itemsize
     last = view.axes[-1]
     data = CHANNELS if view.data[1] == size or view.channels == 1 else SPATIAL if last.data == size else STRIDED
     _, n, k = view.weights
@@ -104,8 +106,8 @@ def contiguous_axes(view: ForwardNest, operand: str, output: str) -> tuple[str, 
         weights = CHANNELS_IN
     else:
         weights = TAPS if view.taps > 1 and view.tap_step == size else STRIDED
-    if view.out[1] == written and view.n > 1:
+    if view.out[1] == out_size and view.n > 1:
         return data, weights, CHANNELS
-    if last.out == written:
+    if last.out == out_size:
         return data, weights, SPATIAL
     return data, weights, CHANNELS if view.n == 1 else STRIDED

@@ -32,7 +32,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     return "" if parts.tap_step * view.k <= BLOCK else f"taps of a row are more than {BLOCK} terms apart"
 
 
-def windows(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[ForwardSpec, Operands]]:
+def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[ForwardSpec, Operands]]:
     """Yield the kernels whose vectors are channels of several groups."""
     merged = view.with_merged_groups
     parts = merged.axes[-1].parts

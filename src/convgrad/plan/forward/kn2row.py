@@ -70,8 +70,8 @@ class Kn2rowPlan(Chosen):
     """How a forward or a data gradient of few results is computed."""
 
     spec: Kn2rowSpec
-    slab: tuple[int, int]  # the output block: outputs along the axis of lines, and along the last axis
-    chunk: int  # the cache block: positions of the data that are packed at a time
+    output_block: tuple[int, int]  # the output block: outputs along the axis of lines, and along the last axis
+    cache_block: int  # the cache block: positions of the data that are packed at a time
     block: int  # micro-tiles of A that meet all packed panels of B before the next do
     parts: tuple[int]  # of all output blocks: a task is one part
 
@@ -84,8 +84,8 @@ class Kn2rowPlan(Chosen):
     @property
     def cut(self) -> str:
         """How the work is cut, in one line."""
-        lines, last = self.slab
-        return f"{self.tasks} parts of {lines} lines of {last} outputs; {self.chunk} positions of data packed at a time"
+        lines, last = self.output_block
+        return f"{self.tasks} parts of {lines} lines of {last} outputs; {self.cache_block} positions packed at a time"
 
 
 def line_axis(view: ForwardNest) -> int:
@@ -107,7 +107,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     return ""
 
 
-def products(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2rowSpec, Operands]]:
+def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[Kn2rowSpec, Operands]]:
     """Yield the kernels, one for each micro-tile of the instruction set."""
     for step in steps(problem, isa):
         for rows, vectors in isa.micro_tiles_of(step):
@@ -142,13 +142,13 @@ def _spec(problem: Problem, view: ForwardNest, isa: Isa, max_rows: int, vectors:
     return Kn2rowSpec(product, output.name, len(view.axes), line_axis(view), out)
 
 
-def slab_count(view: ForwardNest, spec: Kn2rowSpec, slab: tuple[int, int]) -> int:
+def output_block_count(view: ForwardNest, spec: Kn2rowSpec, output_block: tuple[int, int]) -> int:
     """Return the number of output blocks of a size."""
     images = prod(axis.extent for axis in view.axes[: spec.line])
-    return images * ceil(view.axes[spec.line].extent / slab[0]) * ceil(view.axes[-1].extent / slab[1])
+    return images * ceil(view.axes[spec.line].extent / output_block[0]) * ceil(view.axes[-1].extent / output_block[1])
 
 
-def kept_lines(view: ForwardNest, spec: Kn2rowSpec, along: int) -> int:
+def ring_lines(view: ForwardNest, spec: Kn2rowSpec, along: int) -> int:
     """Return the lines of the data whose tap sums an output block needs: the size of the ring."""
     return max(map(len, reached(view.axes[spec.line], along)))
 

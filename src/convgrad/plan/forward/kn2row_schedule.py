@@ -62,7 +62,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     """Return the tables and numbers of a plan for arrays of these strides."""
     spec, gemm = plan.spec, plan.spec.product
     lines, last = view.axes[spec.line], view.axes[-1]
-    along, across = plan.slab
+    along, across = plan.output_block
     met, cut = reached(lines, along), lines.parts.in_blocks(along)
     parts = [_parts(view, spec.line, cut.parts)]
     output_blocks = [
@@ -175,7 +175,7 @@ def _numbers(
         "bias_at": view.n * F32_BYTES,
         "sums_at": levels * gemm.tile_bytes,
         "data_at": rows * row_bytes,
-        "weights_at": -(-plan.chunk // gemm.width) * panel,
+        "weights_at": -(-plan.cache_block // gemm.width) * panel,
         "outer_at": prod(axis.kernel for axis in view.axes[:-1]) * OUTER.bytes,
         "entries_at": view.taps * ENTRY.bytes, "nodes_at": (view.taps + 1) * NODE.bytes,
         "streams_at": streams * across * F32_BYTES,
@@ -195,7 +195,7 @@ def _numbers(
         "out_n": view.out[1], "bias_n": view.bias, "accumulate": 0,
         "axis0.kernel": 1, "axis0.tap": 0, "axis0.given": tap_lines(view)[-1][1],
         "row_count": rows, "row_bytes": row_bytes, "height": height, "micro_tiles": many, "a_block": plan.block,
-        "cache_block": plan.chunk, "lines": lines, "line_bytes": inner * F32_BYTES, "inner": inner,
+        "cache_block": plan.cache_block, "lines": lines, "line_bytes": inner * F32_BYTES, "inner": inner,
         "contiguous": int(contiguous),
         "tap_bytes_out": pitch, "result_bytes": pitch * view.taps, "stream_bytes": across * F32_BYTES,
         "out_step": last.out,

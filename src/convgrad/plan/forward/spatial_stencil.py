@@ -91,7 +91,7 @@ def unsupported(problem: Problem, view: ForwardNest, isa: Isa) -> str:
     return "" if last.met + last.extent < MAX_POSITIONS else f"lanes count at most {MAX_POSITIONS} positions"
 
 
-def planes(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
+def kernels(problem: Problem, view: ForwardNest, isa: Isa) -> Iterator[tuple[SpatialStencilSpec, Operands]]:
     """Yield the kernels, one for each shape of a micro-tile."""
     names = (problem.operand_format.name, problem.output_format.name)
     results, max_vectors = next(shape for shape in reversed(SHAPES) if shape[0] <= view.n)

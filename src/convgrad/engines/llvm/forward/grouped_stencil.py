@@ -34,7 +34,7 @@ Weights = Callable[[int, int, int], Value]  # of a tap, a k or a pair of k, and 
 STATE = ("segment", "chain", "number", "segments", "first", "chain_count", "last")
 
 
-def window(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
+def grouped_tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
     """Emit ``tile<rows>_<vectors>``: sum[r][v] over chains, rows of taps, taps and k, stored into ``out``.
 
     The first tap of a row of the kernel multiplies the data's position ``met`` for the first row of the micro-tile,

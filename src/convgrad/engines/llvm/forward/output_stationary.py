@@ -15,7 +15,7 @@ from convgrad.engines.llvm.arguments import Named, columns, going
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import along, arguments
-from convgrad.engines.llvm.forward.grouped_stencil import rows_of_taps, window
+from convgrad.engines.llvm.forward.grouped_stencil import grouped_tile, rows_of_taps
 from convgrad.engines.llvm.forward.micro_tile import store_panel, tile
 from convgrad.engines.llvm.forward.segments import segments
 from convgrad.engines.llvm.microkernel import by_width
@@ -46,7 +46,7 @@ def bodies(module: Module, spec: ForwardSpec) -> None:
     for rows in spec.mr_sizes:
         for vectors in spec.nr_sizes:
             if spec.stencil:
-                window(module, spec, rows, vectors)
+                grouped_tile(module, spec, rows, vectors)
             else:
                 tile(module, spec, rows, vectors)
     _micro_tiles(module, spec)

@@ -22,19 +22,19 @@ def weights(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_weights``: a panel of B of ``left`` columns or more; cells beyond are anything."""
     f = module.function("pack_weights", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
-    terms, pitch, item, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
-    b_tap = (terms + (spec.step - 1) >> spec.step - 1) * pitch
+    k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
+    b_tap = (k + (spec.step - 1) >> spec.step - 1) * pitch
     copy = Copy(
-        cells(f, spec), terms, a.weights_k, f.min(f.left, spec.width), item, pitch, spec.pitch, fills=False
+        cells(f, spec), k, a.weights_k, f.min(f.left, spec.width), n_stride, pitch, spec.pitch, fills=False
     )  # fmt: skip
     if spec.pairs and spec.step == 1:
-        copy = replace(copy, row_at=lambda row: taken(f, spec, row, terms))
+        copy = replace(copy, row_at=lambda row: taken(f, spec, row, k))
     if spec.stencil and spec.stencil.strided_groups:
         group, results = a.weights_group, spec.stencil.out_channels
 
         def of_group(column: Value) -> Value:
             number, left = f.divided(column, results)
-            return number * group + left * item
+            return number * group + left * n_stride
 
         copy = replace(copy, offset=of_group)
 
@@ -49,9 +49,9 @@ def weights(module: Module, spec: ForwardSpec) -> None:
     def all_taps(copy: Copy, source: Value, to: Value) -> None:
         """Taps of a k are contiguous, and the rows of its own copy."""
         own = replace(copy, rows=a.taps, pitch=b_tap, row_at=None)
-        with f.loop(copy.rows, source=source) as term:
-            own.along_rows(term.source, copy.packed(to, term.index))
-            term.next(source=f.at(term.source, copy.row))
+        with f.loop(copy.rows, source=source) as each:
+            own.along_rows(each.source, copy.packed(to, each.index))
+            each.next(source=f.at(each.source, copy.row))
 
     if spec.weights == TAPS:
         in_pairs(copy, "rows", all_taps, f.source, f.to)
@@ -65,24 +65,24 @@ def cells(f: Function, spec: ForwardSpec) -> Cells:
     return Cells(f, spec.operand, spec.isa.lanes, 1 if spec.step == 2 else None)
 
 
-def taken(f: Function, spec: ForwardSpec | SpatialStencilSpec, term: Value, terms: Value) -> Value:
+def taken(f: Function, spec: ForwardSpec | SpatialStencilSpec, k: Value, count: Value) -> Value:
     """Return at which place a k of a tap is taken: those of a pair change places."""
     if not spec.pairs:
-        return term
-    other = f.op("i64", f"xor {term}, 1")
-    return f.select(f.compare("slt", other, terms), other, term)
+        return k
+    other = f.op("i64", f"xor {k}, 1")
+    return f.select(f.compare("slt", other, count), other, k)
 
 
 def data(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_line``: ``count`` positions of the last axis as rows of A."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
-    channels, item = a.channels, a.data_k
+    channels, k_stride = a.channels, a.data_k
     pitch = (channels + (spec.step - 1) >> spec.step - 1) * F32_BYTES
-    copy = Copy(cells(f, spec), f.count, along(a, spec)[-1].given, channels, item, pitch)
+    copy = Copy(cells(f, spec), f.count, along(a, spec)[-1].given, channels, k_stride, pitch)
     swapped = spec.swaps_pairs and spec.step == 1  # grouped stencils take the k of a group in their order themselves
     if swapped:
-        copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * item)
+        copy = replace(copy, offset=lambda column: taken(f, spec, column, channels) * k_stride)
     if spec.data == CHANNELS:
         with f.loop(f.count, source=f.source, to=f.to) as position:
             copy.contiguous(channels, position.source, position.to, swapped)
