@@ -13,7 +13,7 @@ import pytest
 
 import convgrad
 from convgrad import ConvgradError, engines
-from convgrad.engines.addresses import _told, address_of
+from convgrad.engines.addresses import _asked_of_numpy, address_of
 from convgrad.engines.llvm import engine, execute
 from convgrad.engines.settings import count
 from convgrad.functional import call
@@ -191,7 +191,7 @@ def test_an_address_is_where_ctypes_says() -> None:
     for dtype in (F32, BF16, ">f4", np.uint8):
         array = np.zeros((4, 3), dtype)
         for one in (array, array.T, array[::-1], array[1:, ::2], array[:0], array[:1, 1:2], read_only(array)):
-            assert address_of(one) == _told(one) == one.__array_interface__["data"][0]
+            assert address_of(one) == _asked_of_numpy(one) == one.__array_interface__["data"][0]
 
 
 def test_a_shape_that_is_an_array_is_read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
