@@ -1,9 +1,8 @@
 """Regions: boxes of output positions of a forward or a data gradient that meet the same box of existing taps.
 
-Along one axis the output positions are cut into parts of the same existing taps, and stretches are the product of the
-parts of all axes. What a part meets moves evenly with its positions and with its taps, so a part is a few numbers, and
-tables are as long as axes have parts: nothing lists taps by positions. An axis may have as many parts as taps, so they
-are made, cut and counted as columns, not one by one.
+Each axis is cut into parts: output positions that meet the same existing taps. A region is one part of each axis. The
+data that a part meets moves by a constant step per position and per tap. So a part is a few numbers, and no table lists
+taps by positions. An axis can have as many parts as taps, so parts are computed as columns, not one by one.
 """
 
 from __future__ import annotations

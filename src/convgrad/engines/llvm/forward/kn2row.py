@@ -33,8 +33,8 @@ def bodies(module: Module, spec: Kn2rowSpec) -> None:
     if gemm.weights == CHANNELS_OUT:
         _pack_line_of_b(module, spec)
     else:
-        pack.weights(module, gemm)
-    pack.data(module, gemm)
+        pack.pack_b(module, gemm)
+    pack.pack_line(module, gemm)
     bias(module, gemm.operand)
     tree.combine_up(module, gemm.isa)
     store_panel(module, gemm)
@@ -135,7 +135,7 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
             f.call("pack_line_of_b", f.arguments, packed, cache_block.source, here)
         with f.loop(panels, b=packed, source=cache_block.source, left=here) as panel:
             if gemm.weights != CHANNELS_OUT:
-                f.call("pack_weights", f.arguments, panel.b, panel.source, panel.left)
+                f.call("pack_b", f.arguments, panel.b, panel.source, panel.left)
             if gemm.step == 2:
                 pack.panel_minimum(f, gemm, a, panel.b, panel.left)
             panel.next(

@@ -14,7 +14,7 @@ from convgrad.engines.llvm.arguments import Named
 from convgrad.engines.llvm.convert import BYTES, PAIR_NARROWS, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import arguments
-from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high_sum, low_sum
+from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high, high_sum, low, low_sum
 from convgrad.engines.llvm.microkernel import StridedRows, Values, multiply_add, outer_product, sum_names
 from convgrad.engines.llvm.store import Epilogue, Panel
 from convgrad.formats import F32
@@ -45,7 +45,6 @@ def tile(module: Module, spec: ForwardSpec, rows: int, vectors: int) -> None:
 
 
 Read = Callable[[Function, Value, int], Value]  # an element of A from its address, in all lanes
-HIGH_HALF = -65536  # 0xffff0000
 
 
 @dataclass(frozen=True)
@@ -98,19 +97,12 @@ def _first_of_pair(f: Function, place: Value, lanes: int) -> Value:
 
 def _high_half(f: Function, place: Value, lanes: int) -> Value:
     """Read the second element of a pair of bf16 as f32."""
-    return _half(f, "and", HIGH_HALF, _pair(f, place, lanes), lanes)
+    return high(f, _pair(f, place, lanes))
 
 
 def _low_half(f: Function, place: Value, lanes: int) -> Value:
     """Read the first element of a pair of bf16 as f32."""
-    return _half(f, "shl", 16, _pair(f, place, lanes), lanes)
-
-
-def _half(f: Function, operation: str, number: int, pairs: Value, lanes: int) -> Value:
-    """Return halves of pairs of bf16 as f32."""
-    numbers = ", ".join([f"i32 {number}"] * lanes)
-    half = f.op(pairs.type, f"{operation} {pairs}, <{numbers}>")
-    return f.op(f"<{lanes} x float>", f"bitcast {half} to <{lanes} x float>")
+    return low(f, _pair(f, place, lanes))
 
 
 @dataclass(frozen=True)

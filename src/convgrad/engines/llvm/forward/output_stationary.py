@@ -32,9 +32,9 @@ EachLine = Callable[[Value, Value, Value], None]  # takes a source, a place in t
 
 def bodies(module: Module, spec: ForwardSpec) -> None:
     """Emit what the nest calls."""
-    pack.weights(module, spec)
+    pack.pack_b(module, spec)
     if not spec.a_in_place:
-        pack.data(module, spec)
+        pack.pack_line(module, spec)
     tree.combine_up(module, spec.isa)
     store_panel(module, spec)
     if spec.step == 2:
@@ -101,7 +101,7 @@ def _pack_panels(
     }  # fmt: skip
     with f.loop(count, **begin) as each:
         if not spec.b_in_place:
-            f.call("pack_weights", f.arguments, each.to, each.source, each.left)
+            f.call("pack_b", f.arguments, each.to, each.source, each.left)
             if spec.step == 2:
                 pack.panel_minimum(f, spec, a, each.to, each.left)
         if not spec.transposed_gemm:

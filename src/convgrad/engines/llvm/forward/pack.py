@@ -18,9 +18,9 @@ from convgrad.plan.machine import LINE_BYTES
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, F32_BYTES, SPATIAL, TAPS
 
 
-def weights(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``pack_weights``: a panel of B of ``left`` columns or more; cells beyond are anything."""
-    f = module.function("pack_weights", arguments="ptr", to="ptr", source="ptr", left="i64")
+def pack_b(module: Module, spec: ForwardSpec) -> None:
+    """Emit ``pack_b``: a panel of B of ``left`` columns or more; the cells of other columns are undefined."""
+    f = module.function("pack_b", arguments="ptr", to="ptr", source="ptr", left="i64")
     a = arguments(f, spec)
     k, pitch, n_stride, axes = a.k, spec.pitch * F32_BYTES, a.weights_n, along(a, spec)
     b_tap = (k + (spec.step - 1) >> spec.step - 1) * pitch
@@ -73,7 +73,7 @@ def taken(f: Function, spec: ForwardSpec | SpatialStencilSpec, k: Value, count: 
     return f.select(f.compare("slt", other, count), other, k)
 
 
-def data(module: Module, spec: ForwardSpec) -> None:
+def pack_line(module: Module, spec: ForwardSpec) -> None:
     """Emit ``pack_line``: ``count`` positions of the last axis as rows of A."""
     f = module.function("pack_line", arguments="ptr", to="ptr", source="ptr", count="i64")
     a = arguments(f, spec)
