@@ -17,7 +17,7 @@ from convgrad.engines.llvm.convert import BYTES, read
 from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import along, arguments, each_tap
 from convgrad.engines.llvm.forward.micro_tile import PARAMETERS, MicroTile
-from convgrad.engines.llvm.forward.segments import end_chains
+from convgrad.engines.llvm.forward.segments import end_lists
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, fused
 from convgrad.engines.llvm.microkernel import multiply_add, opaque_pointer
 from convgrad.formats import F32
@@ -260,11 +260,8 @@ def rows_of_taps(module: Module, spec: ForwardSpec) -> None:
         return _row(f, spec, tap + last.tap, data, last, state)
 
     state = each_tap(f, outer, begin, row)
-    end_chains(f, state["chain"], state["chain_count"])
-    f.store(f.value(0), f.chains, CHAIN.at("segment"))
-    for at, value in enumerate((state["chain_count"], f.value(0), state["last"])):  # no k: none prefetches at a rate
-        f.store(value, f.counted, 8 * at)
-    f.done()
+    no_k = f.value(0)  # none prefetches at a rate
+    end_lists(f, state["chain"], chains=state["chain_count"], k=no_k, last=state["last"])
 
 
 def _row(f: Function, spec: ForwardSpec, tap: Value, met: Value, last: Named, state: Values) -> Values:

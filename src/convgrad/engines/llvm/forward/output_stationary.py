@@ -17,7 +17,7 @@ from convgrad.engines.llvm.forward import pack
 from convgrad.engines.llvm.forward.arguments import along, arguments
 from convgrad.engines.llvm.forward.grouped_stencil import grouped_tile, rows_of_taps
 from convgrad.engines.llvm.forward.micro_tile import store_panel, tile
-from convgrad.engines.llvm.forward.segments import segments
+from convgrad.engines.llvm.forward.segments import COUNTED, segments
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import bias as pack_bias
 from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
@@ -198,9 +198,10 @@ def _region(module: Module, spec: ForwardSpec) -> None:
     a = arguments(f, spec)
     rows = [f.parameters[name] for name in names]
     lists = f.at(f.scratch, a.segments_at), f.at(f.scratch, a.chains_at)
-    counted = f.alloca("i64", 3)
+    counted = f.alloca("i64", len(COUNTED.columns))
     f.call("segments", f.arguments, *lists, counted, *rows)
-    chains, all_k, last = (f.load("i64", counted, 8 * at) for at in range(3))
+    of_lists = columns(f, counted, COUNTED)
+    chains, all_k, last = of_lists.chains, of_lists.k, of_lists.last
     parts = [columns(f, row, PART) for row in rows]
     data = reduce(lambda p, part: f.at(p, part.data), parts, f.data)
     out = reduce(lambda p, part: f.at(p, part.out), parts, f.out)

@@ -6,27 +6,29 @@ made when its region is computed, and no table has an entry for each position an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 from convgrad.engines.llvm import tree
-from convgrad.engines.llvm.arguments import Named, columns
+from convgrad.engines.llvm.arguments import Named, columns, fill
 from convgrad.engines.llvm.emit import Function, Module, Value
-from convgrad.engines.llvm.forward.arguments import arguments
+from convgrad.engines.llvm.forward.arguments import arguments, each_tap
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import CHAIN, PART, SEGMENT
+from convgrad.plan.records import Record
 from convgrad.plan.tree import END
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
 
 State = dict[str, Value]
+COUNTED = Record("chains", "k", "last")  # of the lists of a region: chains, k, and the last offset in A
 # The segment that is open, and how many k it has; its chain, number, first segment and count of segments; the offsets
 # where the segment ends; and what the function counts.
 STATE = (
-    "segment", "k", "chain", "number", "first", "segments", "data", "weights", "chain_count", "all_k", "last",
+    "segment", "k", "chain", "number", "first", "segments", "a_end", "b_end", "chain_count", "all_k", "last",
 )  # fmt: skip
 
 
 def segments(module: Module, spec: ForwardSpec) -> None:
-    """Emit ``segments``: list those of a region and its chains; ``counted`` gets chains, k, and the last offset in A.
+    """Emit ``segments``: list those of a region and its chains; ``counted`` becomes a row of COUNTED.
 
     A tap that begins where a segment ends, in A and in B, continues this segment, within a chain.
     """
@@ -39,69 +41,48 @@ def segments(module: Module, spec: ForwardSpec) -> None:
         "segment": f.at(f.segments, -SEGMENT.bytes), "first": f.segments, "chain": f.at(f.chains, -CHAIN.bytes),
         "number": f.value(END),
     }  # fmt: skip
-    state = _taps(f, spec, a, parts, begin, (f.value(0), f.value(0)), a.b_tap)
-    end_chains(f, state["chain"], state["chain_count"])
+    state = each_tap(f, parts, begin, partial(_tap, f, spec, a, a.b_tap))
+    end_lists(f, state["chain"], chains=state["chain_count"], k=state["all_k"], last=state["last"])
+
+
+def end_lists(f: Function, last_chain: Value, **counted: Value) -> None:
+    """End the function: end the list of chains, number them as the leaves of a tree, and return what is counted."""
+    number = CHAIN.at("number")
+    f.store(f.value(END), last_chain, CHAIN.bytes + number)
+    tree.renumber(f, f.at(f.chains, number), CHAIN.bytes, counted["chains"])
     f.store(f.value(0), f.chains, CHAIN.at("segment"))
-    for at, name in enumerate(("chain_count", "all_k", "last")):
-        f.store(state[name], f.counted, 8 * at)
+    fill(f, f.counted, COUNTED, **counted)
     f.done()
 
 
-def end_chains(f: Function, last: Value, count: Value) -> None:
-    """End a list of chains, and number them as the leaves of a tree."""
-    number = CHAIN.at("number")
-    f.store(f.value(END), last, CHAIN.bytes + number)
-    tree.renumber(f, f.at(f.chains, number), CHAIN.bytes, count)
-
-
-def _taps(
-    f: Function, spec: ForwardSpec, a: Named, parts: Sequence[Named], state: State, at: tuple[Value, Value],
-    b_tap: Value,
-) -> State:  # fmt: skip
-    """Loop over the taps of the first of some axes and, inside, over those of the others; return the state after."""
-    if not parts:
-        return _tap(f, spec, a, state, at, b_tap)
-    part, *inner = parts
-    tap, data = at
-    with f.loop(part.taps, tap=tap + part.tap, met=data, **state) as each:
-        here = {name: each.carried[name] for name in STATE}
-        after = _taps(f, spec, a, inner, here, (each.tap, each.met), b_tap)
-        each.next(tap=each.tap + part.tap_step, met=each.met + part.tap_data, **after)
-    return {name: each.carried[name] for name in STATE}
-
-
-def _tap(f: Function, spec: ForwardSpec, a: Named, state: State, at: tuple[Value, Value], b_tap: Value) -> State:
+def _tap(f: Function, spec: ForwardSpec, a: Named, b_tap: Value, tap: Value, met: Value, state: State) -> State:
     """List the k of one tap, cut into several chains where there are many."""
-    tap, met = at
     with f.loop(a.tap_chains, left=a.k, met=met, packed=tap * b_tap, **state) as part:
         s = {name: part.carried[name] for name in STATE}
         count = f.min(part.left, BLOCK_TERMS)
         number = f.op("i64", f"udiv {tap * a.number_step + part.index}, {a.number_share.name}")
         new_chain = f.compare("ne", number, s["number"])
         continues = (
-            f.compare("eq", s["data"], part.met) & f.compare("eq", s["weights"], part.packed)
+            f.compare("eq", s["a_end"], part.met) & f.compare("eq", s["b_end"], part.packed)
             & f.compare("eq", number, s["number"])
         )  # fmt: skip
         if spec.reads_pairs:  # an odd last k does not form a pair with the first k of the next tap
             continues = continues & f.compare("eq", s["k"] & 1, 0)
         segment = f.select(continues, s["segment"], f.at(s["segment"], SEGMENT.bytes))
         row = {
-            "data": f.select(continues, f.load("i64", segment, 0), part.met),
-            "weights": f.select(continues, f.load("i64", segment, 8), part.packed),
+            "data": f.select(continues, f.load("i64", segment, SEGMENT.at("data")), part.met),
+            "weights": f.select(continues, f.load("i64", segment, SEGMENT.at("weights")), part.packed),
             "count": f.select(continues, s["k"] + count, count),
         }
-        for name, value in row.items():
-            f.store(value, segment, SEGMENT.at(name))
+        fill(f, segment, SEGMENT, **row)
         chain = f.select(new_chain, f.at(s["chain"], CHAIN.bytes), s["chain"])
         inside = f.select(new_chain, f.value(1), s["segments"] + f.select(continues, f.value(0), f.value(1)))
         first = f.select(new_chain, segment, s["first"])
-        f.store(number, chain, CHAIN.at("number"))
-        f.store(inside, chain, CHAIN.at("segments"))
-        f.store(f.distance(first, f.segments), chain, CHAIN.at("segment"))
-        data, weights = part.met + count * a.a_k, part.packed + count * a.b_k
+        fill(f, chain, CHAIN, number=number, segments=inside, segment=f.distance(first, f.segments))
+        a_end, b_end = part.met + count * a.a_k, part.packed + count * a.b_k
         part.next(
-            left=part.left - count, met=data, packed=weights, segment=segment, k=row["count"], chain=chain,
-            number=number, first=first, segments=inside, data=data, weights=weights,
+            left=part.left - count, met=a_end, packed=b_end, segment=segment, k=row["count"], chain=chain,
+            number=number, first=first, segments=inside, a_end=a_end, b_end=b_end,
             chain_count=f.select(new_chain, s["chain_count"] + 1, s["chain_count"]), all_k=s["all_k"] + count,
             last=part.met,
         )  # fmt: skip
