@@ -7,8 +7,11 @@ ex + ey is large enough, nothing is denormal. Then the instruction is two fused 
 
 from __future__ import annotations
 
+import numpy as np
+
 from convgrad.formats import BF16, F32
 from convgrad.plan.machine import Isa, Machine
+from convgrad.plan.tables import Table
 from convgrad.spec.problem import Problem
 
 # The minimum of ex + ey in biased exponents: 2**(ex + ey - 14) is 2**-126 or more. With one less, a sum of two products
@@ -32,3 +35,8 @@ def chain_adds(count: int, step: int, machine: Machine) -> float:
     [7.0, 4.0]
     """
     return count // step * (machine.pair_adds if step == 2 else 1.0) + count % step
+
+
+def add_condition(tables: dict[str, Table], numbers: dict[str, int]) -> None:
+    """Add what the condition of pairs reads and counts to the tables and numbers of a schedule."""
+    tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM

@@ -18,7 +18,7 @@ from convgrad.plan.backward_weights.recipe import DEPTHWISE, KernelSpec, Parts, 
 from convgrad.plan.backward_weights.segments import ImageTables, image_tables, indirection_of
 from convgrad.plan.backward_weights.taps import contiguous, margins, tap_tables
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.pairs import MIN_EXPONENT_SUM, PATHS
+from convgrad.plan.pairs import add_condition
 from convgrad.plan.recipe import SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.tables import Ints, Schedule, Table, evenly
@@ -110,7 +110,7 @@ def schedule(nest: WeightsNest, plan: Plan, accumulate: bool) -> Schedule:
         "accumulate": int(accumulate),
     }  # fmt: skip
     if spec.step == 2:
-        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM
+        add_condition(tables, numbers)
     frozen = {name: table if table.flags.c_contiguous else table.copy() for name, table in tables.items()}
     offsets = (nest.src_offset, 0) if a is src else (0, nest.src_offset)
     shifted = LINE_BYTES if depthwise and made.partial_bytes else 0  # the sums of the last groups are read shifted

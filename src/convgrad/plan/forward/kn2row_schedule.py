@@ -13,11 +13,11 @@ from convgrad.plan.forward.kn2row import Kn2rowPlan, reached, rows_of, tap_lines
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.schedule import CHAIN, PAIRS, SEGMENT, of_axes
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.pairs import MIN_EXPONENT_SUM, PATHS
+from convgrad.plan.pairs import add_condition
 from convgrad.plan.recipe import CHANNELS_OUT, F32_BYTES
 from convgrad.plan.records import Record, addresses
 from convgrad.plan.regions import Parts
-from convgrad.plan.tables import Ints, Schedule, evenly, placed, wrapped
+from convgrad.plan.tables import Ints, Schedule, Table, evenly, placed, wrapped
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import BLOCK as BLOCK_TERMS
@@ -85,7 +85,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
     chains = [{"number": at, "segments": 1, "segment": at * SEGMENT.bytes} for at in range(chain_count)]
     count = prod(axis.extent for axis in view.axes[: spec.line]) * len(met) * len(last_blocks)
     tasks = [{"output_block": first, "output_blocks": end - first} for first, end in evenly(count, *plan.parts)]
-    tables = {
+    tables: dict[str, Table] = {
         "tasks": TASK.rows(tasks), "output_blocks": OUTPUT_BLOCK.rows(output_blocks), "parts": np.concatenate(parts),
         "last_blocks": LAST_BLOCK.rows(last_blocks), "phases": PHASE.rows(phases), "segments": SEGMENT.rows(segments),
         "chains": CHAIN.rows([*chains, {"number": -1, "segments": 0, "segment": 0}]),
@@ -96,7 +96,7 @@ def schedule(view: ForwardNest, plan: Kn2rowPlan, accumulates: bool) -> Schedule
         "phase_count": len(last.phases), "chain_count": chain_count, "adds": int(accumulates),
     }  # fmt: skip
     if gemm.step == 2:
-        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM
+        add_condition(tables, numbers)
     return Schedule(tables, numbers, numbers.pop("scratch"))
 
 

@@ -14,11 +14,11 @@ from convgrad.plan.forward.cuts import levels, max_tiles, panel_bytes, panels_of
 from convgrad.plan.forward.nest import Along, ForwardNest
 from convgrad.plan.forward.recipe import ForwardPlan, ForwardSpec
 from convgrad.plan.machine import LINE_BYTES
-from convgrad.plan.pairs import MIN_EXPONENT_SUM, PAIR_BYTES, PATHS
+from convgrad.plan.pairs import PAIR_BYTES, add_condition
 from convgrad.plan.recipe import CHANNELS, F32_BYTES, SPATIAL
 from convgrad.plan.records import FLAGS, Record, addresses
 from convgrad.plan.regions import Blocks, Parts
-from convgrad.plan.tables import Ints, Schedule, distinct, evenly, placed, wrapped
+from convgrad.plan.tables import Ints, Schedule, Table, distinct, evenly, placed, wrapped
 from convgrad.plan.tiling import tiles
 from convgrad.plan.tree import levels_of
 from convgrad.spec.order import FAN_IN
@@ -90,7 +90,11 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
     reached = [_reached(axis, each) for axis, each in zip(view.axes, cut, strict=True)]
     room = [int(counts.max()) for _, counts in reached]  # positions of A along each axis, in any output block
     blocks, parts, axes = _axes(view, spec, cut, reached, _steps(view, spec, room))
-    tables = {"tasks": _tasks(view, plan, list(map(_work, cut))), "output_blocks": blocks, "parts": parts}
+    tables: dict[str, Table] = {
+        "tasks": _tasks(view, plan, list(map(_work, cut))),
+        "output_blocks": blocks,
+        "parts": parts,
+    }
     packed = 0 if spec.a_in_place else prod(room) * spec.position_bytes(view.channels)
     scratch, size = _scratch(view, plan, packed)
     numbers = {
@@ -104,7 +108,7 @@ def schedule(view: ForwardNest, plan: ForwardPlan, accumulates: bool) -> Schedul
         **_numbering(view), **_b_steps(view, spec), **scratch, **axes,
     }  # fmt: skip
     if spec.step == 2:
-        tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM
+        add_condition(tables, numbers)
     return Schedule(tables, numbers, size)
 
 
