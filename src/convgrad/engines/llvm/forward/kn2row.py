@@ -273,4 +273,4 @@ def _outer_taps(
             each.next(tap=each.tap + part.tap_step, met=each.met + part.tap_met, to=ended)
         return each.to
 
-    return taps(0, f.value(0), f.value(0) + f.value(0), to)
+    return taps(0, f.value(0), f.value(0), to)

@@ -163,7 +163,7 @@ def _pack_a(
 
     _each_line(f, axes, block, data, begin, pack_line)
     ranges = zip(axes, block, strict=True)
-    moved = reduce(lambda s, one: s + one[1].first * one[0].step, ranges, f.value(0) + f.value(0))
+    moved = reduce(lambda s, one: s + one[1].first * one[0].step, ranges, f.value(0))
     return f.at(begin, f.value(0) - moved)
 
 
