@@ -45,11 +45,10 @@ class Epilogue:
     activation: str = ""
 
     @classmethod
-    def of(cls, f: Function, spec: Any, accumulate: Value | None = None) -> Epilogue:
+    def of(cls, f: Function, spec: Any, accumulate: Value | None = None, bias: str = PER_COLUMN) -> Epilogue:
         """Return the epilogue of a kernel; ``accumulate`` is the call's flag, 0 or 1."""
         old = None if accumulate is None else f.compare("ne", accumulate, 0)
-        bias = PER_ROW if getattr(spec, "transposed_gemm", False) else PER_COLUMN
-        return cls(f, spec.output, spec.isa.lanes, old, bias, getattr(spec, "activation", ""))
+        return cls(f, spec.output, spec.isa.lanes, old, bias, spec.activation)
 
     def store(self, value: Value, out: Value, mask: Value | None = None) -> None:
         """Add the old value to a total if the call accumulates; activate, round and store it."""

@@ -69,6 +69,11 @@ class KernelSpec:
     compact: bool = False  # pairs of every second k only: each segment is a chain, and begins at an even k
 
     @property
+    def activation(self) -> str:
+        """Gradients have none."""
+        return ""
+
+    @property
     def groups_in_lanes(self) -> bool:
         """Whether a lane is a group."""
         return self.lanes_hold == GROUPS

@@ -16,7 +16,7 @@ from convgrad.engines.llvm.emit import Function, Module, Value
 from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.intrinsics import PAIR_SUMS, MultiplyAdd, high, high_sum, low, low_sum
 from convgrad.engines.llvm.microkernel import StridedRows, Values, multiply_add, outer_product, sum_names
-from convgrad.engines.llvm.store import Epilogue, Panel
+from convgrad.engines.llvm.store import PER_COLUMN, PER_ROW, Epilogue, Panel
 from convgrad.formats import F32
 from convgrad.plan.constants import PREFETCH_B
 from convgrad.plan.forward.recipe import ForwardSpec
@@ -235,7 +235,7 @@ class MicroTile:
 
         Data of which pairs may be taken have no sum that is denormal, or -0.
         """
-        f, e = self.f, Epilogue.of(self.f, self.spec)
+        f, e = self.f, epilogue(self.f, self.spec)
         rows = [sums[r * self.vectors : (r + 1) * self.vectors] for r in range(self.rows)]
         if self.spec.step == 1 or self.spec.output != "bf16" or self.vectors % 2:
             e.rows(rows, f.out, f.out_step, f.bias, f.bias_step)
@@ -259,6 +259,11 @@ class MicroTile:
         f.call("store_panel", f.arguments, sums, f.out, f.bias, f.value(self.rows), f.skip, *step)
 
 
+def epilogue(f: Function, spec: ForwardSpec, accumulate: Value | None = None) -> Epilogue:
+    """Return the epilogue of a kernel. A transposed GEMM has a bias per row of A."""
+    return Epilogue.of(f, spec, accumulate, PER_ROW if spec.transposed_gemm else PER_COLUMN)
+
+
 def store_panel(module: Module, spec: ForwardSpec) -> None:
     """Emit ``store_panel``: out[row, column] = round(sum + 0 + bias [+ old]), of ``rows`` rows from ``skip`` on.
 
@@ -272,7 +277,7 @@ def store_panel(module: Module, spec: ForwardSpec) -> None:
     a, lanes, size, pitch = arguments(f, spec), spec.isa.lanes, BYTES[spec.output], spec.pitch * F32_BYTES
     column_step = f.value(size) if spec.out == CHANNELS else a.out_n
     panel = Panel(
-        Epilogue.of(f, spec, a.accumulate), f.rows - f.skip, spec.nr,
+        epilogue(f, spec, a.accumulate), f.rows - f.skip, spec.nr,
         lambda vector: f.left - vector * lanes,
         f.at(f.sums, f.skip * pitch), pitch, f.at(f.out, f.skip * f.out_step), f.out_step, column_step,
         column_step * lanes, f.at(f.bias, f.skip * f.bias_step), f.bias_step,
