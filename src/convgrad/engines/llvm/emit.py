@@ -243,13 +243,14 @@ class Function:
         return self.op(f"<{lanes} x i1>", f"icmp sgt {self.splat(count, lanes)}, <{steps}>")
 
     def masked_load(self, kind: str, pointer: Value, mask: Value) -> Value:
-        """Load the lanes of a mask; other lanes are zero and never touched."""
-        name = f"llvm.masked.load.{_suffix(kind)}.p0"
+        """Load the lanes of a mask, each from its own address if there are several; other lanes are zero, untouched."""
+        name = f"llvm.masked.{_either(pointer, 'load', 'gather')}.{_suffix(kind)}.{_suffix(pointer.type)}"
         return self.intrinsic(kind, name, pointer, "i32 1", mask, f"{kind} zeroinitializer")
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
-        """Store the lanes of a mask; other lanes are never touched."""
-        self.intrinsic("void", f"llvm.masked.store.{_suffix(value.type)}.p0", value, pointer, "i32 1", mask)
+        """Store the lanes of a mask, each to its own address if there are several; other lanes are never touched."""
+        name = f"llvm.masked.{_either(pointer, 'store', 'scatter')}.{_suffix(value.type)}.{_suffix(pointer.type)}"
+        self.intrinsic("void", name, value, pointer, "i32 1", mask)
 
     def store_first(self, value: Value, count: int, pointer: Value, offset: int = 0) -> None:
         """Store the first ``count`` lanes of a vector."""
@@ -360,9 +361,14 @@ def separate(ir: str) -> list[str]:
 _NAMES = re.compile(r"@[\w.]+")
 
 
+def _either(pointer: Value, one: str, several: str) -> str:
+    """Return the name of an intrinsic for one address, or for a vector of addresses."""
+    return several if pointer.type[0] == "<" else one
+
+
 def _suffix(kind: str) -> str:
     """Return the suffix of an intrinsic for a type: <16 x float> is v16f32."""
-    names = {"double": "f64", "float": "f32", "half": "f16"}
+    names = {"double": "f64", "float": "f32", "half": "f16", "ptr": "p0"}
     if kind[0] != "<":
         return names.get(kind, kind)
     lanes, element = kind[1:-1].split(" x ")

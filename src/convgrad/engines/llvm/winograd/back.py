@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from convgrad.engines.llvm.arguments import Named
-from convgrad.engines.llvm.convert import BYTES, narrow, stored, widen
+from convgrad.engines.llvm.convert import BYTES
 from convgrad.engines.llvm.emit import Function, Loop, Value
 from convgrad.engines.llvm.store import Epilogue
 from convgrad.engines.llvm.winograd.vectors import (
@@ -211,21 +211,8 @@ class _Back:
         for i, (row, there) in enumerate(zip(values, masks, strict=True)):
             for j, (value, mask) in enumerate(zip(row, there, strict=True)):
                 place = f.at(f.at(out, step.y * i), step.x * j)
-                if self.spec.out == CHANNELS:
-                    self.epilogue.store(value, place, mask)
-                else:
-                    self._scatter(value, self.v.places(place, channel), mask)
-
-    def _scatter(self, value: Value, places: Value, mask: Value) -> None:
-        """Add old values if the call accumulates; activate, round, and store each lane at its own address."""
-        f, output, bits = self.f, self.spec.output, 8 * BYTES[self.spec.output]
-        kind, name = f"<{self.v.lanes} x i{bits}>", f"v{self.v.lanes}i{bits}.v{self.v.lanes}p0"
-        if self.spec.accumulate:
-            there = f.intrinsic(kind, f"llvm.masked.gather.{name}", places, "i32 1", mask, f"{kind} zeroinitializer")
-            raw = stored(output, self.v.lanes)
-            value = f.add(value, widen(f, output, f.op(raw, f"bitcast {there} to {raw}")))
-        integers = f.op(kind, f"bitcast {narrow(f, output, self.epilogue.activated(value))} to {kind}")
-        f.intrinsic("void", f"llvm.masked.scatter.{name}", integers, places, "i32 1", mask)
+                places = place if self.spec.out == CHANNELS else self.v.places(place, channel)
+                self.epilogue.store(value, places, mask)
 
     def store_lines(self, vectors: Value, count: Value | int, out: Value, channel: Value, left: Value) -> None:
         """Transpose ``count`` vectors in scratch, and store a line of each channel, ``channel`` bytes apart."""

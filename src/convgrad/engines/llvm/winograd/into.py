@@ -200,10 +200,7 @@ def filter_transform(f: Function, spec: Spec, a: Named, number: Value, out: Valu
 
 def _load(v: Vectors, step: Value, contiguous: bool, mask: Value, place: Value) -> Value:
     """Return a vector of channels that are contiguous or ``step`` bytes apart, under a mask; 0 elsewhere."""
-    if contiguous:
-        return v.f.masked_load(v.kind, place, mask)
-    name = f"llvm.masked.gather.v{v.lanes}f32.v{v.lanes}p0"
-    return v.f.intrinsic(v.kind, name, v.places(place, step), "i32 4", mask, f"{v.kind} zeroinitializer")
+    return v.f.masked_load(v.kind, place if contiguous else v.places(place, step), mask)
 
 
 def _transpose(v: Vectors, data: Value, step: Value, channels: Value, count: Value | int, to: Value) -> Value:
