@@ -198,6 +198,10 @@ class Function:
         text = f"0x{pack('>d', number).hex().upper()}" if element == "float" else str(number)
         return Value(self, kind, "<" + ", ".join([f"{element} {text}"] * int(lanes)) + ">")
 
+    def numbers(self, element: str, numbers: range) -> Value:
+        """Return a constant vector of these integers."""
+        return Value(self, f"<{len(numbers)} x {element}>", f"<{', '.join(f'{element} {n}' for n in numbers)}>")
+
     def any_of(self, masks: list[Value]) -> Value:
         """Return whether any lane of any mask is set."""
         while len(masks) > 1:
@@ -239,8 +243,8 @@ class Function:
 
     def mask(self, count: Value, lanes: int) -> Value:
         """Return a mask of the first ``count`` lanes."""
-        steps = ", ".join(f"i64 {i}" for i in range(lanes))
-        return self.op(f"<{lanes} x i1>", f"icmp sgt {self.splat(count, lanes)}, <{steps}>")
+        numbers = self.numbers("i64", range(lanes))
+        return self.op(f"<{lanes} x i1>", f"icmp sgt {self.splat(count, lanes)}, {numbers.name}")
 
     def masked_load(self, kind: str, pointer: Value, mask: Value) -> Value:
         """Load the lanes of a mask, each from its own address if there are several; other lanes are zero, untouched."""

@@ -69,7 +69,7 @@ def _phase(module: Module, spec: Kn2rowSpec) -> None:
     )  # fmt: skip
     a, lanes = arguments(f, spec), spec.isa.lanes
     kind, wide = f"<{lanes} x float>", f"<{lanes} x i32>"
-    steps = Value(f, wide, "<" + ", ".join(f"i32 {lane}" for lane in range(lanes)) + ">")
+    steps = f.numbers("i32", range(lanes))
     there = f.splat(f.op("i32", f"trunc {f.met} to i32"), lanes)
     zeros = f.zeros(kind)
     sums = range(VECTORS)

@@ -245,7 +245,7 @@ def _micro_tile(module: Module, spec: SpatialStencilSpec, exists: str) -> None:
     rows = [f.at(f.data, number * f.line_step) for number in clamped]
     moved = [number * f.met_step for number in clamped] if exists == LINES else []
     met, line_met = a.met, a.line_met
-    steps = [_numbers(f, range(v * lanes, (v + 1) * lanes)) for v in vectors]
+    steps = [f.numbers("i32", range(v * lanes, (v + 1) * lanes)) for v in vectors]
     zeros = f.zeros(kind)
     names = [f"{r}_{line}_{v}" for r, line, v in product(results, lines, vectors)]
     with f.loop(f.count, chain=f.chains, entry=f.entries, **{f"all{name}": zeros for name in names}) as chain:
@@ -292,10 +292,6 @@ def _store(f: Function, spec: SpatialStencilSpec, a: Named, sums: dict[str, Valu
                 for v in range(spec.vectors):
                     value = total(f, sums[f"{r}_{line}_{v}"], bias)
                     e.store_first(value, f.at(place, v * lanes * out_bytes), across - v * lanes)
-
-
-def _numbers(f: Function, numbers: range) -> Value:
-    return Value(f, f"<{len(numbers)} x i32>", "<" + ", ".join(f"i32 {number}" for number in numbers) + ">")
 
 
 def _below(f: Function, numbers: Value, bound: Value, lanes: int) -> Value:

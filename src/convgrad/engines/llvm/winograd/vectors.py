@@ -69,7 +69,7 @@ class Vectors:
 
     def places(self, place: Value, step: Value) -> Value:
         """Return the addresses of all lanes, ``step`` bytes apart."""
-        numbers = Value(self.f, f"<{self.lanes} x i64>", f"<{', '.join(f'i64 {n}' for n in range(self.lanes))}>")
+        numbers = self.f.numbers("i64", range(self.lanes))
         offsets = self.f.op(numbers.type, f"mul {self.f.splat(step, self.lanes)}, {numbers.name}")
         return self.f.op(f"<{self.lanes} x ptr>", f"getelementptr i8, {place}, {offsets}")
 
