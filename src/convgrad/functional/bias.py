@@ -43,15 +43,9 @@ def bias_add(
     """
     attributes = {"data_format": data_format, **unknown}
     return call(
-        "BiasAdd",
-        (src, bias),
-        attributes,
-        dtype=dtype,
-        out=out,
-        accumulate=accumulate,
-        threads=threads,
+        "BiasAdd", (src, bias), attributes, dtype=dtype, out=out, accumulate=accumulate, threads=threads,
         activation=activation,
-    )
+    )  # fmt: skip
 
 
 @refuses_keywords

@@ -225,9 +225,7 @@ def _kn2row_costs(
     fresh = max((each.stop for each in lines), default=0) - min((each.start for each in lines), default=0)
     again = max(0, parts - images) * max(0, max(map(len, lines)) - fresh // len(lines))
     met = (images * fresh + again) * inner * sum(map(len, last))
-    met = max(
-        met, output_block_count(view, spec, output_block) * one.width
-    )  # lanes of a output_block without a position are packed too
+    met = max(met, output_block_count(view, spec, output_block) * one.width)  # empty lanes of blocks are packed too
     _, _, cycles = tiles(rows, one.mr, one.nr)
     compute = met * rows * chain_adds(view.k, one.step, machine) * cycles / one.width * cycle_ns(machine)
     paired = _paired_ns(one)

@@ -146,15 +146,12 @@ def kn2row_cuts(view: ForwardNest, machine: Machine, spec: Kn2rowSpec, threads: 
     """Yield the way to cut kn2row, if the products of an output block are few enough."""
     output_block, cache_block = _lines_at_once(view, machine, spec, threads)
     rows, count = rows_of(view), output_block_count(view, spec, output_block)
-    if (
-        ring_lines(view, spec, output_block[0]) * line_positions(view, spec, output_block[1]) * rows * F32_BYTES
-        > constants.MAX_OUTPUT_BLOCK_BYTES
-    ):
+    tap_sums = ring_lines(view, spec, output_block[0]) * line_positions(view, spec, output_block[1]) * rows
+    if tap_sums * F32_BYTES > constants.MAX_OUTPUT_BLOCK_BYTES:
         return
     height, many, _ = tiles(rows, spec.product.mr, spec.product.nr)
-    block = max(
-        1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // (height * spec.product.position_bytes(view.k))
-    )
+    tile_bytes = height * spec.product.position_bytes(view.k)
+    block = max(1, int(machine.l2_bytes * constants.KN2ROW_PACKED_SHARE) // tile_bytes)
     loops = {"output_block": output_block, "cache_block": cache_block, "block": min(many, block)}
     yield Cut((count,), (claimed(count, threads),), threads, loops)
 

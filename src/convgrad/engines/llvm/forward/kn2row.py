@@ -229,23 +229,13 @@ def _output_block(module: Module, spec: Kn2rowSpec) -> None:
     def positions(at: int, chosen: list[tuple[Named, Value]], out: Value) -> None:
         if at == spec.axes - 1:
             ended = _outer_taps(f, spec, a, axes, chosen, outer)
-            f.call(
-                "line",
-                f.arguments,
-                f.scratch,
-                outer,
-                f.distance(ended, outer) >> (OUTER.bytes.bit_length() - 1),
-                last_block_at,
-                out,
-            )
+            count = f.distance(ended, outer) >> (OUTER.bytes.bit_length() - 1)
+            f.call("line", f.arguments, f.scratch, outer, count, last_block_at, out)
             return
         table = row
         if at > spec.line:
-            table = columns(
-                f,
-                f.at(a.output_blocks, (a.output_block_count + (at - spec.line - 1)) * OUTPUT_BLOCK.bytes),
-                OUTPUT_BLOCK,
-            )
+            number = a.output_block_count + (at - spec.line - 1)
+            table = columns(f, f.at(a.output_blocks, number * OUTPUT_BLOCK.bytes), OUTPUT_BLOCK)
         with f.loop(table.parts, part=f.at(a.parts, table.part)) as each:
             part = columns(f, each.part, PART)
             with f.loop(part.count, met=part.met, out=f.at(out, part.out)) as position:

@@ -216,17 +216,9 @@ def _positions_stages(spec: Spec, strides: Mapping[str, Ints], chosen: Positions
 def _weights_stages(spec: Spec, strides: Mapping[str, Ints], chosen: WeightsPlan) -> tuple[Stage, ...]:
     """Return the stages of backward weights: units of Winograd tiles, then the sums of several units."""
     conv, turns, several = chosen.conv, chosen.turns, chosen.turns.units > 1
+    grid = (turns.rows, turns.length)
     src, dst = (
-        input_numbers(
-            spec,
-            tensor == "src",
-            conv,
-            strides[tensor],
-            channels,
-            (turns.rows, turns.length),
-            chosen.tiles,
-            turns.parts,
-        )
+        input_numbers(spec, tensor == "src", conv, strides[tensor], channels, grid, chosen.tiles, turns.parts)
         for tensor, channels in (("src", chosen.down), ("dst", chosen.across))
     )
     channels = (conv.src_channels, conv.dst_channels) if several else (chosen.down, chosen.across)
