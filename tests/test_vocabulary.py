@@ -10,9 +10,9 @@ import pytest
 
 SOURCES = Path(__file__).parents[1] / "src" / "convgrad"
 ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
-    "plan": 1_660, "plan/backward_weights": 1_590, "plan/forward": 1_900,
-    "engines": 1_610, "engines/llvm": 3_200, "engines/llvm/backward_weights": 1_020,
-    "engines/llvm/forward": 1_980, "engines/llvm/winograd": 1_160,
+    "plan": 1_665, "plan/backward_weights": 1_590, "plan/forward": 1_900,
+    "engines": 1_610, "engines/llvm": 3_205, "engines/llvm/backward_weights": 1_020,
+    "engines/llvm/forward": 1_930, "engines/llvm/winograd": 1_160,
 }  # fmt: skip
 SLACK = 40  # lines
 PACKAGES = ("plan", "engines")
