@@ -196,7 +196,7 @@ def test_lists_of_runs_are_as_long_as_taps() -> None:
     for line in LARGE:
         one = problem(line)
         view, chosen, made = planned(one, "avx512", 2)
-        listed = made.numbers["weights_at"] - made.numbers["chains_at"]
+        listed = made.numbers["b_at"] - made.numbers["chains_at"]
         blocks = view.order.blocks_a_line
         run = STENCIL_SEGMENT if chosen.spec.stencil else SEGMENT
         assert listed <= (view.taps * blocks + 2) * (CHAIN.bytes + run.bytes) + 128, line

@@ -85,7 +85,7 @@ def exponent(f: Function, isa: Isa, minima: Value) -> Value:
     return (f.op("i64", f"zext {found} to i64") + 1) >> 8
 
 
-def quick(f: Function, isa: Isa, a: Named, minima: tuple[Value, Value]) -> Value:
+def pairs_allowed(f: Function, isa: Isa, a: Named, minima: tuple[Value, Value]) -> Value:
     """Return -1 if the minima of two operands allow pairs, else 0; count which."""
     x, y = (exponent(f, isa, each) for each in minima)
     normal = f.compare("sge", f.min(x, y), 1)

@@ -38,7 +38,7 @@ NUMBERS = Record(
     "a_k",  # bytes of A from one k to the next, where micro-tiles read it
     "b_tap", "b_k",  # of B from one tap and one k to the next
     "panels", "panel_bytes", "weights_panel",  # packed at a time; bytes of one; of weights from one to the next
-    "data_at", "weights_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at",  # offsets in scratch
+    "a_at", "b_at", "bias_at", "segments_at", "chains_at", "sums_at", "packed_at",  # offsets in scratch
     "accumulate",
 )  # fmt: skip
 ALONG = Record(  # an axis
@@ -267,8 +267,8 @@ def _scratch(view: ForwardNest, plan: ForwardPlan, data_bytes: int) -> tuple[dic
         "bias_at": (view.axes[-1].extent if spec.transposed_gemm else plan.panels * spec.width) * F32_BYTES,
         "chains_at": (segments + 1) * CHAIN.bytes,
         "segments_at": segments * (STENCIL_SEGMENT if spec.stencil else SEGMENT).bytes,
-        "weights_at": 0 if spec.b_in_place else plan.panels * panel_bytes(view, spec),
-        "data_at": data_bytes,
+        "b_at": 0 if spec.b_in_place else plan.panels * panel_bytes(view, spec),
+        "a_at": data_bytes,
         "packed_at": 8,
     }
     if spec.step == 2:

@@ -21,7 +21,7 @@ NUMBERS = Record(
     "number_share",  # taps of a chain
     "accumulate", "extent", "met",  # of the last axis
     "line_met",  # of the axis of lines
-    "weights_at", "bias_at", "outer_at", "entries_at", "chains_at",
+    "b_at", "bias_at", "outer_at", "entries_at", "chains_at",
 )  # fmt: skip
 ALONG = Record("kernel", "tap", "first", "count")  # of an axis: taps, bytes of weights; rows of PART, or phases
 TASK = Record("group", "groups")
@@ -54,7 +54,7 @@ def schedule(view: ForwardNest, plan: SpatialStencilPlan, accumulates: bool) -> 
     outer = prod(axis.kernel for axis in view.axes[:-2])
     result_bytes = view.taps * view.k * F32_BYTES
     sizes = {
-        "weights_at": groups * view.n * result_bytes, "bias_at": groups * view.n * F32_BYTES,
+        "b_at": groups * view.n * result_bytes, "bias_at": groups * view.n * F32_BYTES,
         "outer_at": outer * OUTER.bytes, "entries_at": view.taps * view.k * ENTRY.bytes,
         "chains_at": (order.blocks + 1) * CHAIN.bytes,
     }  # fmt: skip

@@ -22,7 +22,7 @@ from convgrad.engines.llvm.backward_weights.nest import Nest, combine_after, nes
 from convgrad.engines.llvm.backward_weights.tile import tile
 from convgrad.engines.llvm.emit import Module, Value
 from convgrad.engines.llvm.microkernel import by_width
-from convgrad.engines.llvm.pairs import quick
+from convgrad.engines.llvm.pairs import pairs_allowed
 from convgrad.plan.backward_weights.recipe import KernelSpec
 from convgrad.plan.backward_weights.segments import SEGMENT
 from convgrad.plan.backward_weights.taps import taps_record
@@ -83,7 +83,7 @@ def _panel_of_b(n: Nest, block: Named, numbers: tuple[Value, Value], packed: tup
         pairs: tuple[Value, ...] = ()
         if n.spec.step == 2:
             exponents = pack.min_exponents(n, n.a, a_packed, a.index), pack.min_exponents(n, n.b, b_packed, b)
-            pairs = (quick(f, n.spec.isa, args, exponents),)
+            pairs = (pairs_allowed(f, n.spec.isa, args, exponents),)
         with f.when(going(f, args)), f.loop(t.taps, sums=a.sums, tap=first_tap) as tap:
             number = ((group * n.b.task.count + b) * n.a.task.count + a.index) * t.taps + tap.index
             partial = f.at(f.at(args.partial_sums, t.partial_sums), number * (args.leaves * n.spec.tile_bytes))

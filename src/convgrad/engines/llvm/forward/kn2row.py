@@ -18,7 +18,7 @@ from convgrad.engines.llvm.forward.arguments import arguments
 from convgrad.engines.llvm.forward.micro_tile import store_panel, tile
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import Copy, bias, in_pairs, nested
-from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
+from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
 from convgrad.engines.llvm.store import NO_BIAS
 from convgrad.plan.forward.kn2row import Kn2rowSpec
 from convgrad.plan.forward.kn2row_schedule import LAST_BLOCK, OUTER, OUTPUT_BLOCK, PART, TASK
@@ -87,7 +87,7 @@ def _pack_a(module: Module, spec: Kn2rowSpec) -> None:
     if gemm.step == 2:
         nothing_yet(f, gemm.isa, f.at(f.scratch, a.min_at))
     loops = [(a.n, a.weights_group), *((axis.taps, axis.tap) for axis in outer)]
-    nested(f, loops, a.weights, f.at(f.scratch, a.data_at), line)
+    nested(f, loops, a.weights, f.at(f.scratch, a.a_at), line)
     f.call("pack_bias", a.bias, f.at(f.scratch, a.bias_at), a.bias, a.bias_n, a.n, a.n)
     f.store(Value(f, "float", NO_BIAS), f.at(f.scratch, a.no_bias_at))
     f.done()
@@ -123,7 +123,7 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
     """Emit ``tap_sums``: to[result][tap][position] for ``count`` positions with a constant stride."""
     f = module.function("tap_sums", arguments="ptr", scratch="ptr", source="ptr", to="ptr", count="i64")
     a, gemm = arguments(f, spec), spec.product
-    packed_a, packed = f.at(f.scratch, a.data_at), f.at(f.scratch, a.weights_at)
+    packed_a, packed = f.at(f.scratch, a.a_at), f.at(f.scratch, a.b_at)
     segments, chains, height = a.segments, a.chains, a.height
     shift = gemm.width.bit_length() - 1
     yes, zero = Value(f, "i1", "true"), f.value(0)
@@ -150,7 +150,7 @@ def _tap_sums(module: Module, spec: Kn2rowSpec) -> None:
                 pairs: tuple[Value, ...] = ()
                 if gemm.step == 2:
                     minimums = f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, panel.b)
-                    pairs = (quick(f, gemm.isa, a, minimums),)
+                    pairs = (pairs_allowed(f, gemm.isa, a, minimums),)
                 with f.loop(f.min(a.micro_tiles - a_block.first, a.a_block), prefetch=begin) as each:
                     row = f.min((a_block.first + each.index) * height, a.row_count - height)
                     given = (

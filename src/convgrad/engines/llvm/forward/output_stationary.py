@@ -20,7 +20,7 @@ from convgrad.engines.llvm.forward.micro_tile import store_panel, tile
 from convgrad.engines.llvm.forward.segments import COUNTED, segments
 from convgrad.engines.llvm.microkernel import by_width
 from convgrad.engines.llvm.packing import bias as pack_bias
-from convgrad.engines.llvm.pairs import minimum, nothing_yet, quick
+from convgrad.engines.llvm.pairs import minimum, nothing_yet, pairs_allowed
 from convgrad.plan.constants import PREFETCH_MAX_TILE_BYTES
 from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.schedule import CHAIN, OUTPUT_BLOCK, PART, TASK
@@ -96,7 +96,7 @@ def _pack_panels(
             return
     first = panel * width
     begin = {
-        "to": f.at(f.scratch, a.weights_at), "source": f.at(weights, panel * a.weights_panel), "bias_to": bias_at,
+        "to": f.at(f.scratch, a.b_at), "source": f.at(weights, panel * a.weights_panel), "bias_to": bias_at,
         "bias": f.at(bias, first * bias_n), "left": a.n - first,
     }  # fmt: skip
     with f.loop(count, **begin) as each:
@@ -156,7 +156,7 @@ def _pack_a(
     f: Function, spec: ForwardSpec, a: Named, axes: Sequence[Named], block: Sequence[Named], data: Value
 ) -> Value:
     """Pack what an output block meets of A; return the address that position 0 of all axes would have."""
-    begin = f.at(f.scratch, a.data_at)
+    begin = f.at(f.scratch, a.a_at)
 
     def pack_line(source: Value, to: Value, count: Value) -> None:
         pack.line_of_a(f, spec, a, to, source, count)
@@ -212,7 +212,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
         last = _to_next_block(f, along(a, spec), parts)
     rows_of_tile, step = tiled["mr"], tiled["data_step"]
     begin = {
-        "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.weights_at),
+        "weights": f.weights if spec.b_in_place else f.at(f.scratch, a.b_at),
         "bias": f.at(f.scratch, a.bias_at), "first": f.panel * spec.width,
         "rate": _prefetch_rate(f, rows_of_tile * step, all_k),
     }  # fmt: skip
@@ -245,7 +245,7 @@ def _region(module: Module, spec: ForwardSpec) -> None:
             "left": f.min(a.n - first, spec.width) if spec.stencil else a.n - first,
         }  # fmt: skip
         if spec.step == 2:
-            panel["pairs"] = quick(
+            panel["pairs"] = pairs_allowed(
                 f, spec.isa, a, (f.at(f.scratch, a.min_at), pack.minimum_of_panel(f, a, each.weights))
             )
         met = data

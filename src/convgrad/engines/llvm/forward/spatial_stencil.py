@@ -45,7 +45,7 @@ def task(module: Module, spec: SpatialStencilSpec) -> None:
     axes = along(a, spec)
     begin = {
         "weights": f.at(a.weights, t.group * a.weights_group), "bias": f.at(a.bias, t.group * a.n * a.bias_n),
-        "to": f.at(f.scratch, a.weights_at), "bias_to": f.at(f.scratch, a.bias_at),
+        "to": f.at(f.scratch, a.b_at), "bias_to": f.at(f.scratch, a.bias_at),
     }  # fmt: skip
     with f.loop(t.groups, **begin) as group:
         f.call("pack_a", f.arguments, group.weights, group.bias, group.to, group.bias_to)
@@ -180,7 +180,7 @@ def _line_block(module: Module, spec: SpatialStencilSpec) -> None:
             f.call("list_k", f.arguments, outer, taps, each.phase, last, some.line, left, entries, chains, counted)
             begin = {
                 "data": f.at(data, p.data), "out": f.at(f.at(out, p.out), some.line * p.out_step),
-                "weights": f.at(f.scratch, a.weights_at), "bias": f.at(f.scratch, a.bias_at),
+                "weights": f.at(f.scratch, a.b_at), "bias": f.at(f.scratch, a.bias_at),
             }  # fmt: skip
             with f.loop(f.groups, **begin) as group:
                 with f.when(going(f, a)):
