@@ -26,6 +26,7 @@ from convgrad.verify.verdict import OK, WRONG
 from data_problems import PROBLEMS, plans_of, posed, unlike
 from engine_helpers import empty, run_plan
 from hash_problems import lying, shape_of, values
+from tiers import tiers
 
 Array = Any
 RELU = "relu"
@@ -70,8 +71,7 @@ def operands_of(problem: Problem, seed: int) -> list[Array]:
 
 
 @KERNELS
-@pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("role", ["dst", "src"])
+@tiers("name, role", BODIES, ["dst", "src"], every=9)
 def test_kernels_give_the_bits_of_the_order(name: str, role: str) -> None:
     """Of each body and tile, in the order's bits; a kernel without activation has other ones."""
     number = BODIES.index(name) + len(BODIES) * (role == "src")
@@ -81,8 +81,7 @@ def test_kernels_give_the_bits_of_the_order(name: str, role: str) -> None:
 
 
 @KERNELS
-@pytest.mark.parametrize("name", ["dense", "dense, full vectors", "one tap, 600 channels"])
-@pytest.mark.parametrize("role", ["dst", "src"])
+@tiers("name, role", ["dense", "dense, full vectors", "one tap, 600 channels"], ["dst", "src"], every=5)
 def test_pairs_of_bf16_give_the_bits_of_the_order(name: str, role: str) -> None:
     """Without a bias, whole vectors of bf16 are rounded two at a time."""
     plain = posed(PROBLEMS[name], role, role == "src", ("bf16", "bf16"), "NXC XIO")
@@ -121,8 +120,7 @@ def test_f32_results_are_the_maximum_with_0(name: str, threads: int) -> None:
     assert not np.signbit(active).any()
 
 
-@pytest.mark.parametrize("output", FORMATS)
-@pytest.mark.parametrize("name", ["dense", "tiles", "few results"])
+@tiers("output, name", list(FORMATS), ["dense", "tiles", "few results"], every=2)
 def test_output_formats(name: str, output: str) -> None:
     """f32 results, activated and rounded once."""
     if output == "f64":

@@ -13,6 +13,7 @@ import pytest
 
 from bench_problems import COMMAND, TINY, needs_torch
 from convgrad.bench.report import COLUMNS
+from tiers import tiers
 
 TWO = [TINY, "BWD_D f32 NCX mb1ic3ih8oc4oh4kh3sh2ph1"]
 
@@ -69,7 +70,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
+@tiers("name", list(FAILURES), every=3)
 def test_failures_are_sentences(name: str) -> None:
     arguments, code, message = FAILURES[name]
     assert message in command(*arguments, expect=code).stderr

@@ -89,7 +89,7 @@ RECORDED = {
 MIXED = [("f32", "f32"), ("f32", "f16"), ("bf16", "bf16"), ("f64", "f32")]
 
 
-@tiers("operator, types, height", list(CALLS), MIXED, [None, 0, (2, 1), 2**30], every=5)
+@tiers("operator, types, height", list(CALLS), MIXED, [None, 0, (2, 1), 2**30], every=11)
 def test_the_verdict_on_a_file_is_checks(
     said, operator: str, types: tuple[str, str], height: int | tuple[int, ...] | None
 ) -> None:

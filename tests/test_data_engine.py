@@ -50,7 +50,7 @@ def assert_plan(one: Small, plan: AnyPlan, at_end: bool = True) -> None:
     assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(one.expected), (one.words, str(plan)))
 
 
-@tiers("case", CASES, every=5)
+@tiers("case", CASES, every=11)
 def test_every_kind_of_problem(case: tuple[str, str]) -> None:
     """A plan of each, and that plan cut in other ways."""
     name, role = case
@@ -75,7 +75,7 @@ def test_every_plan(number: int, name: str, role: str) -> None:
 
 
 @pytest.mark.usefixtures("eight_cores")
-@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=19)
+@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=37)
 def test_threads_change_nothing(name: str, role: str, threads: int) -> None:
     number = NUMBERED[name, role]
     one = small(name, role, number)
@@ -146,8 +146,7 @@ def test_the_stride_of_one_channel_is_of_no_meaning(number: int) -> None:
         assert_same_bits(np.ascontiguousarray(got), expected, str(plan))
 
 
-@pytest.mark.parametrize("kind", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("channels", [16, 17])
+@tiers("kind, channels", ["f32", "bf16", "f16"], [16, 17], every=5)
 def test_weights_of_few_positions_are_read_in_place(kind: str, channels: int) -> None:
     """In every format, in the order that terms have, an odd one last; the last panel overlaps the one before."""
     one = problem_of(f"FWD_D {kind} NXC mb2ic{channels}ih3oc70oh1kh3ph0")

@@ -20,7 +20,7 @@ from helpers import assert_same_bits
 from tiers import tiers
 
 
-@tiers("seed, isa", range(130), HOST, every=9)
+@tiers("seed, isa", range(130), HOST, every=29)
 def test_random_problems(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one, operands = prepared.problem, prepared.operands
@@ -62,7 +62,7 @@ def as_layout(array: Array, layout: str) -> Array:
     return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if layout == "NXC" else array
 
 
-@tiers("line", LINES, every=3)
+@tiers("line", LINES, every=7)
 def test_lines_under_every_plan(line: str) -> None:
     one, operands = operands_for(line)
     expected = evaluate_in_order(one, operands)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def odd_views(array: Array, seed: int) -> Array:
     return seen
 
 
-@tiers("seed, isa", range(24), HOST, every=5)
+@tiers("seed, isa", range(24), HOST, every=11)
 def test_any_strides(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed + 200)
     one = prepared.problem
@@ -140,7 +140,7 @@ def test_zero_strides() -> None:
 SIZES = [1, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 49, 63, 65]
 
 
-@tiers("fmt, data_format, isa", ["f32", "bf16", "f16"], ["NXC", "NCX"], HOST, every=7)
+@tiers("fmt, data_format, isa", ["f32", "bf16", "f16"], ["NXC", "NCX"], HOST, every=17)
 def test_sizes_around_the_lanes(fmt: str, data_format: str, isa: str) -> None:
     rng = np.random.default_rng(3)
     for channels, others in zip(SIZES, rng.permutation(SIZES), strict=True):

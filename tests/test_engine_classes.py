@@ -88,7 +88,7 @@ def test_integers_give_the_bits_of_the_oracle(name: str, monkeypatch: pytest.Mon
     run_chunk(name, quick_seed(name), "integers", QUICK // 2, monkeypatch)
 
 
-@tiers("name", list(CLASSES), every=4)
+@tiers("name", list(CLASSES), every=7)
 def test_normal_numbers_keep_the_bound(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run_chunk(name, quick_seed(name), "normal", QUICK // 2, monkeypatch)
 

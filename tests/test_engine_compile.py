@@ -105,7 +105,7 @@ OURS = re.compile(
 PLAIN = [name for name, isa in ISAS.items() if not isa.pairs]  # what differs where there are pairs: test_pairs.py
 
 
-@tiers("isa, fmt, half", PLAIN, ["f32", "bf16", "f16"], range(2), every=11)
+@tiers("isa, fmt, half", PLAIN, ["f32", "bf16", "f16"], range(2), every=19)
 def test_no_symbol_from_outside(isa: str, fmt: str, half: int) -> None:
     """Of every second kernel; the halves together have all."""
     ways = product((CHANNELS, SPATIAL, STRIDED), (MicroTile(5, 2), MicroTile(2, 1, 2, 3)), (CHANNELS, GROUPS))

@@ -53,7 +53,7 @@ def different(plans: list[Plan]) -> list[Plan]:
     )
 
 
-@tiers("line, kind, isa", LINES, OUTPUTS, HOST, every=11)
+@tiers("line, kind, isa", LINES, OUTPUTS, HOST, every=23)
 def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -> None:
     form, accumulate = kind
     one = replace(problem(line), output_format=FORMATS[form], accumulate=accumulate)

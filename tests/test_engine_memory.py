@@ -42,7 +42,7 @@ class Guarded:
         return placed
 
 
-@tiers("seed, isa", range(16), HOST, every=3)
+@tiers("seed, isa", range(16), HOST, every=7)
 def test_guard_pages(seed: int, isa: str) -> None:
     case, prepared = prepared_weights(seed)
     one = prepared.problem

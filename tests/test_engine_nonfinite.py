@@ -191,7 +191,7 @@ def plans_of_several_taps(one: Problem, operands: list[Array], isa: str) -> list
     return list(by_kind.values())
 
 
-@tiers("line, data_format, isa", LARGER, ["NXC", "NCX"], HOST, every=9)
+@tiers("line, data_format, isa", LARGER, ["NXC", "NCX"], HOST, every=17)
 def test_poison_under_tiles_of_several_taps(line: str, data_format: str, isa: str) -> None:
     one, operands = larger(line, data_format, "f32", 1.0)
     plans = plans_of_several_taps(one, operands, isa)
@@ -208,7 +208,7 @@ def test_poison_under_tiles_of_several_taps(line: str, data_format: str, isa: st
         array[index] = before
 
 
-@tiers("line, isa", LARGER, HOST, every=5)
+@tiers("line, isa", LARGER, HOST, every=11)
 def test_sums_beyond_the_largest_number(line: str, isa: str) -> None:
     """Operands are finite, sums are not: infinity, or NaN where two meet, and nothing of it beside."""
     for fmt, scale in (("f32", 1e19), ("bf16", 1e19)):

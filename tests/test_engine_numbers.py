@@ -35,8 +35,7 @@ def test_non_finite_values_reach_existing_taps_only(seed: int, isa: str) -> None
         assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (case, plan))
 
 
-@pytest.mark.parametrize("output", ALL_TYPES)
-@pytest.mark.parametrize("isa", HOST)
+@tiers("output, isa", ALL_TYPES, HOST, every=3)
 def test_rounding_to_every_output(output: str, isa: str) -> None:
     one = replace(problem("BWD_W f32 NXC mb1ic40iw1oc40ow1kw1pw0"), output_format=FORMATS[output])
     rng = np.random.default_rng(0)

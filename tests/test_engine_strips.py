@@ -55,7 +55,7 @@ def in_parts(plan: Plan, parts: int) -> Plan:
     return replace(plan, parts=(groups, 1, 1, 1, parts), threads=2)
 
 
-@tiers("line, isa", LINES, HOST, every=5)
+@tiers("line, isa", LINES, HOST, every=11)
 def test_strips_give_the_specified_bits(line: str, isa: str) -> None:
     one, operands = made(line)
     expected = evaluate_in_order(one, operands)

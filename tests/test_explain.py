@@ -21,6 +21,7 @@ from convgrad.functional.explain import Explanation
 from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.layouts import DATA
 from net import problems_of
+from tiers import tiers
 
 LAYER = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
 SHAPES = ((8, 56, 56, 64), (8, 56, 56, 64))
@@ -95,7 +96,7 @@ def test_command(line: str, words: list[str], capsys: pytest.CaptureFixture[str]
     assert all(word in out for word in words)
 
 
-@pytest.mark.parametrize("suite", suites.names())
+@tiers("suite", suites.names(), every=3)
 def test_of_the_suites_numpy_computes_f64_alone(suite: str) -> None:
     """Every line in every direction, type and layout, by what explain says of the engine."""
     by_numpy = set()

@@ -20,6 +20,7 @@ from convgrad.cli import main
 from convgrad.functional.call import Prepared
 from convgrad.words import printable
 from file_makers import ESCAPE, LONG, as_nobody, fill
+from tiers import tiers
 
 STEP = str(Path(__file__).parents[1] / "examples" / "digits_step.json")
 SUM = ("run", "BiasAddBackward")
@@ -251,8 +252,7 @@ CHILDREN = {
 }
 
 
-@pytest.mark.parametrize("where", CHILDREN)
-@pytest.mark.parametrize("argument", ["--help", "info"])
+@tiers("where, argument", list(CHILDREN), ["--help", "info"], every=5)
 def test_the_interpreter_ends_in_silence(argument: str, where: str) -> None:
     """Where standard output cannot be written, nothing is added to the one line when what is left is flushed."""
     command = CHILDREN[where].format(f"{sys.executable} -m convgrad {argument}")

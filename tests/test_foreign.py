@@ -23,6 +23,7 @@ from convgrad.verify.foreign import answer, arguments, load
 from convgrad.verify.isolate import Isolated
 from convgrad.verify.verdict import Verdict
 from helpers import assert_same_bits, operands_of, random_case
+from tiers import tiers
 
 OPERATOR = "ConvolutionBackwardWeights"
 
@@ -157,7 +158,7 @@ def test_a_child_gives_the_answers_and_the_verdicts_that_are_given_here() -> Non
     assert "no kernel" in refused.reason
 
 
-@pytest.mark.parametrize("name", CRASHES)
+@tiers("name", list(CRASHES), every=3)
 def test_a_crash_and_a_hang_are_verdicts_and_the_next_call_is_answered(name: str) -> None:
     inputs, attributes = arguments(call())
     with isolated(name, 0.3 if name == "hangs" else None) as ask:

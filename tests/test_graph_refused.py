@@ -34,6 +34,7 @@ from graph_documents import (
     typed,
 )
 from graph_refusals import DOCUMENTS, EDITS, PADS, SRC, TEXTS
+from tiers import tiers
 
 
 @pytest.mark.parametrize(("text", "path", "words"), TEXTS, ids=[repr(row[0])[:60] for row in TEXTS])
@@ -242,7 +243,7 @@ TOO_LONG: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", TOO_LONG)
+@tiers("name", list(TOO_LONG), every=4)
 def test_ten_megabytes_of_anything_is_read_or_refused_in_few_words(name: str) -> None:
     document = TOO_LONG[name]()
     text = document if isinstance(document, str) else json.dumps(document)

@@ -84,7 +84,7 @@ def counts(axis: Axis, tensor: str) -> Array:
     return np.bincount(np.array(existing, np.intp), minlength=extent)
 
 
-@tiers("row", ROWS, every=13)
+@tiers("row", ROWS, every=23)
 def test_ones(row: Row) -> None:
     tensors = {t: np.ones(shape, np.float32) for t, shape in row.shapes.items()}
     groups, flipped = row.attributes["groups"], {"src": "dst", "dst": "src", "weights": "weights"}

@@ -21,6 +21,7 @@ from engine_helpers import HOST, digest
 from hash_problems import DATA, SAID, WAYS, drawn, operands_and_out, problems
 from hash_problems import FEW as FEW_CHANNELS
 from hashes import DIFFERS, DONE, FILE, hash_of, hash_of_all, hashes_in, main
+from tiers import tiers
 
 GOLDEN = hashes_in(FILE)
 WORDS = list(GOLDEN)
@@ -35,7 +36,7 @@ def written(path: Path, hashes: dict[str, str], end: str = "") -> list[str]:
     return ["--against", str(path)]
 
 
-@pytest.mark.parametrize("isa", HOST)
+@tiers("isa", HOST, every=2)
 def test_the_hashes_are_those_of_the_golden_file(isa: str) -> None:
     """Each by one instruction set in turn; all by each in the long tier."""
     mine = QUICK[HOST.index(isa) :: len(HOST)]

@@ -16,6 +16,7 @@ from convgrad.formats import FORMATS
 from convgrad.verify import exact
 from engine_helpers import Array
 from helpers import assert_same_bits
+from tiers import tiers
 
 GIB = 1 << 30
 SPARSE_BYTES = 160 * GIB  # of addresses; pages are there once touched
@@ -163,8 +164,7 @@ def far_strides(values: Array, axis: int, backwards: bool) -> tuple[int, ...]:
     return tuple(steps)
 
 
-@pytest.mark.parametrize("backwards", [False, True], ids=["", "backwards"])
-@pytest.mark.parametrize("name", LAYERS)
+@tiers("backwards, name", [False, True], list(LAYERS), every=5)
 def test_huge_strides_in_bytes(name: str, backwards: bool, sparse: Sparse) -> None:
     """Each axis of each operand and of the result in turn, forwards and backwards, in every type."""
     src_shape, dst_shape, weights, rest = LAYERS[name]

@@ -13,6 +13,7 @@ import pytest
 
 from convgrad import InvalidAttributeError, InvalidShapeError, infer_shapes
 from rule_breaks import CONV, DATA, T_DATA, T_SRC, T_WEIGHTS, TRANSPOSE, WEIGHTS, W
+from tiers import tiers
 
 STRIDES, DILATIONS, KERNELS = range(1, 4), range(1, 4), range(1, 4)
 PADS: list[dict[str, Any]] = [
@@ -22,7 +23,8 @@ PADS: list[dict[str, Any]] = [
     {"auto_pad": "same_upper"},
     {"auto_pad": "same_lower"},
 ]
-PAD_IDS = ["none", "padded", "valid", "same_upper", "same_lower"]
+SHARES = 4  # of the windows
+shares = tiers("pads, share", PADS, range(SHARES), every=3)
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class Window:
 WINDOWS = list(product(STRIDES, DILATIONS, KERNELS))
 
 
-def windows(pads: dict[str, Any]) -> Iterable[Window]:
-    return (Window(*numbers, pads) for numbers in WINDOWS)
+def windows(pads: dict[str, Any], share: int) -> Iterable[Window]:
+    return (Window(*numbers, pads) for numbers in WINDOWS[share::SHARES])
 
 
 def refusal(operator: str, *shapes: Any, **attributes: Any) -> str | None:
@@ -94,9 +96,9 @@ def listed(message: str, label: str, stop: int = 0) -> list[int]:
     return list(range(numbers[0], numbers[-1] + 1)) if "..." in text[1] else numbers
 
 
-@pytest.mark.parametrize("pads", PADS, ids=PAD_IDS)
-def test_g8_convolution_counts_positions(pads: dict[str, Any]) -> None:
-    for window, src in product(windows(pads), range(9)):
+@shares
+def test_g8_convolution_counts_positions(pads: dict[str, Any], share: int) -> None:
+    for window, src in product(windows(pads, share), range(9)):
         got = refusal(CONV, (1, src, 1), (window.kernel, 1, 1), **window.attributes)
         count = window.positions(src)
         if count:
@@ -105,10 +107,10 @@ def test_g8_convolution_counts_positions(pads: dict[str, Any]) -> None:
             assert (got is None) == (src == 0 and (window.same or src + window.total - window.span >= -window.stride))
 
 
-@pytest.mark.parametrize("pads", PADS, ids=PAD_IDS)
-def test_g6_data_gradient_lists_its_legal_extents(pads: dict[str, Any]) -> None:
+@shares
+def test_g6_data_gradient_lists_its_legal_extents(pads: dict[str, Any], share: int) -> None:
     refused = 0
-    for window, dst in product(windows(pads), range(4)):
+    for window, dst in product(windows(pads, share), range(4)):
 
         def call(src: int, window: Window = window, dst: int = dst) -> str | None:
             return refusal(DATA, (1, dst, 1), (window.kernel, 1, 1), (1, src, 1), **window.attributes)
@@ -120,12 +122,12 @@ def test_g6_data_gradient_lists_its_legal_extents(pads: dict[str, Any]) -> None:
             assert message
             assert listed(message, "legal extents: ") == legal, message
             refused += 1
-    assert refused > 1000
+    assert refused > 1000 / SHARES
 
 
-@pytest.mark.parametrize("pads", PADS[:2], ids=PAD_IDS[:2])
-def test_g6_data_gradient_lists_the_pads_that_fit(pads: dict[str, Any]) -> None:
-    for window, dst, src in product(windows(pads), range(4), range(0, 16, 3)):
+@tiers("pads, share", PADS[:2], range(SHARES), every=3)
+def test_g6_data_gradient_lists_the_pads_that_fit(pads: dict[str, Any], share: int) -> None:
+    for window, dst, src in product(windows(pads, share), range(4), range(0, 16, 3)):
         dy, w, shape = (1, dst, 1), (window.kernel, 1, 1), (1, src, 1)
         message = refusal(DATA, dy, w, shape, **window.attributes)
         if message is None:
@@ -135,10 +137,10 @@ def test_g6_data_gradient_lists_the_pads_that_fit(pads: dict[str, Any]) -> None:
         assert (listed(message, "pads that total ") if "pads" in message else []) == fit, message
 
 
-@pytest.mark.parametrize("pads", PADS, ids=PAD_IDS)
-def test_a8_data_gradient_without_a_shape_lists_or_infers(pads: dict[str, Any]) -> None:
+@shares
+def test_a8_data_gradient_without_a_shape_lists_or_infers(pads: dict[str, Any], share: int) -> None:
     """It is refused just where neither output_padding, nor auto_pad same, nor stride 1 makes the extent known."""
-    for window, dst, padding in product(windows(pads), range(1, 4), [None, [0]]):
+    for window, dst, padding in product(windows(pads, share), range(1, 4), [None, [0]]):
         dy, w = (1, dst, 1), (window.kernel, 1, 1)
         attributes = window.attributes | ({} if padding is None else {"output_padding": padding})
         message = refusal(DATA, dy, w, **attributes)
@@ -159,9 +161,9 @@ def test_a8_data_gradient_without_a_shape_lists_or_infers(pads: dict[str, Any]) 
             assert src in legal
 
 
-@pytest.mark.parametrize("pads", PADS, ids=PAD_IDS)
-def test_g6_weight_gradient_accepts_what_the_forward_makes(pads: dict[str, Any]) -> None:
-    for window, src in product(windows(pads), range(8)):
+@shares
+def test_g6_weight_gradient_accepts_what_the_forward_makes(pads: dict[str, Any], share: int) -> None:
+    for window, src in product(windows(pads, share), range(8)):
         call = [
             refusal(WEIGHTS, (1, src, 1), (1, dst, 1), (window.kernel, 1, 1), **window.attributes) for dst in range(12)
         ]
@@ -170,7 +172,7 @@ def test_g6_weight_gradient_accepts_what_the_forward_makes(pads: dict[str, Any])
             assert message is None or f"= {window.positions(src)}; got {dst}" in message
 
 
-@pytest.mark.parametrize("pads", PADS[:3], ids=PAD_IDS[:3])
+@tiers("pads", PADS[:3], every=2)
 def test_g6_weight_gradient_lists_the_kernels_that_fit(pads: dict[str, Any]) -> None:
     """All that fit: none, a few, or without an end for an empty diff_dst."""
     for stride, dilation, src, dst in product(STRIDES, DILATIONS, range(0, 9, 2), range(5)):
@@ -185,9 +187,9 @@ def test_g6_weight_gradient_lists_the_kernels_that_fit(pads: dict[str, Any]) -> 
             assert listed(message, "kernels that fit: ", 16) == fit, message
 
 
-@pytest.mark.parametrize("pads", PADS, ids=PAD_IDS)
-def test_g7_transposed_weight_gradient_lists_its_legal_extents(pads: dict[str, Any]) -> None:
-    for window, small, padding in product(windows(pads), range(4), [None, 0, 1]):
+@shares
+def test_g7_transposed_weight_gradient_lists_its_legal_extents(pads: dict[str, Any], share: int) -> None:
+    for window, small, padding in product(windows(pads, share), range(4), [None, 0, 1]):
         limit = max(window.stride, window.dilation)
         if padding is not None and padding >= limit:
             continue
@@ -205,10 +207,10 @@ def test_g7_transposed_weight_gradient_lists_its_legal_extents(pads: dict[str, A
             assert listed(message, "legal extents: ") == legal, message
 
 
-@pytest.mark.parametrize("pads", PADS, ids=PAD_IDS)
-def test_g7_transposed_data_gradient_lists_the_nearest_legal_extents(pads: dict[str, Any]) -> None:
+@shares
+def test_g7_transposed_data_gradient_lists_the_nearest_legal_extents(pads: dict[str, Any], share: int) -> None:
     """With output_padding: exactly what the forward makes, the nearest below and above being listed."""
-    for window, padding in product(windows(pads), [0, 1]):
+    for window, padding in product(windows(pads, share), [0, 1]):
         if padding >= max(window.stride, window.dilation):
             continue
 
@@ -226,9 +228,9 @@ def test_g7_transposed_data_gradient_lists_the_nearest_legal_extents(pads: dict[
                 assert listed(message, "legal extents: ") == nearest, message
 
 
-@pytest.mark.parametrize("pads", PADS, ids=PAD_IDS)
-def test_g8_transposed_data_gradient_without_padding_counts(pads: dict[str, Any]) -> None:
-    for window, large in product(windows(pads), range(1, 12)):
+@shares
+def test_g8_transposed_data_gradient_without_padding_counts(pads: dict[str, Any], share: int) -> None:
+    for window, large in product(windows(pads, share), range(1, 12)):
         shapes = (1, large, 1), (window.kernel, 1, 1)
         count = len(range(0, large + window.total - window.span + 1, window.stride))
         message = refusal(T_DATA, *shapes, **window.attributes)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tracemalloc
 
 import numpy as np
-import pytest
 
 import convgrad
 from convgrad.engines.numpy import BLOCK_BYTES
+from tiers import tiers
 
 PROBLEMS = {
     "long rows": ("Convolution", (1, 1_000_000, 4), (3, 4, 4)),
@@ -19,8 +19,7 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@tiers("name, dtype", list(PROBLEMS), [np.float32, np.float16], every=3)
 def test_a_few_blocks(name: str, dtype: type) -> None:
     operator, shape, weights_shape = PROBLEMS[name]
     axes = len(shape) - 2

@@ -70,7 +70,7 @@ def assert_clear(one: dict[str, Any]) -> bool:
     return bool(one["computed"])
 
 
-@pytest.mark.parametrize("limit", COUNTED)
+@tiers("limit", COUNTED, every=2)
 def test_too_large_a_result_is_a_memory_error(limit: str) -> None:
     for one in child(limit, 512, *TOO_LARGE):
         assert not assert_clear(one), one

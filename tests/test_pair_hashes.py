@@ -14,7 +14,7 @@ SHOWN = "BWD_W bf16 NXC mb2ic33ih9oc16oh9kh3ph1 to f32", "FWD_D bf16 NXC mb2ic32
 DENORMAL = 9  # of the kinds, the one whose results are denormal
 
 
-@pytest.mark.parametrize("number", [5, 201, pytest.param(346, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [5, *(pytest.param(n, marks=pytest.mark.long) for n in (201, 346))])
 def test_however_terms_are_taken_the_bits_are_the_same(number: int) -> None:
     """The program does all 400 on one to four threads; here one of each family."""
     at, words = PROBLEMS[number]

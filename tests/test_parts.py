@@ -24,6 +24,7 @@ from convgrad.verify.parts import parts_of, references
 from convgrad.verify.reference import certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Verdict
 from helpers import Case, assert_same_bits, operands_of, random_case
+from tiers import tiers
 
 Array = np.ndarray
 claims = importlib.import_module("convgrad.verify.claim")
@@ -79,7 +80,7 @@ def test_parts_have_the_sums_of_the_whole(number: int) -> None:
     assert_same_bits(exact_of(prepared, most=most), exact_of(prepared), case)
 
 
-@pytest.mark.parametrize("number", range(12))
+@tiers("number", range(12), every=3)
 def test_parts_have_the_verdict_of_the_whole(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a right result, of one that is off at an element, and of a second one that is off as much."""
     monkeypatch.setattr(claims, "DIAGNOSED", 0)
