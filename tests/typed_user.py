@@ -47,7 +47,7 @@ def functions(src: Array, weights: Array, bias: Array, diff_dst: Array) -> Array
 def mistakes(src: Array, weights: Array) -> None:
     """What is no such argument, or no such value, is found before it runs."""
     convgrad.convolution(src)  # type: ignore[call-arg]
-    convgrad.convolution(src, weights, stride=2)  # type: ignore[arg-type]
+    convgrad.convolution(src, weights, stride=2)  # type: ignore[call-arg]
     convgrad.convolution(src, weights, strides="2")  # type: ignore[arg-type]
     convgrad.convolution(src, weights, strides=2.0)  # type: ignore[arg-type]
     convgrad.convolution(src, weights, groups=None)  # type: ignore[arg-type]

@@ -16,9 +16,7 @@ from convgrad.errors import (
     UnsupportedError,
 )
 from convgrad.functional.backward import conv_transpose_backward, convolution_backward
-from convgrad.functional.bias import bias_add, bias_add_backward
 from convgrad.functional.compiled import Compiled, compile
-from convgrad.functional.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.functional.explain import explain
 from convgrad.functional.join import join
 from convgrad.functional.joint import Gradients
@@ -27,15 +25,20 @@ from convgrad.functional.older_names import (
     convolution_backprop_filters,
     convolution_backprop_weights,
 )
+from convgrad.functional.operators import (
+    bias_add,
+    bias_add_backward,
+    conv_transpose,
+    conv_transpose_backward_data,
+    conv_transpose_backward_weights,
+    convolution,
+    convolution_backward_data,
+    convolution_backward_weights,
+)
 from convgrad.functional.partials import Partials, partials
 from convgrad.functional.pullback import Pullback, vjp
 from convgrad.functional.run import infer_shapes, run
 from convgrad.functional.samples import per_sample_bias_norm2, per_sample_weights_norm2
-from convgrad.functional.transposed import (
-    conv_transpose,
-    conv_transpose_backward_data,
-    conv_transpose_backward_weights,
-)
 from convgrad.functional.weighted import clip_scales, clipped_weights_sum, weighted_bias_sum, weighted_weights_sum
 
 if TYPE_CHECKING:

@@ -13,10 +13,17 @@ if dask.array.Array is not dask.array.core.Array:
         "convgrad.dask needs arrays that are graphs; got array.query-planning on; DASK_ARRAY__QUERY_PLANNING=False"
     )
 
-from convgrad.dask.bias import bias_add, bias_add_backward
-from convgrad.dask.convolution import convolution, convolution_backward_data, convolution_backward_weights
+from convgrad.dask.operators import (
+    bias_add,
+    bias_add_backward,
+    conv_transpose,
+    conv_transpose_backward_data,
+    conv_transpose_backward_weights,
+    convolution,
+    convolution_backward_data,
+    convolution_backward_weights,
+)
 from convgrad.dask.run import run
-from convgrad.dask.transposed import conv_transpose, conv_transpose_backward_data, conv_transpose_backward_weights
 
 __all__ = [
     "bias_add",

@@ -28,8 +28,8 @@ def call(
     operands: tuple[object, ...],
     attributes: Mapping[str, Any],
     *,
-    dtype: DType | None,
-    threads: int,
+    dtype: DType | None = None,
+    threads: int = 1,
 ) -> Any:
     """Return the dask array of a call, at least one of whose operands is one."""
     check_options(operator, None, False, threads)

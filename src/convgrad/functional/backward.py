@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Never
 
 from numpy.typing import ArrayLike
 
+from convgrad.functional.declared import computed_by
 from convgrad.functional.joint import NAMES, Gradients, Names, OfEach, backward
-from convgrad.functional.keywords import refuses_keywords
 from convgrad.functional.types import DType, PerAxis, ShapeLike
 
 
-@refuses_keywords
-def convolution_backward(
+@computed_by(backward, "convolution_backward")
+def convolution_backward(  # type: ignore[empty-body]
     src: ArrayLike | ShapeLike,
     diff_dst: ArrayLike,
     weights: ArrayLike | ShapeLike,
@@ -32,7 +31,6 @@ def convolution_backward(
     accumulate: bool | Names = False,
     threads: int | None = None,
     max_error: float | None = None,
-    **unknown: Never,
 ) -> Gradients:
     """Differentiate a convolution by src, weights and bias: the three sums of a backward pass.
 
@@ -72,32 +70,10 @@ def convolution_backward(
     >>> convolution_backward(src, diff_dst, weights.shape, needs=("weights",)).src is None
     True
     """
-    attributes = {
-        "strides": strides,
-        "pads_begin": pads_begin,
-        "pads_end": pads_end,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "groups": groups,
-        "data_format": data_format,
-        "weights_format": weights_format,
-        **unknown,
-    }
-    return backward(
-        "convolution_backward",
-        (src, diff_dst, weights),
-        attributes,
-        needs=needs,
-        dtype=dtype,
-        out=out,
-        accumulate=accumulate,
-        threads=threads,
-        max_error=max_error,
-    )
 
 
-@refuses_keywords
-def conv_transpose_backward(
+@computed_by(backward, "conv_transpose_backward")
+def conv_transpose_backward(  # type: ignore[empty-body]
     src: ArrayLike | ShapeLike,
     diff_dst: ArrayLike,
     weights: ArrayLike | ShapeLike,
@@ -117,7 +93,6 @@ def conv_transpose_backward(
     threads: int | None = None,
     max_error: float | None = None,
     output_padding: PerAxis | None = None,
-    **unknown: Never,
 ) -> Gradients:
     """Differentiate a transposed convolution by src, weights and bias: the three sums of a backward pass.
 
@@ -156,26 +131,3 @@ def conv_transpose_backward(
     >>> [gradient.ravel().tolist() for gradient in conv_transpose_backward(src, diff_dst, weights, strides=2)]
     [[4.0, 8.0], [7.0, 10.0, 13.0], [15.0]]
     """
-    attributes = {
-        "strides": strides,
-        "pads_begin": pads_begin,
-        "pads_end": pads_end,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "groups": groups,
-        "data_format": data_format,
-        "weights_format": weights_format,
-        "output_padding": output_padding,
-        **unknown,
-    }
-    return backward(
-        "conv_transpose_backward",
-        (src, diff_dst, weights),
-        attributes,
-        needs=needs,
-        dtype=dtype,
-        out=out,
-        accumulate=accumulate,
-        threads=threads,
-        max_error=max_error,
-    )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Never
-
 from numpy.typing import ArrayLike
 
 from convgrad.functional.call import call
-from convgrad.functional.keywords import refuses_keywords
+from convgrad.functional.declared import computed_by
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
 
 
-@refuses_keywords
+@computed_by(call, "ConvolutionBackpropWeights-1")
 def convolution_backprop_weights(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -30,7 +28,6 @@ def convolution_backprop_weights(
     accumulate: bool = False,
     threads: int | None = None,
     max_error: float | None = None,
-    **unknown: Never,
 ) -> Array:
     """Differentiate a convolution by its weights, under the name of ConvolutionBackpropWeights-1.
 
@@ -44,31 +41,9 @@ def convolution_backprop_weights(
     >>> convolution_backprop_weights(src, diff_dst, (2, 1, 1)).ravel().tolist()
     [7.0, 10.0]
     """
-    attributes = {
-        "strides": strides,
-        "pads_begin": pads_begin,
-        "pads_end": pads_end,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "groups": groups,
-        "data_format": data_format,
-        "weights_format": weights_format,
-        **unknown,
-    }
-    operands = (src, diff_dst, weights_shape)
-    return call(
-        "ConvolutionBackpropWeights-1",
-        operands,
-        attributes,
-        dtype=dtype,
-        out=out,
-        accumulate=accumulate,
-        threads=threads,
-        max_error=max_error,
-    )
 
 
-@refuses_keywords
+@computed_by(call, "ConvolutionBackpropFilters-1")
 def convolution_backprop_filters(
     input_forward: ArrayLike,
     output_delta: ArrayLike,
@@ -87,7 +62,6 @@ def convolution_backprop_filters(
     accumulate: bool = False,
     threads: int | None = None,
     max_error: float | None = None,
-    **unknown: Never,
 ) -> Array:
     """Differentiate a convolution by its filter, under the name of ConvolutionBackpropFilters-1.
 
@@ -104,31 +78,9 @@ def convolution_backprop_filters(
     >>> convolution_backprop_filters(input_forward, output_delta, (2, 1, 1)).ravel().tolist()
     [7.0, 10.0]
     """
-    attributes = {
-        "strides": strides,
-        "pads_begin": pads_begin,
-        "pads_end": pads_end,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "groups": groups,
-        "data_format": data_format,
-        "filter_format": filter_format,
-        **unknown,
-    }
-    operands = (input_forward, output_delta, filter_shape)
-    return call(
-        "ConvolutionBackpropFilters-1",
-        operands,
-        attributes,
-        dtype=dtype,
-        out=out,
-        accumulate=accumulate,
-        threads=threads,
-        max_error=max_error,
-    )
 
 
-@refuses_keywords
+@computed_by(call, "ConvolutionBackpropData-1")
 def convolution_backprop_data(
     data: ArrayLike,
     filter: ArrayLike,
@@ -148,7 +100,6 @@ def convolution_backprop_data(
     threads: int | None = None,
     max_error: float | None = None,
     output_padding: PerAxis | None = None,
-    **unknown: Never,
 ) -> Array:
     """Differentiate a convolution by its input, under the name of ConvolutionBackpropData-1.
 
@@ -164,26 +115,3 @@ def convolution_backprop_data(
     >>> convolution_backprop_data(data, filter, (1, 5, 1), strides=2).ravel().tolist()
     [1.0, 10.0, 2.0, 20.0, 0.0]
     """
-    attributes = {
-        "strides": strides,
-        "pads_begin": pads_begin,
-        "pads_end": pads_end,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "groups": groups,
-        "data_format": data_format,
-        "filter_format": filter_format,
-        "output_padding": output_padding,
-        **unknown,
-    }
-    operands = (data, filter, output_shape)
-    return call(
-        "ConvolutionBackpropData-1",
-        operands,
-        attributes,
-        dtype=dtype,
-        out=out,
-        accumulate=accumulate,
-        threads=threads,
-        max_error=max_error,
-    )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from convgrad import engines, libraries
 from convgrad.functional.call import check_options, prepare
-from convgrad.functional.keywords import refuses_keywords
+from convgrad.functional.declared import computed_by
 from convgrad.functional.types import Array, PerAxis, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.rules import refuse
@@ -18,7 +18,33 @@ from convgrad.spec.rules import refuse
 OPERATORS = {False: "ConvolutionBackwardWeights", True: "ConvTransposeBackwardWeights"}
 
 
-@refuses_keywords
+def operator_of(transposed: object, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the operator that is meant, and its attributes: an output_padding is refused where there is none."""
+    output_padding = attributes.pop("output_padding")
+    if not isinstance(transposed, bool | np.bool_):  # A2
+        refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r:.200}")
+    padding = {"output_padding": output_padding} if transposed or output_padding is not None else {}
+    return OPERATORS[bool(transposed)], attributes | padding
+
+
+def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
+    """Return the squared norms of a call's samples, of its operands and attributes."""
+    check_options(operator, None, False, threads)
+    prepared = prepare(operator, operands, attributes, lenient=True)
+    norms = np.empty(prepared.problem.geometry.batch)
+    engines.norms2(samples.of_one(prepared.problem), prepared.operands, norms, threads)
+    result: Array = libraries.like(operands[0])(norms)
+    return result
+
+
+def _weights_norms2(
+    _: str, operands: tuple[object, ...], attributes: dict[str, Any], threads: int | None, transposed: bool
+) -> Array:
+    operator, attributes = operator_of(transposed, attributes)
+    return norms2(operator, operands, attributes, threads)
+
+
+@computed_by(_weights_norms2, OPERATORS[False])
 def per_sample_weights_norm2(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -35,7 +61,6 @@ def per_sample_weights_norm2(
     threads: int | None = None,
     transposed: bool = False,
     output_padding: PerAxis | None = None,
-    **unknown: Never,
 ) -> Array:
     """Return the squared norm of each sample's weight gradient: norm2[n] = sum over k, c, o of grad[n, k, c, o]**2.
 
@@ -61,25 +86,10 @@ def per_sample_weights_norm2(
     >>> per_sample_weights_norm2(src, diff_dst, (2, 1, 1)).tolist()  # of the gradients [7, 10] and [5, 6]
     [149.0, 61.0]
     """
-    attributes: dict[str, Any] = {
-        "strides": strides,
-        "pads_begin": pads_begin,
-        "pads_end": pads_end,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "groups": groups,
-        "data_format": data_format,
-        "weights_format": weights_format,
-        **unknown,
-    }
-    operator, attributes = operator_of(transposed, output_padding, attributes)
-    return norms2(operator, (src, diff_dst, weights_shape), attributes, threads)
 
 
-@refuses_keywords
-def per_sample_bias_norm2(
-    diff_dst: ArrayLike, *, data_format: str = "NXC", threads: int | None = None, **unknown: Never
-) -> Array:
+@computed_by(norms2, "BiasAddBackward")
+def per_sample_bias_norm2(diff_dst: ArrayLike, *, data_format: str = "NXC", threads: int | None = None) -> Array:
     """Return the squared norm of each sample's bias gradient: norm2[n] = sum over c of (sum over p of dy[n, p, c])**2.
 
     Shapes (NXC): diff_dst (N, X..., C), result (N,) of f64. What is said of :func:`per_sample_weights_norm2` holds: the
@@ -94,22 +104,3 @@ def per_sample_bias_norm2(
     >>> per_sample_bias_norm2(np.ones((2, 3, 4), np.float32)).tolist()  # of the gradients [3, 3, 3, 3]
     [36.0, 36.0]
     """
-    return norms2("BiasAddBackward", (diff_dst,), {"data_format": data_format, **unknown}, threads)
-
-
-def operator_of(transposed: object, output_padding: object, attributes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the operator that is meant, and its attributes: an output_padding is refused where there is none."""
-    if not isinstance(transposed, bool | np.bool_):  # A2
-        refuse("A2", OPERATORS[False], f"transposed must be a bool; got {transposed!r:.200}")
-    padding = {"output_padding": output_padding} if transposed or output_padding is not None else {}
-    return OPERATORS[bool(transposed)], attributes | padding
-
-
-def norms2(operator: str, operands: tuple[object, ...], attributes: Mapping[str, Any], threads: int | None) -> Array:
-    """Return the squared norms of a call's samples, of its operands and attributes."""
-    check_options(operator, None, False, threads)
-    prepared = prepare(operator, operands, attributes, lenient=True)
-    norms = np.empty(prepared.problem.geometry.batch)
-    engines.norms2(samples.of_one(prepared.problem), prepared.operands, norms, threads)
-    result: Array = libraries.like(operands[0])(norms)
-    return result

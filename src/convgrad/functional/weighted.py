@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import sys
-from typing import Never
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from convgrad import arrays, libraries
 from convgrad.functional.call import check_options, prepare, room
-from convgrad.functional.keywords import refuses_keywords
-from convgrad.functional.samples import norms2, operator_of
+from convgrad.functional.declared import computed_by
+from convgrad.functional.samples import OPERATORS, norms2, operator_of
 from convgrad.functional.scaled_sum import weighted_sum
 from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
 from convgrad.spec import samples
 from convgrad.spec.rules import refuse
 
 
-@refuses_keywords
+def _weighted(
+    operator: str, operands: tuple[object, ...], attributes: dict[str, Any], *, transposed: bool = False, **options: Any
+) -> Array:
+    if operator in OPERATORS.values():
+        operator, attributes = operator_of(transposed, attributes)
+    return weighted_sum(operator, operands, attributes, **options)
+
+
+def _clipped(
+    _: str, operands: tuple[object, ...], attributes: dict[str, Any], *, max_norm: float, transposed: bool,
+    dtype: DType | None, out: Array | None, accumulate: bool, threads: int | None,
+) -> Array:  # fmt: skip
+    operator, attributes = operator_of(transposed, attributes)
+    check_options(operator, out, accumulate, threads)
+    most, prepared = _norm(operator, max_norm), prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
+    if out is not None:
+        room(prepared.problem, out, prepared.taken)  # refused before any work
+    scale = clip_scales(norms2(operator, operands, attributes, threads), most)
+    return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
+
+
+def _norm(operator: str, max_norm: object) -> float:
+    """Return the largest norm as a finite float, by rule S2: beyond it no norm is but one that is infinite."""
+    is_number = isinstance(max_norm, int | float | np.integer | np.floating) and not isinstance(max_norm, bool)
+    number = np.nan if not is_number else max_norm if isinstance(max_norm, int) else float(max_norm)  # type: ignore[arg-type]
+    if not number > 0:  # S2
+        refuse("S2", operator, f"max_norm must be a positive number; got {max_norm!r:.200}")
+    return float(min(number, sys.float_info.max))
+
+
+@computed_by(_weighted, OPERATORS[False])
 def weighted_weights_sum(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -39,7 +69,6 @@ def weighted_weights_sum(
     threads: int | None = None,
     transposed: bool = False,
     output_padding: PerAxis | None = None,
-    **unknown: Never,
 ) -> Array:
     """Return the weighted sum of the samples' weight gradients: sum over n of scale[n] * grad[n, k, c, o].
 
@@ -64,23 +93,9 @@ def weighted_weights_sum(
     >>> weighted_weights_sum(src, diff_dst, (2, 1, 1), scale=[2.0, 0.5]).ravel().tolist()  # of [7, 10] and [5, 6]
     [16.5, 23.0]
     """
-    attributes = {
-        "strides": strides,
-        "pads_begin": pads_begin,
-        "pads_end": pads_end,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "groups": groups,
-        "data_format": data_format,
-        "weights_format": weights_format,
-        **unknown,
-    }
-    operator, attributes = operator_of(transposed, output_padding, attributes)
-    operands = (src, diff_dst, weights_shape)
-    return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
 
 
-@refuses_keywords
+@computed_by(_weighted, "BiasAddBackward")
 def weighted_bias_sum(
     diff_dst: ArrayLike,
     *,
@@ -90,7 +105,6 @@ def weighted_bias_sum(
     out: Array | None = None,
     accumulate: bool = False,
     threads: int | None = None,
-    **unknown: Never,
 ) -> Array:
     """Return the weighted sum of the samples' bias gradients: sum over n of scale[n] * sum over p of diff_dst[n, p, c].
 
@@ -107,8 +121,6 @@ def weighted_bias_sum(
     >>> weighted_bias_sum(np.ones((2, 3, 2), np.float32), scale=[2.0, 0.5]).tolist()
     [7.5, 7.5]
     """
-    attributes = {"data_format": data_format, **unknown}
-    return weighted_sum("BiasAddBackward", (diff_dst,), attributes, scale, dtype, out, accumulate, threads)
 
 
 def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
@@ -132,7 +144,7 @@ def clip_scales(norm2: ArrayLike, max_norm: float) -> Array:
     return result
 
 
-@refuses_keywords
+@computed_by(_clipped, OPERATORS[False])
 def clipped_weights_sum(
     src: ArrayLike,
     diff_dst: ArrayLike,
@@ -153,7 +165,6 @@ def clipped_weights_sum(
     threads: int | None = None,
     transposed: bool = False,
     output_padding: PerAxis | None = None,
-    **unknown: Never,
 ) -> Array:
     """Return the sum of the samples' weight gradients, each scaled by min(1, max_norm / norm) of its own.
 
@@ -173,31 +184,3 @@ def clipped_weights_sum(
     >>> clipped_weights_sum(src, diff_dst, (1, 1, 1), max_norm=15).ravel().tolist()  # 3 as it is, 30 at half
     [18.0]
     """
-    operands = (src, diff_dst, weights_shape)
-    attributes = {
-        "strides": strides,
-        "pads_begin": pads_begin,
-        "pads_end": pads_end,
-        "dilations": dilations,
-        "auto_pad": auto_pad,
-        "groups": groups,
-        "data_format": data_format,
-        "weights_format": weights_format,
-        **unknown,
-    }
-    operator, attributes = operator_of(transposed, output_padding, attributes)
-    check_options(operator, out, accumulate, threads)
-    most, prepared = _norm(operator, max_norm), prepare(operator, operands, attributes, dtype, accumulate, lenient=True)
-    if out is not None:
-        room(prepared.problem, out, prepared.taken)  # refused before any work
-    scale = clip_scales(norms2(operator, operands, attributes, threads), most)
-    return weighted_sum(operator, operands, attributes, scale, dtype, out, accumulate, threads)
-
-
-def _norm(operator: str, max_norm: object) -> float:
-    """Return the largest norm as a finite float, by rule S2: beyond it no norm is but one that is infinite."""
-    is_number = isinstance(max_norm, int | float | np.integer | np.floating) and not isinstance(max_norm, bool)
-    number = np.nan if not is_number else max_norm if isinstance(max_norm, int) else float(max_norm)  # type: ignore[arg-type]
-    if not number > 0:  # S2
-        refuse("S2", operator, f"max_norm must be a positive number; got {max_norm!r:.200}")
-    return float(min(number, sys.float_info.max))

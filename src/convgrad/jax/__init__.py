@@ -11,15 +11,18 @@ if __version_info__ < (0, 10):
     raise ImportError(f"convgrad.jax needs JAX 0.10 or later; got {__version__}")
 
 from convgrad.jax import handler, lax
-from convgrad.jax.bias import bias_add, bias_add_backward
-from convgrad.jax.convolution import convolution, convolution_backward_data, convolution_backward_weights
 from convgrad.jax.lax import conv_general_dilated
-from convgrad.jax.run import run
-from convgrad.jax.transposed import (
+from convgrad.jax.operators import (
+    bias_add,
+    bias_add_backward,
     conv_transpose,
     conv_transpose_backward_data,
     conv_transpose_backward_weights,
+    convolution,
+    convolution_backward_data,
+    convolution_backward_weights,
 )
+from convgrad.jax.run import run
 
 handler.register()  # a program that was made elsewhere may call it too
 

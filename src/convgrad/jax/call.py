@@ -27,8 +27,8 @@ def call(
     operands: tuple[object, ...],
     attributes: Mapping[str, Any],
     *,
-    dtype: DType | None,
-    threads: int | None,
+    dtype: DType | None = None,
+    threads: int | None = None,
     lenient: bool = True,
 ) -> Traced:
     """Return the result of a call whose operands are JAX's arrays, or become such; shapes are known."""

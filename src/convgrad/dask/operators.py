@@ -1,0 +1,23 @@
+"""The functions of the operators on dask arrays: convgrad's own, computed by the tasks of a graph."""
+
+from __future__ import annotations
+
+from convgrad.dask.call import call
+from convgrad.functional import operators
+from convgrad.functional.declared import on
+
+_made = on(
+    call,
+    "convgrad.dask",
+    "One operand at least is a dask array, and so is the result. Shapes and attributes are checked at once. The bits "
+    "are those of one call, whatever the chunks.",
+)
+
+convolution = _made(operators.convolution)
+convolution_backward_data = _made(operators.convolution_backward_data)
+convolution_backward_weights = _made(operators.convolution_backward_weights)
+conv_transpose = _made(operators.conv_transpose)
+conv_transpose_backward_data = _made(operators.conv_transpose_backward_data)
+conv_transpose_backward_weights = _made(operators.conv_transpose_backward_weights)
+bias_add = _made(operators.bias_add)
+bias_add_backward = _made(operators.bias_add_backward)

@@ -1,0 +1,325 @@
+"""The functions of the operators: convolutions, transposed convolutions, bias additions, and their gradients.
+
+Each is a declaration: the signature has the operands and attributes of a row of the operators' table, then options.
+"""
+
+from __future__ import annotations
+
+from numpy.typing import ArrayLike
+
+from convgrad.functional.call import call
+from convgrad.functional.declared import computed_by
+from convgrad.functional.types import Array, DType, PerAxis, ShapeLike
+
+
+@computed_by(call, "Convolution")
+def convolution(
+    src: ArrayLike,
+    weights: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XIO",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    max_error: float | None = None,
+    activation: str | None = None,
+) -> Array:
+    """Convolve: dst[n, p, o] = bias[o] + sum over k, c of src[n, i, c] weights[k, c, o].
+
+    Here i = p*stride + k*dilation - pad_begin, and only positions that exist count.
+    Shapes (NXC, XIO): src (N, I..., C), weights (K..., C/groups, O), bias (O,), result (N, O..., O) with extents
+    floor((I + P - E)/stride) + 1, where P = pad_begin + pad_end and E = dilation*(K - 1) + 1.
+
+    Raises:
+        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
+        InvalidAttributeError: an attribute out of its range.
+        InvalidDataTypeError: operands of other or of different types.
+
+    Follows the document of the Convolution operator, as its gradients' documents state it.
+
+    >>> import numpy as np
+    >>> src = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
+    >>> weights = np.array([1, 0, -1], np.float32).reshape(3, 1, 1)
+    >>> convolution(src, weights).ravel().tolist()
+    [-2.0, -2.0, -2.0]
+    """
+
+
+@computed_by(call, "ConvolutionBackwardData")
+def convolution_backward_data(
+    diff_dst: ArrayLike,
+    weights: ArrayLike,
+    dst_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XIO",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    max_error: float | None = None,
+    output_padding: PerAxis | None = None,
+) -> Array:
+    """Differentiate by src: diff_src[n, i, c] = sum over k, o of diff_dst[n, p, o] weights[k, c, o].
+
+    The sum runs over the taps k and positions p that met i = p*stride + k*dilation - pad_begin. A position that no tap
+    reaches gets 0. Shapes (NXC, XIO): diff_dst (N, O..., O), weights (K..., C/groups, O), result (N, I..., C).
+
+    ``dst_shape``, the full shape of the result in ``data_format``, is needed where the extents I do not follow: they
+    do from ``output_padding`` (I = stride*(O - 1) + E - P + output_padding, with output_padding < stride), from
+    auto_pad same (I = stride*O where E >= stride), and where every stride is 1. With ``dst_shape`` given,
+    output_padding is ignored.
+
+    Raises:
+        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
+        InvalidAttributeError: an attribute out of its range, or no dst_shape where it is needed.
+        InvalidDataTypeError: operands of other or of different types.
+
+    Follows the document ConvolutionBackpropData-1.
+
+    >>> import numpy as np
+    >>> diff_dst = np.array([1, 2], np.float32).reshape(1, 2, 1)
+    >>> weights = np.array([1, 10], np.float32).reshape(2, 1, 1)
+    >>> convolution_backward_data(diff_dst, weights, (1, 5, 1), strides=2).ravel().tolist()
+    [1.0, 10.0, 2.0, 20.0, 0.0]
+    """
+
+
+@computed_by(call, "ConvolutionBackwardWeights")
+def convolution_backward_weights(
+    src: ArrayLike,
+    diff_dst: ArrayLike,
+    weights_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XIO",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    max_error: float | None = None,
+) -> Array:
+    """Differentiate by weights: diff_weights[k, c, o] = sum over n, p of src[n, i, c] diff_dst[n, p, o].
+
+    Here i = p*stride + k*dilation - pad_begin, and only positions that exist count: a tap that sees padding alone has
+    gradient 0. Shapes (NXC, XIO): src (N, I..., C), diff_dst (N, O..., O), result (K..., C/groups, O).
+
+    ``weights_shape``, the shape of the result in ``weights_format``, must be given: I and O do not determine K.
+
+    Raises:
+        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
+        InvalidAttributeError: an attribute out of its range, or no weights_shape.
+        InvalidDataTypeError: operands of other or of different types.
+
+    Follows the document ConvolutionBackwardWeights.
+
+    >>> import numpy as np
+    >>> src = np.arange(1, 5, dtype=np.float32).reshape(1, 4, 1)
+    >>> diff_dst = np.array([1, 0, 2], np.float32).reshape(1, 3, 1)
+    >>> convolution_backward_weights(src, diff_dst, (2, 1, 1)).ravel().tolist()
+    [7.0, 10.0]
+    """
+
+
+@computed_by(call, "ConvTranspose")
+def conv_transpose(
+    src: ArrayLike,
+    weights: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XOI",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    max_error: float | None = None,
+    activation: str | None = None,
+    output_padding: PerAxis | None = None,
+) -> Array:
+    """Convolve transposed: dst[n, i, o] = bias[o] + sum over k, c of src[n, p, c] weights[k, o, c].
+
+    The sum runs over the taps k and positions p that meet i = p*stride + k*dilation - pad_begin. Shapes (NXC, XOI): src
+    (N, l..., C), weights (K..., O/groups, C), bias (O,), result (N, L..., O) with L = stride*(l - 1) + E - P +
+    output_padding, where E = dilation*(K - 1) + 1 and P = pad_begin + pad_end. output_padding < max(stride, dilation)
+    counts in every pad mode; auto_pad same makes P = max(E - stride, 0).
+
+    Raises:
+        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
+        InvalidAttributeError: an attribute out of its range.
+        InvalidDataTypeError: operands of other or of different types.
+
+    Follows the document of the ConvTranspose operator, as its gradients' documents state it.
+
+    >>> import numpy as np
+    >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)
+    >>> weights = np.array([1, 10, 100], np.float32).reshape(3, 1, 1)
+    >>> conv_transpose(src, weights, strides=2).ravel().tolist()
+    [1.0, 10.0, 102.0, 20.0, 200.0]
+    """
+
+
+@computed_by(call, "ConvTransposeBackwardData")
+def conv_transpose_backward_data(
+    diff_dst: ArrayLike,
+    weights: ArrayLike,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XOI",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    max_error: float | None = None,
+    output_padding: PerAxis | None = None,
+) -> Array:
+    """Differentiate by src: diff_src[n, p, c] = sum over k, o of diff_dst[n, i, o] weights[k, o, c].
+
+    Here i = p*stride + k*dilation - pad_begin: a plain convolution of diff_dst. Shapes (NXC, XOI): diff_dst (N, L...,
+    O), weights (K..., O/groups, C), result (N, l..., C) with l = floor((L + P - E)/stride) + 1; where
+    ``output_padding`` is given, L = stride*(l - 1) + E - P + output_padding must hold exactly.
+
+    Raises:
+        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
+        InvalidAttributeError: an attribute out of its range.
+        InvalidDataTypeError: operands of other or of different types.
+
+    Follows the document of ConvTransposeBackwardData, with the padding rule of the forward.
+
+    >>> import numpy as np
+    >>> diff_dst = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
+    >>> weights = np.array([1, 0, 1], np.float32).reshape(3, 1, 1)
+    >>> conv_transpose_backward_data(diff_dst, weights, strides=2).ravel().tolist()
+    [4.0, 8.0]
+    """
+
+
+@computed_by(call, "ConvTransposeBackwardWeights")
+def conv_transpose_backward_weights(
+    src: ArrayLike,
+    diff_dst: ArrayLike,
+    weights_shape: ShapeLike | None = None,
+    *,
+    strides: PerAxis = 1,
+    pads_begin: PerAxis = 0,
+    pads_end: PerAxis = 0,
+    dilations: PerAxis = 1,
+    auto_pad: str | None = "none",
+    groups: int = 1,
+    data_format: str = "NXC",
+    weights_format: str = "XOI",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    max_error: float | None = None,
+    output_padding: PerAxis | None = None,
+) -> Array:
+    """Differentiate by weights: diff_weights[k, o, c] = sum over n, p of src[n, p, c] diff_dst[n, i, o].
+
+    Here i = p*stride + k*dilation - pad_begin where that exists: a convolution's weight gradient with the two tensors
+    exchanged. Shapes (NXC, XOI): src (N, l..., C), diff_dst (N, L..., O), result (K..., O/groups, C), with
+    0 <= L - (stride*(l - 1) + E - P) < max(stride, dilation), or equal to ``output_padding`` where that is given.
+
+    ``weights_shape``, the shape of the result in ``weights_format``, must be given: l and L do not determine K.
+
+    Raises:
+        InvalidShapeError: shapes that do not fit; the message shows the formula and the extents that would.
+        InvalidAttributeError: an attribute out of its range, or no weights_shape.
+        InvalidDataTypeError: operands of other or of different types.
+
+    Follows the document ConvTransposeBackwardWeights.
+
+    >>> import numpy as np
+    >>> src = np.array([1, 2], np.float32).reshape(1, 2, 1)
+    >>> diff_dst = np.arange(1, 6, dtype=np.float32).reshape(1, 5, 1)
+    >>> conv_transpose_backward_weights(src, diff_dst, (3, 1, 1), strides=2).ravel().tolist()
+    [7.0, 10.0, 13.0]
+    """
+
+
+@computed_by(call, "BiasAdd")
+def bias_add(
+    src: ArrayLike,
+    bias: ArrayLike,
+    *,
+    data_format: str = "NXC",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+    activation: str | None = None,
+) -> Array:
+    """Add one value per channel: dst[n, p, c] = src[n, p, c] + bias[c].
+
+    Shapes (NXC): src (N, X..., C) with any number of spatial axes, none included; bias (C,); result as src.
+
+    Raises:
+        InvalidShapeError: bias is not 1-D of C, or src has fewer than two axes.
+        InvalidDataTypeError: operands of unsupported or of different types.
+
+    Follows BiasAdd of the oneDNN developer guide.
+
+    >>> import numpy as np
+    >>> bias_add(np.zeros((1, 2, 2), np.float32), np.array([1, 2], np.float32)).tolist()
+    [[[1.0, 2.0], [1.0, 2.0]]]
+    """
+
+
+@computed_by(call, "BiasAddBackward")
+def bias_add_backward(
+    diff_dst: ArrayLike,
+    *,
+    data_format: str = "NXC",
+    dtype: DType | None = None,
+    out: Array | None = None,
+    accumulate: bool = False,
+    threads: int | None = None,
+) -> Array:
+    """Differentiate by the bias: diff_bias[c] = sum over n, p of diff_dst[n, p, c].
+
+    Shapes (NXC): diff_dst (N, X..., C) with any number of spatial axes, none included; result (C,).
+
+    Raises:
+        InvalidShapeError: diff_dst has fewer than two axes.
+        InvalidDataTypeError: diff_dst is of an unsupported type.
+
+    Follows BiasAddBackward of the oneDNN developer guide.
+
+    >>> import numpy as np
+    >>> bias_add_backward(np.ones((2, 3, 3, 2), np.float32)).tolist()
+    [18.0, 18.0]
+    """

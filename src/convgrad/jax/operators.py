@@ -1,0 +1,23 @@
+"""The functions of the operators on JAX's arrays: convgrad's own, computed by a primitive of JAX."""
+
+from __future__ import annotations
+
+from convgrad.functional import operators
+from convgrad.functional.declared import on
+from convgrad.jax.call import call
+
+_made = on(
+    call,
+    "convgrad.jax",
+    "Operands are arrays of JAX, and so is the result. Shapes and attributes are checked while a function is traced. "
+    "The bits are those of :func:`convgrad.run`.",
+)
+
+convolution = _made(operators.convolution)
+convolution_backward_data = _made(operators.convolution_backward_data)
+convolution_backward_weights = _made(operators.convolution_backward_weights)
+conv_transpose = _made(operators.conv_transpose)
+conv_transpose_backward_data = _made(operators.conv_transpose_backward_data)
+conv_transpose_backward_weights = _made(operators.conv_transpose_backward_weights)
+bias_add = _made(operators.bias_add)
+bias_add_backward = _made(operators.bias_add_backward)
