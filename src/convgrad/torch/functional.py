@@ -13,7 +13,7 @@ from convgrad.spec.geometry import effective_kernel, split_pads, transposed_exte
 from convgrad.spec.rules import refuse
 from convgrad.torch import plain
 from convgrad.torch.kernels import Ints, Tensor, lies_last
-from convgrad.torch.operators import call
+from convgrad.torch.operators import activate, call_activated
 from convgrad.torch.refused import LAYER, OF_ANY_AXES, refused
 
 PerAxis = int | Sequence[int]
@@ -30,13 +30,15 @@ def conv1d(
     groups: int = 1,
     *,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     """``convolution`` of one spatial axis, with the arguments of torch.nn.functional.conv1d.
 
     >>> conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3), padding=1).tolist()
     [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
     """
-    return _convolution("conv1d", 1, input, weight, bias, stride, padding, padding, dilation, groups, max_error)
+    layer = stride, padding, padding, dilation, groups, max_error, activation
+    return _convolution("conv1d", 1, input, weight, bias, *layer)
 
 
 def conv2d(
@@ -49,13 +51,15 @@ def conv2d(
     groups: int = 1,
     *,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     """``convolution`` of two spatial axes, with the arguments of torch.nn.functional.conv2d.
 
     >>> conv2d(torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 2), padding="same").tolist()
     [[[[4.0, 4.0, 2.0], [2.0, 2.0, 1.0]]]]
     """
-    return _convolution("conv2d", 2, input, weight, bias, stride, padding, padding, dilation, groups, max_error)
+    layer = stride, padding, padding, dilation, groups, max_error, activation
+    return _convolution("conv2d", 2, input, weight, bias, *layer)
 
 
 def conv3d(
@@ -68,13 +72,15 @@ def conv3d(
     groups: int = 1,
     *,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     """``convolution`` of three spatial axes, with the arguments of torch.nn.functional.conv3d.
 
     >>> conv3d(torch.ones(1, 4, 3, 3, 3), torch.ones(2, 2, 3, 3, 3), groups=2).shape
     torch.Size([1, 2, 1, 1, 1])
     """
-    return _convolution("conv3d", 3, input, weight, bias, stride, padding, padding, dilation, groups, max_error)
+    layer = stride, padding, padding, dilation, groups, max_error, activation
+    return _convolution("conv3d", 3, input, weight, bias, *layer)
 
 
 def conv_transpose1d(
@@ -88,13 +94,14 @@ def conv_transpose1d(
     dilation: PerAxis = 1,
     *,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     """``conv_transpose`` of one spatial axis, with the arguments of torch.nn.functional.conv_transpose1d.
 
     >>> conv_transpose1d(torch.ones(1, 1, 3), torch.ones(1, 1, 2), stride=2, output_padding=1).tolist()
     [[[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0]]]
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error
+    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
     return _transpose("conv_transpose1d", 1, input, weight, bias, *layer)
 
 
@@ -109,13 +116,14 @@ def conv_transpose2d(
     dilation: PerAxis = 1,
     *,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     """``conv_transpose`` of two spatial axes, with the arguments of torch.nn.functional.conv_transpose2d.
 
     >>> conv_transpose2d(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2)).tolist()
     [[[[1.0, 2.0, 1.0]]]]
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error
+    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
     return _transpose("conv_transpose2d", 2, input, weight, bias, *layer)
 
 
@@ -130,13 +138,14 @@ def conv_transpose3d(
     dilation: PerAxis = 1,
     *,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     """``conv_transpose`` of three spatial axes, with the arguments of torch.nn.functional.conv_transpose3d.
 
     >>> conv_transpose3d(torch.ones(1, 2, 2, 2, 2), torch.ones(2, 1, 2, 2, 2), stride=2).shape
     torch.Size([1, 1, 4, 4, 4])
     """
-    layer = stride, padding, padding, output_padding, dilation, groups, max_error
+    layer = stride, padding, padding, output_padding, dilation, groups, max_error, activation
     return _transpose("conv_transpose3d", 3, input, weight, bias, *layer)
 
 
@@ -151,6 +160,7 @@ def convolution(
     groups: int = 1,
     *,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     """Return out[n, o, p] = bias[o] + sum over c, k of weight[o, c, k] * input[n, c, p*stride + k*dilation - begin].
 
@@ -159,6 +169,7 @@ def convolution(
     ``padding_begin`` where it is not given; "same" and "valid" stand for both. Results are those of
     ``convgrad.convolution``, bit for bit, and so are derivatives of any order. ``max_error`` admits faster sums by
     tiles, in the result and in its derivatives: as ``convgrad.max_error`` around the call, which it beats.
+    ``activation="relu"`` makes results below 0 a 0; the derivative is that of torch.relu.
 
     Raises InvalidShapeError, InvalidAttributeError or InvalidDataTypeError, all of them ValueError or TypeError, where
     the arguments are no layer; UnsupportedError, a NotImplementedError, of tensors that are not in the CPU's memory.
@@ -168,7 +179,7 @@ def convolution(
     """
     end = padding_begin if padding_end is None else padding_end
     return _convolution(
-        "convolution", None, input, weight, bias, stride, padding_begin, end, dilation, groups, max_error
+        "convolution", None, input, weight, bias, stride, padding_begin, end, dilation, groups, max_error, activation
     )
 
 
@@ -184,6 +195,7 @@ def conv_transpose(
     groups: int = 1,
     *,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     """Return the transposed layer: what a convolution of these attributes hands back to its input, and a bias.
 
@@ -196,7 +208,7 @@ def conv_transpose(
     [[[2.0, 2.0, 1.0]]]
     """
     end = padding_begin if padding_end is None else padding_end
-    layer = stride, padding_begin, end, output_padding, dilation, groups, max_error
+    layer = stride, padding_begin, end, output_padding, dilation, groups, max_error, activation
     return _transpose("conv_transpose", None, input, weight, bias, *layer)
 
 
@@ -241,9 +253,11 @@ def _convolution(
     dilation: PerAxis,
     groups: int,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     if plain.wanted():
-        return plain.convolution(name, input, weight, bias, stride, begin, end, dilation, groups)
+        result = plain.convolution(name, input, weight, bias, stride, begin, end, dilation, groups)
+        return activate(activation, name, result)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
         strides, dilations = _spread(stride, axes), _spread(dilation, axes)
@@ -255,7 +269,8 @@ def _convolution(
             refuse("A4", name, f"pads_end must be at least 0; got {ends}")
         last = lies_last(input) or lies_last(weight)
         most = accuracy(max_error, name)
-        result = call("forward", input, weight, bias, strides, begins, ends, dilations, groups, last, most)
+        layer = strides, begins, ends, dilations, groups, last, most
+        result = call_activated(activation, "forward", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))
@@ -274,9 +289,11 @@ def _transpose(
     dilation: PerAxis,
     groups: int,
     max_error: float | None = None,
+    activation: str | None = None,
 ) -> Tensor:
     if plain.wanted():
-        return plain.transposed(name, input, weight, bias, stride, begin, end, output_padding, dilation, groups)
+        result = plain.transposed(name, input, weight, bias, stride, begin, end, output_padding, dilation, groups)
+        return activate(activation, name, result)
     try:
         input, weight, bias, axes, batched = _taken(name, axes, input, weight, bias)
         strides, dilations, rests = _spread(stride, axes), _spread(dilation, axes), _spread(output_padding, axes)
@@ -297,7 +314,7 @@ def _transpose(
             extents.append(transposed_extent(positions, effective_kernel(taps, d), s, first + behind, rest))
         last = lies_last(input) or lies_last(weight)
         layer = tuple(extents), strides, begins, dilations, groups, last, accuracy(max_error, name)
-        result = call("data_gradient", input, weight, bias, *layer)
+        result = call_activated(activation, "data_gradient", input, weight, bias, *layer)
         return result if batched else result.squeeze(0)
     except Exception as error:
         refused(name, error, {"input": input, "weight": weight, "bias": bias}, _WORDS.get(name, LAYER))

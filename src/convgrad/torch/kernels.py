@@ -16,6 +16,7 @@ from convgrad.engines.settings import asked_of_us, cap, count, on
 from convgrad.formats import Format
 from convgrad.functional.call import REMEMBERED, problem_of_row
 from convgrad.libraries.torch import TORCH, formats_of
+from convgrad.spec.activation import activated
 from convgrad.spec.chosen import DIRECT
 from convgrad.spec.geometry import effective_kernel, transposed_extent
 from convgrad.spec.operators import find
@@ -46,11 +47,12 @@ def forward(
     groups: int,
     channels_last: bool,
     most: float = DIRECT,
+    activation: str | None = None,
 ) -> Tensor:
     """Return dst; a pad at the end may be negative, in derivatives of transposes: so many positions are not met."""
     layer = strides, pads_begin, pads_end, dilations, groups
     given = (src, weights) if bias is None else (src, weights, bias)
-    return _known(dst_problem, layer, channels_last, *_lying(given), most)(given)
+    return _known(dst_problem, layer, channels_last, *_lying(given), most, activation)(given)
 
 
 def data_gradient(
@@ -64,11 +66,12 @@ def data_gradient(
     groups: int,
     channels_last: bool,
     most: float = DIRECT,
+    activation: str | None = None,
 ) -> Tensor:
     """Return diff_src, of these spatial extents; what a transposed layer is, to which a bias may be added."""
     layer = extents, strides, pads_begin, dilations, groups
     given = (diff_dst, weights) if bias is None else (diff_dst, weights, bias)
-    return _known(src_problem, layer, channels_last, *_lying(given), most)(given)
+    return _known(src_problem, layer, channels_last, *_lying(given), most, activation)(given)
 
 
 def weight_gradient(
@@ -177,8 +180,10 @@ def _known(
     threads: int,
     cap: str,
     most: float,
+    activation: str | None = None,
 ) -> _Call:
-    problem = engines.within(pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer), most)
+    problem = pose(tuple([(dtype, shape) for dtype, shape, _ in given]), *layer)
+    problem = engines.within(activated(problem, activation), most)
     return _Call(problem, given, channels_last, threads)
 
 

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch.autograd import forward_ad
 
+from convgrad.spec.activation import RELU
+from convgrad.spec.rules import refuse
 from convgrad.torch import kernels, traced
 from convgrad.torch.kernels import Tensor, rests_of
 
@@ -198,6 +200,24 @@ def call(name: str, *args: Any) -> Tensor:
     if torch._C._get_tracing_state():  # where sizes are tensors, which the dispatcher takes for none
         args = tuple([tuple(map(int, value)) if isinstance(value, tuple) else value for value in args])
     return _OPS[name](*args)
+
+
+def call_activated(activation: str | None, name: str, *args: Any) -> Tensor:
+    """Call a forward, and activate its results: as the kernel stores them where nobody looks on or differentiates."""
+    if activation is not None and not torch.compiler.is_compiling():
+        given = args[: _ROLES[name].tensors]
+        differentiated = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given)
+        if not differentiated and _straight(*given):
+            result: Tensor = getattr(kernels, name)(*args, activation)
+            return result
+    return activate(activation, name, call(name, *args))
+
+
+def activate(activation: str | None, name: str, result: Tensor) -> Tensor:
+    """Return a result after its activation. torch.relu would keep a -0."""
+    if activation not in (None, RELU):  # D13
+        refuse("D13", name, f'activation must be None or "relu"; got {activation!r:.200}')
+    return result if activation is None else torch.where(result <= 0, 0.0, result)
 
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
