@@ -30,12 +30,13 @@ def call(
     *,
     dtype: DType | None = None,
     threads: int = 1,
+    activation: str | None = None,
 ) -> Any:
     """Return the dask array of a call, at least one of whose operands is one."""
     check_options(operator, None, False, threads)
     op = find(operator, shape_second=len(operands) > 1 and arrays.is_shape(operands[1]))
     stand_ins = tuple(_stand_in(op, at, value) for at, value in enumerate(operands))
-    prepared = prepare(operator, stand_ins, attributes, dtype, lenient=True)
+    prepared = prepare(operator, stand_ins, attributes, dtype, lenient=True).activated(activation)
     problem = prepared.problem
     named = {port.name: value for port, value in zip(op.operands, operands, strict=False)}
     given: list[Any] = [named[name] for name in prepared.taken]

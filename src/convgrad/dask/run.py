@@ -13,6 +13,7 @@ def run(
     *inputs: object,
     dtype: DType | None = None,
     threads: int = 1,
+    activation: str | None = None,
     **attributes: object,
 ) -> Any:
     """Return the dask array that any operator of the table, by its versioned name, makes of dask arrays.
@@ -33,4 +34,4 @@ def run(
     >>> run("ConvolutionBackwardWeights", src, diff_dst, (2, 1, 1), strides=2).compute().ravel().tolist()
     [27.0, 27.0]
     """
-    return call(operator, inputs, attributes, dtype=dtype, threads=threads)
+    return call(operator, inputs, attributes, dtype=dtype, threads=threads, activation=activation)

@@ -10,10 +10,12 @@ import jax
 import numpy as np
 
 from convgrad.arrays import is_shape
+from convgrad.engines.settings import accuracy
 from convgrad.formats import F64, FORMATS
 from convgrad.functional.call import check_options, prepare
 from convgrad.functional.types import DType
-from convgrad.jax.primitive import Traced, solve
+from convgrad.jax.primitive import How, Traced, solve
+from convgrad.spec.activation import activated
 from convgrad.spec.operators import find
 from convgrad.spec.rules import refuse
 
@@ -30,6 +32,8 @@ def call(
     dtype: DType | None = None,
     threads: int | None = None,
     lenient: bool = True,
+    max_error: float | None = None,
+    activation: str | None = None,
 ) -> Traced:
     """Return the result of a call whose operands are JAX's arrays, or become such; shapes are known."""
     check_options(operator, None, False, threads)
@@ -55,9 +59,11 @@ def call(
     arrays = [value for (shape, _), value in zip(ports, given, strict=True) if not shape and value is not None]
     alike = [value if shape or value is None else _alike(value) for (shape, _), value in zip(ports, given, strict=True)]
     problem = prepare(operator, (*alike, *operands[len(ports) :]), attributes, _named(dtype), lenient=lenient).problem
+    activated(problem, activation)  # refused by rule D13, or done after the one rounding, which changes no bit
     if problem.note:
         warnings.warn(problem.note, UserWarning, stacklevel=3)
-    return solve(problem, arrays, threads)
+    result = solve(problem, arrays, How(threads, accuracy(max_error, op.name)))
+    return jax.numpy.where(result <= 0, result.dtype.type(0), result) if activation else result
 
 
 def array(value: Any) -> Traced:

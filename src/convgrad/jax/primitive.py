@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from convgrad import engines
 from convgrad.formats import F32, F64, Format
 from convgrad.jax.handler import TARGET
 from convgrad.jax.site import operand_shapes, written
@@ -28,9 +29,16 @@ Traced = Any  # an array of JAX, or what stands for one while a function is trac
 primitive = Primitive("convgrad")
 
 
-def solve(problem: Problem, operands: Sequence[Traced], threads: int | None) -> Traced:
+class How(NamedTuple):
+    """How a problem and its derivatives are solved: on how many threads, and by which ``max_error``."""
+
+    threads: int | None = None
+    max_error: float = 1.0
+
+
+def solve(problem: Problem, operands: Sequence[Traced], how: How) -> Traced:
     """Return a problem's result as an array of JAX."""
-    return primitive.bind(*_on_devices(operands), problem=problem, threads=threads)
+    return primitive.bind(*_on_devices(operands), problem=problem, how=how)
 
 
 def _on_devices(operands: Sequence[Traced]) -> list[Traced]:
@@ -61,14 +69,14 @@ def _varying(kind: Any) -> frozenset[Any]:
     return frozenset(kind.vma if hasattr(kind, "vma") else kind.manual_axis_type.varying)
 
 
-def _shape(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
+def _shape(*operands: Traced, problem: Problem, how: How) -> Traced:
     """Return what kind of array the result is: over a mesh it varies as the operands do."""
     kind, shape, dtype = operands[0], problem.output_shape, problem.output_format.dtype
     return kind.update(shape=shape, dtype=dtype, weak_type=False, sharding=_whole(kind, len(shape)))
 
 
-def _computed(*operands: Traced, problem: Problem, threads: int | None) -> Traced:
-    program = _program(problem, threads)
+def _computed(*operands: Traced, problem: Problem, how: How) -> Traced:
+    program = _program(problem, how)
     if not jax.config.jax_disable_jit:
         return program(*operands)
     with jax.disable_jit(False):  # a program of one call is what is left of it: nothing in it could be looked into
@@ -76,8 +84,8 @@ def _computed(*operands: Traced, problem: Problem, threads: int | None) -> Trace
 
 
 @lru_cache(maxsize=1024)
-def _program(problem: Problem, threads: int | None) -> Any:
-    return jax.jit(lambda *operands: solve(problem, operands, threads))
+def _program(problem: Problem, how: How) -> Any:
+    return jax.jit(lambda *operands: solve(problem, operands, how))
 
 
 primitive.def_impl(_computed)
@@ -88,7 +96,7 @@ primitive.def_abstract_eval(_shape)
 
 
 def _forward(
-    primals: Sequence[Traced], tangents: Sequence[Traced], *, problem: Problem, threads: int | None
+    primals: Sequence[Traced], tangents: Sequence[Traced], *, problem: Problem, how: How
 ) -> tuple[Traced, Traced]:
     """Return the result, and its tangent: a term for each operand that has one, but that bias joins another's."""
     terms: list[Traced] = []
@@ -104,23 +112,23 @@ def _forward(
         if problem.solves_for == "bias_add" and bias is None:
             terms.append(_as(given[0], problem.output_format))
         elif bias is None:
-            terms.append(solve(plain, given, threads))
+            terms.append(solve(plain, given, how))
         else:
-            terms.append(solve(problem, [*given, bias], threads))
+            terms.append(solve(problem, [*given, bias], how))
             bias = None
     if bias is not None:
-        terms.append(_by_bias(problem, bias, threads))
-    return solve(problem, primals, threads), sum(terms[1:], terms[0])
+        terms.append(_by_bias(problem, bias, how))
+    return solve(problem, primals, how), sum(terms[1:], terms[0])
 
 
-def _by_bias(problem: Problem, bias: Traced, threads: int | None) -> Traced:
+def _by_bias(problem: Problem, bias: Traced, how: How) -> Traced:
     """Return the derivative by bias alone, each of its values all over its channel: that of the sums over channels."""
     sums = derivative(problem, len(problem.operands) - 1).problem
     assert sums is not None, "a bias gradient is an operator"
-    return _followed(derivative(sums, 0), bias, (), problem.operand_format, problem.output_format, threads)
+    return _followed(derivative(sums, 0), bias, (), problem.operand_format, problem.output_format, how)
 
 
-def _backward(cotangent: Traced, *operands: Traced, problem: Problem, threads: int | None) -> list[Traced]:
+def _backward(cotangent: Traced, *operands: Traced, problem: Problem, how: How) -> list[Traced]:
     """Return the cotangents of the operands that are varied."""
     found: list[Traced] = []
     common = _common(problem.operand_format, problem.output_format)
@@ -131,12 +139,12 @@ def _backward(cotangent: Traced, *operands: Traced, problem: Problem, threads: i
             found.append(ad.Zero(operand.aval))
         else:
             by = derivative(problem, number)
-            found.append(_followed(by, cotangent, operands, common, problem.operand_format, threads))
+            found.append(_followed(by, cotangent, operands, common, problem.operand_format, how))
     return found
 
 
 def _followed(
-    by: Derivative, cotangent: Traced, operands: Sequence[Traced], common: Format, to: Format, threads: int | None
+    by: Derivative, cotangent: Traced, operands: Sequence[Traced], common: Format, to: Format, how: How
 ) -> Traced:
     """Return what a derivative computes, of operands in a format that holds them all."""
     if by.problem is None:
@@ -147,7 +155,7 @@ def _followed(
         lax.full(shape, 0, common.dtype) if name == ZEROS else _as(given[name], common)
         for name, shape in zip(by.operands, operand_shapes(problem), strict=True)
     ]
-    return solve(problem, taken, threads)
+    return solve(problem, taken, how)
 
 
 def _is_zero(tangent: Traced) -> bool:
@@ -170,9 +178,7 @@ ad.primitive_transposes[primitive] = _backward
 # -- batches -------------------------------------------------------------------------------------------------------
 
 
-def _batched(
-    operands: Sequence[Traced], at: Sequence[int | None], *, problem: Problem, threads: int | None
-) -> tuple[Traced, int]:
+def _batched(operands: Sequence[Traced], at: Sequence[int | None], *, problem: Problem, how: How) -> tuple[Traced, int]:
     """Return a batch of results, of the same bits: of data alone as more images, else one after the other."""
     given = [x if axis is None else jax.numpy.moveaxis(x, axis, 0) for x, axis in zip(operands, at, strict=True)]
     mapped = [axis is not None for axis in at]
@@ -181,11 +187,11 @@ def _batched(
         size, images, *extents = given[data].shape
         given[data] = given[data].reshape(size * images, *extents)
         many = of_images(problem, size * images)
-        return solve(many, given, threads).reshape(size, *problem.output_shape), 0
+        return solve(many, given, how).reshape(size, *problem.output_shape), 0
 
     def one(each: Sequence[Traced]) -> Traced:
         values = iter(each)
-        return solve(problem, [next(values) if varies else x for x, varies in zip(given, mapped, strict=True)], threads)
+        return solve(problem, [next(values) if varies else x for x, varies in zip(given, mapped, strict=True)], how)
 
     return lax.map(one, [x for x, varies in zip(given, mapped, strict=True) if varies]), 0
 
@@ -196,11 +202,13 @@ batching.primitive_batchers[primitive] = _batched
 # -- programs ------------------------------------------------------------------------------------------------------
 
 
-def _lowered(context: Any, *operands: Any, problem: Problem, threads: int | None) -> Any:
-    return jax.ffi.ffi_lowering(TARGET)(context, *operands, site=written(problem, threads))
+def _lowered(context: Any, *operands: Any, problem: Problem, how: How) -> Any:
+    return jax.ffi.ffi_lowering(TARGET)(
+        context, *operands, site=written(engines.within(problem, how.max_error), how.threads)
+    )
 
 
-def _refused(context: Any, *_: Any, problem: Problem, threads: int | None) -> NoReturn:
+def _refused(context: Any, *_: Any, problem: Problem, how: How) -> NoReturn:
     platforms = context.platforms or context.module_context.platforms
     refuse(  # D1
         "D1",

@@ -11,6 +11,8 @@ def run(
     *inputs: object,
     dtype: DType | None = None,
     threads: int | None = None,
+    max_error: float | None = None,
+    activation: str | None = None,
     **attributes: object,
 ) -> Array:
     """Run any operator of the table by its versioned name, strictly by its document, and return its one output.
@@ -24,4 +26,7 @@ def run(
     >>> run("ConvolutionBackwardWeights", src, diff_dst, (2, 1, 1), strides=[2], dilations=[1]).ravel().tolist()
     [6.0, 6.0]
     """
-    return call(operator, inputs, attributes, dtype=dtype, threads=threads, lenient=False)
+    return call(
+        operator, inputs, attributes, dtype=dtype, threads=threads, lenient=False, max_error=max_error,
+        activation=activation,
+    )  # fmt: skip

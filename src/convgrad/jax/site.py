@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import repeat
 from math import prod
@@ -15,7 +15,7 @@ from convgrad.formats import FORMATS
 from convgrad.spec.geometry import Axis, Channels, Conv
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import find
-from convgrad.spec.problem import Problem, canonical_shapes, posed
+from convgrad.spec.problem import Problem, canonical_shapes, only, posed
 
 REMEMBERED = 4096  # sites whose text is not read again
 
@@ -31,6 +31,7 @@ def written(problem: Problem, threads: int | None) -> str:
         "operands": str(problem.operand_format),
         "output": str(problem.output_format),
         "bias": "bias" in problem.operands,
+        "variant": problem.variant,
         "threads": threads,
     }
     return json.dumps(said, separators=(",", ":"))
@@ -54,7 +55,7 @@ def read(text: bytes) -> tuple[Problem, int | None]:
         FORMATS[said["output"]],
         said["bias"],
     )
-    return problem, said["threads"]
+    return only(replace(problem, variant=said["variant"])), said["threads"]
 
 
 def operand_shapes(problem: Problem) -> list[tuple[int, ...]]:

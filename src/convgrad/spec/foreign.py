@@ -113,7 +113,7 @@ _OPERANDS = (*_SRC, *_WEIGHTS, "grad_output")
 _CHANNELS = ("in_channels", "out_channels", "channels")
 _FORMATS = ("dimension_numbers", "layout", "data_layout", "memory_format")
 _THREADS, _DTYPES = ("num_threads", "n_threads", "nthreads", "n_jobs"), ("out_dtype", "preferred_element_type")
-_OF_BIASES_TOO = {*_CHANNELS, *_FORMATS, *_THREADS, *_DTYPES}
+_OF_BIASES_TOO = {*_CHANNELS, *_FORMATS, *_THREADS, *_DTYPES, "out", "accumulate", "activation"}
 
 TAUGHT: Mapping[str, _Taught] = MappingProxyType(
     {
@@ -133,6 +133,9 @@ TAUGHT: Mapping[str, _Taught] = MappingProxyType(
             "it is of transposed operators and data gradients; here the extents of both sides are known without it"),
         "output_mask": _said("which gradients are computed is needs, of 'src', 'weights' and 'bias'"),
         "padding_mode": _said("pads are zeros here; numpy.pad makes others"),
+        "max_error": _said("this function computes direct sums, which are within any max_error"),
+        "activation": _said("it is an option of forwards and of BiasAdd"),
+        **dict.fromkeys(("out", "accumulate"), _said("this function returns a new array")),
     }
 )  # fmt: skip
 
