@@ -1,6 +1,6 @@
 """Random problems of the classes whose kernels are special: depthwise, small groups, thin layers, long rows; all roles.
 
-``python tests/campaign.py --kind normal --problems 20000 --seed 7`` holds so many against the bound of the specified
+``python -m tests.campaign --kind normal --problems 20000 --seed 7`` holds so many against the bound of the specified
 order, ``--kind integers`` against the oracle's bits. The chunks of a seed are those of the tests: each shares types and
 an instruction set, so that it compiles few kernels. What is wrong is printed as a call; the exit code is then 1.
 """
@@ -19,14 +19,14 @@ from math import prod
 import numpy as np
 import pytest
 
-from classes import ALL_TYPES, CLASSES, CONVOLUTIONS, FEW, GROUPS, LANES, QUICK_ELEMENTS, Class, any_case, draw
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
 from convgrad.spec.geometry import Conv
 from convgrad.verify.fill import Kind
-from engine_helpers import HOST
-from engine_runs import assert_bounded, assert_exact, run_anyhow
-from helpers import Case
+from tests.classes import ALL_TYPES, CLASSES, CONVOLUTIONS, FEW, GROUPS, LANES, QUICK_ELEMENTS, Class, any_case, draw
+from tests.engine_helpers import HOST
+from tests.engine_runs import assert_bounded, assert_exact, run_anyhow
+from tests.helpers import Case
 
 CHUNK = 250  # problems
 MULTIPLY_ADDS = 1_000_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import test_graph_fuzz
+from tests import test_graph_fuzz
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The certified reference against rational arithmetic, and sums in any order against the bound.
 
-``python tests/certified.py references --problems 10000`` compares the reference of random problems, of all roles and
+``python -m tests.certified references --problems 10000`` compares the reference of random problems, of all roles and
 types, on data that is hard to round, with the sums of fractions rounded to f32, bf16 and f16, bit for bit.
-``python tests/certified.py orders --sums 1000000`` adds random terms in random orders, products rounded or fused, in
+``python -m tests.certified orders --sums 1000000`` adds random terms in random orders, products rounded or fused, in
 every accumulation format, and holds each against the bound. What is wrong is printed; the exit code is then 1.
 """
 
@@ -26,7 +26,7 @@ from convgrad.spec.problem import canonical_shape
 from convgrad.verify.reference import certify
 from convgrad.verify.sums import two_sum
 from convgrad.verify.terms import Terms, terms_of
-from helpers import Case, random_case
+from tests.helpers import Case, random_case
 
 Array = np.ndarray
 NARROW = (F32, BF16, F16)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,9 @@ from convgrad.engines import openmp, settings
 from convgrad.engines.llvm import execute, jit
 from convgrad.formats import FORMATS
 from convgrad.spec.geometry import effective_kernel, forward_extent
+from tests.places import ROOT
 
 Array = NDArray[Any]
-TESTS = str(Path(__file__).parent)
 TORCH = importlib.util.find_spec("torch") is not None and sys.platform == "linux"
 _NONE = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
 POOLS = [pytest.param(settings.OWN), pytest.param(settings.OPENMP, marks=[_NONE, pytest.mark.long])]
@@ -152,8 +151,8 @@ def in_child(
     pool: str = settings.OWN,
 ) -> Any:
     """Call a function of a test module in a new interpreter; return what it printed last, as JSON."""
-    code = f"import sys; sys.path.insert(0, {TESTS!r}); import children, {module}; children.use({pool!r}); "
-    code += f"{module}.{function}(*{arguments!r})"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tests.children, {module}; "
+    code += f"tests.children.use({pool!r}); {module}.{function}(*{arguments!r})"
     command = [sys.executable, "-X", "faulthandler", *python, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"

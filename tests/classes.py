@@ -16,7 +16,7 @@ from convgrad.spec.geometry import Axis, Conv, convolution_pad_total, effective_
 from convgrad.spec.layouts import DATA, from_canonical
 from convgrad.spec.operators import CONV_WEIGHTS, OPERATORS, TRANSPOSE_WEIGHTS, Operator, find
 from convgrad.spec.problem import canonical_shape
-from helpers import Case
+from tests.helpers import Case
 
 TYPES = ("f32", "bf16", "f16")
 ALL_TYPES = (*TYPES, "f8_e4m3", "f8_e5m2")

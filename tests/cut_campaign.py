@@ -1,6 +1,6 @@
 """Batches cut anyhow between leaves, computed in pieces and joined in any order: the bits of the plain call on all.
 
-``python tests/cut_campaign.py --cuts 1000 --seed 7`` draws weight and bias gradients of every class, name, layout and
+``python -m tests.cut_campaign --cuts 1000 --seed 7`` draws weight and bias gradients of every class, name, layout and
 type, some with NaN, infinity and terms that cancel. What differs is printed as a call; the exit code is then 1.
 """
 
@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import chunked
 import convgrad
-from classes import BIAS, CLASSES, QUICK_ELEMENTS, TYPES, Class, any_case, draw
 from convgrad import engines
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
@@ -30,8 +28,10 @@ from convgrad.spec.layouts import DATA, from_canonical
 from convgrad.spec.operators import OPERATORS
 from convgrad.spec.pieces import leaf_images
 from convgrad.verify.fill import Kind
-from engine_helpers import HOST, Array
-from helpers import Case, operands_of
+from tests import chunked
+from tests.classes import BIAS, CLASSES, QUICK_ELEMENTS, TYPES, Class, any_case, draw
+from tests.engine_helpers import HOST, Array
+from tests.helpers import Case, operands_of
 
 BATCHES = (1, 2, 5, 16, 17, 33, 64, 100, 257, 300)
 MULTIPLY_ADDS = 400_000

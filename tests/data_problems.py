@@ -22,9 +22,9 @@ from convgrad.spec.geometry import Axis, Conv, effective_kernel
 from convgrad.spec.operators import Tensor
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, Array, empty
-from hash_problems import lying, shape_of, values
-from roles import every_second_backwards, negative, record_field
+from tests.engine_helpers import HOST, Array, empty
+from tests.hash_problems import lying, shape_of, values
+from tests.roles import every_second_backwards, negative, record_field
 
 ROLES = ("dst", "src")
 TYPES = ("f32", "bf16", "f16")

@@ -15,8 +15,8 @@ from convgrad.formats import F32
 from convgrad.functional.call import prepare
 from convgrad.spec.geometry import Conv
 from convgrad.spec.operators import OPERATORS, Operator
-from helpers import Case, operands_of, random_case
-from pages import DOCS
+from tests.helpers import Case, operands_of, random_case
+from tests.places import DOCS
 
 Array = NDArray[Any]
 PAGE = (DOCS / "double_backward.md").read_text(encoding="utf-8")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from classes import WEIGHTS
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.engine import LlvmCall
 from convgrad.engines.llvm.execute import executable_of
@@ -26,7 +25,8 @@ from convgrad.plan.machine import ISAS, Isa, Machine
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
-from helpers import Case, operands_of, random_case
+from tests.classes import WEIGHTS
+from tests.helpers import Case, operands_of, random_case
 
 Array = NDArray[Any]
 SMALL = 200_000  # multiply-adds that the specified order is executed on

@@ -15,9 +15,9 @@ from convgrad.spec import oracle
 from convgrad.spec.bound import error_bound
 from convgrad.verify.compare import compare
 from convgrad.verify.fill import Kind
-from engine_helpers import Array
-from helpers import Case, assert_same_bits, operands_of
-from roles import LAYOUTS, WRITABLE, unaligned
+from tests.engine_helpers import Array
+from tests.helpers import Case, assert_same_bits, operands_of
+from tests.roles import LAYOUTS, WRITABLE, unaligned
 
 OUTS = {**WRITABLE, "unaligned": unaligned, "contiguous": np.copy}
 

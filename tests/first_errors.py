@@ -1,4 +1,4 @@
-"""The calls of docs/first_errors.md, and what they say; ``python tests/first_errors.py`` writes that anew."""
+"""The calls of docs/first_errors.md, and what they say; ``python -m tests.first_errors`` writes that anew."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 import io
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 from convgrad import ConvgradError
 from convgrad.cli import main
+from tests.places import DOCS, ROOT
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "first_errors.md"
+PAGE = DOCS / "first_errors.md"
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]*)` \|$", re.MULTILINE)
 SETUP = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

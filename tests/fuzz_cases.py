@@ -1,6 +1,6 @@
 """Mutants of valid cases of every notation: each is read, or refused by an error that names the place; nothing else.
 
-``python tests/fuzz_cases.py --mutants 100000 --seed 7`` reads so many, and their arrays, in a few minutes. The first
+``python -m tests.fuzz_cases --mutants 100000 --seed 7`` reads so many, and their arrays, in a few minutes. The first
 that raises anything else, or takes too long, ends it, with the seed and what was read.
 """
 
@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from case_sources import Base, bases, npy
 from convgrad import cases
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
-from helpers import within
+from tests.case_sources import Base, bases, npy
+from tests.helpers import within
 
 SECONDS = 5.0  # of processor time a mutant may take
 GROWTH_KIB = 256 << 10

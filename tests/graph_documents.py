@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ import pytest
 from convgrad.errors import GraphError
 from convgrad.graph import Graph, Limits, from_json, to_json, writer
 from convgrad.graph.limits import DEFAULT_LIMITS
+from tests.places import EXAMPLES, GRAPHS
 
-HERE = Path(__file__).parent
-GRAPHS = sorted((HERE / "graphs").glob("*.json"))
-EXAMPLES = sorted((HERE.parent / "examples").glob("*.json"))
-CASES = HERE.parents[1] / "shared" / "cases"
+GIVEN = sorted([*GRAPHS.glob("*.json"), *EXAMPLES.glob("*.json")])
 LEAST_GRAPHS = 5
 
 UNKNOWN = -(2**63)

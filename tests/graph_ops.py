@@ -8,7 +8,7 @@ import numpy as np
 
 import convgrad
 from convgrad.graph import Graph, LogicalTensor, Op
-from roles import F32, Array
+from tests.roles import F32, Array
 
 ONE: dict[str, Any] = {"strides": [1], "dilations": [1]}
 PADDED = ONE | {"pads_begin": [1], "pads_end": [1]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graph_documents import (
+from tests.graph_documents import (
     DELETED,
     STRIDED,
     Json,

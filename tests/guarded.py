@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from classes import ALL_TYPES, NAMES, layer_case
 from convgrad.engines import scratch as kept_memory
 from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.execute import executable_of
@@ -25,7 +24,8 @@ from convgrad.functional.call import prepare
 from convgrad.plan.recipe import Chosen
 from convgrad.spec import oracle
 from convgrad.spec.problem import Problem
-from helpers import assert_same_bits, operands_of
+from tests.classes import ALL_TYPES, NAMES, layer_case
+from tests.helpers import assert_same_bits, operands_of
 
 Array = np.ndarray
 

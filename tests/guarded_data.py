@@ -13,17 +13,17 @@ from math import prod
 
 import numpy as np
 
-from classes import CLASSES, draw
 from convgrad.engines.llvm import isas
 from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.problem import Problem
-from data_problems import LIES, MIXED, PROBLEMS, ROLES, plans_of, posed, recut, unlike
-from guarded import Array, Placed, lying, run_guarded, values_of
-from hash_problems import shape_of
-from helpers import assert_same_bits
+from tests.classes import CLASSES, draw
+from tests.data_problems import LIES, MIXED, PROBLEMS, ROLES, plans_of, posed, recut, unlike
+from tests.guarded import Array, Placed, lying, run_guarded, values_of
+from tests.hash_problems import shape_of
+from tests.helpers import assert_same_bits
 
 NAMES = (*PROBLEMS, *CLASSES)
 MULTIPLY_ADDS, ELEMENTS = 300_000, 20_000

@@ -17,10 +17,10 @@ from convgrad.engines import scratch as kept_memory
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.plan.machine import Machine
-from guarded import Array, GuardedScratch, GuardedShared, Placed, lying
-from guarded_data import canonical, made
-from helpers import assert_same_bits
-from tiles_campaign import drawn
+from tests.guarded import Array, GuardedScratch, GuardedShared, Placed, lying
+from tests.guarded_data import canonical, made
+from tests.helpers import assert_same_bits
+from tests.tiles_campaign import drawn
 
 
 def run_one(rng: np.random.Generator, done: Counter[str]) -> None:

@@ -9,15 +9,15 @@ from math import prod
 
 import numpy as np
 
-from classes import BIAS, CLASSES, NAMES, TYPES, Class, Hands, draw, line_of
 from convgrad.formats import FORMATS, Format
 from convgrad.notation import read, write
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS, Tensor
 from convgrad.spec.problem import Problem, canonical_shape
-from engine_helpers import Array, empty
-from net import problems_of
+from tests.classes import BIAS, CLASSES, NAMES, TYPES, Class, Hands, draw, line_of
+from tests.engine_helpers import Array, empty
+from tests.net import problems_of
 
 WIDE = "wide depthwise"  # layers whose kernels are strips, as a rule, where channels are neighbours
 LAYERS = {**CLASSES, BIAS: CLASSES["dense"], WIDE: Class((16, 17, 31, 40, 67), (1,), (1,), (2,), kernel=(2, 3, 3, 5))}

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a program it finds only what is beside it
+
 from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.engines.settings import count
 from convgrad.plan.machine import Isa
-from hash_problems import DATA, FEW, SAID, drawn, operands_and_out, problems
+from tests.hash_problems import DATA, FEW, SAID, drawn, operands_and_out, problems
 
 FILE = Path(__file__).parent / "golden" / "hashes.txt"
 DONE, DIFFERS = 0, 1  # exit codes; 2 where nothing could be computed or read

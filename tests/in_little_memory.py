@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from convgrad import InvalidAttributeError, scale
 from convgrad.scale.prefetch import STACK_BYTES
+from tests.places import BENCHMARKS
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(BENCHMARKS))
 from watched import held
 
 Array = NDArray[Any]

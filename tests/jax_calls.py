@@ -1,6 +1,6 @@
 """A program for tests: many large calls of a compiled convolution, one after the other, outstanding, from four threads.
 
-``python tests/jax_calls.py --calls 500 --megabytes 100`` prints a line for each; it hangs where a call waits for
+``python -m tests.jax_calls --calls 500 --megabytes 100`` prints a line for each; it hangs where a call waits for
 threads that others have taken. ``--leave`` ends the process while calls are outstanding.
 """
 

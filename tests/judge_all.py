@@ -1,4 +1,4 @@
-"""Somebody's operators over the public cases and oneDNN's problem files: ``python tests/judge_all.py``.
+"""Somebody's operators over the public cases and oneDNN's problem files: ``python -m tests.judge_all``.
 
 ``--call judge_torch:run`` names whose, of ``examples``. Prints a line for each verdict that is not ok; the exit
 code is 0 where all are. Collections and files of benchdnn's descriptors are named as arguments; without any, all
@@ -22,10 +22,11 @@ from convgrad.cases import collection
 from convgrad.cases.case import Case
 from convgrad.descriptor import write_descriptor
 from convgrad.verify.fill import KINDS, Kind
-from descriptor_files import read_descriptors
-from judging import judged_in_full
+from tests.descriptor_files import read_descriptors
+from tests.judging import judged_in_full
+from tests.places import EXAMPLES
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path.insert(0, str(EXAMPLES))
 
 
 def cases_of(source: str, batch: int | None = None) -> Iterator[Case]:

@@ -1,6 +1,6 @@
 """Processes that compute in pieces and are killed, or interrupted, at any moment: others go on, to the same bits.
 
-``python tests/kill_campaign.py --kills 200 --interrupts 100`` kills (SIGKILL) and interrupts (SIGINT) so often, and
+``python -m tests.kill_campaign --kills 200 --interrupts 100`` kills (SIGKILL) and interrupts (SIGINT) so often, and
 says how many pieces were done again. What is lost or differs is printed; the exit code is then 1.
 """
 
@@ -28,7 +28,7 @@ import numpy as np
 import convgrad
 from convgrad import scale
 from convgrad.scale import checkpoint
-from scale_sources import Slices
+from tests.scale_sources import Slices
 
 Array = np.ndarray
 F32 = np.float32

@@ -1,6 +1,6 @@
 """Random calls in pieces whose process is watched, and calls whose memory ends in mid-work; run as a program.
 
-``python tests/memory_campaign.py --calls 60 --starved 60 --seed 7`` says by how much the process's own pages were more
+``python -m tests.memory_campaign --calls 60 --starved 60 --seed 7`` says by how much the process's own pages were more
 than ``memory``, and what calls raised that could not have it and were gone on with. What is wrong is printed; the exit
 code is then 1.
 """
@@ -26,13 +26,14 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from classes import CONVOLUTIONS, any_case, draw
 from convgrad import scale
 from convgrad.formats import FORMATS
-from helpers import Case, operands_of
-from resume_campaign import LAYERS
+from tests.classes import CONVOLUTIONS, any_case, draw
+from tests.helpers import Case, operands_of
+from tests.places import BENCHMARKS
+from tests.resume_campaign import LAYERS
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.insert(0, str(BENCHMARKS))
 from watched import held
 
 Array = np.ndarray

@@ -1,6 +1,6 @@
 """The notebooks in examples/, made from pages of docs/: a page's code and what it says this prints are cells.
 
-``python tests/notebooks.py`` writes them; a test holds the files to what this makes. Pages are executed as all are.
+``python -m tests.notebooks`` writes them; a test holds the files to what this makes. Pages are executed as all are.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pages import DOCS
+from tests.places import DOCS, EXAMPLES
 
 NOTEBOOKS = ("first_gradient", "first_verdict", "same_hash")
-EXAMPLES = DOCS.parent / "examples"
 CODE = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?=[\w/]+\.(?:md|svg))")  # a page or a picture, which lie in docs/
 

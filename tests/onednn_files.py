@@ -1,6 +1,6 @@
 """oneDNN's graphs and benchdnn's lists of convolutions, all of them read: how many, how many whole, what is refused.
 
-``python tests/onednn_files.py ONEDNN`` takes the folder of an oneDNN checkout and prints a line for each refusal, then
+``python -m tests.onednn_files ONEDNN`` takes the folder of an oneDNN checkout and prints a line for each refusal, then
 the counts. The exit code is 0 where every list is read whole and no graph but the three inconsistent ones is refused,
 and 1 elsewhere.
 """

@@ -26,8 +26,6 @@ import pytest
 
 from convgrad.cli import main
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
 PYTHON = ("python", "pycon")
 SHELL = ("sh", "")  # of which the lines of convgrad run
 SHOWN = ("py", "text", "json", "c", "toml", "bibtex")  # and nothing runs

@@ -1,6 +1,6 @@
 """The pictures of docs/gradient.md and docs/shapes.md; every number in them is computed by convgrad.
 
-``python tests/page_pictures.py`` writes them; a test holds the files to what this makes.
+``python -m tests.page_pictures`` writes them; a test holds the files to what this makes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from pages import DOCS
-from svg import CELL, DARK, EMPTY, INK, PLAIN, QUIET, TAPS, WIDTH, cell, line, number, picture, row, words
+from tests.places import DOCS
+from tests.svg import CELL, DARK, EMPTY, INK, PLAIN, QUIET, TAPS, WIDTH, cell, line, number, picture, row, words
 
 SRC, WEIGHTS, DIFF_DST = (1, 3, 2, 0, 4), (2, 1, 3), (1, -1, 2)  # the page's example
 SECOND_SRC, SECOND_DIFF_DST = (2, 0, 1, 1, 3), (1, 1, -1)  # its second image

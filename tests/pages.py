@@ -1,6 +1,6 @@
 """The documentation's tables, made from the operator table, the rules and a run of every operator.
 
-``python tests/pages.py`` writes them, or those that it is given by name; a test holds the files to what this makes.
+``python -m tests.pages`` writes them, or those that it is given by name; a test holds the files to what this makes.
 """
 
 from __future__ import annotations
@@ -8,13 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import convgrad
-from command_page import command_line_page
 from convgrad.errors import ConvgradError
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
@@ -22,9 +20,9 @@ from convgrad.spec import oracle
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import CONV_WEIGHTS, GENERATIONS, OPERATORS, TRANSPOSE_WEIGHTS, Attribute, Operator
 from convgrad.spec.rules import RULES
-from helpers import Case, operands_of, run_case
-
-DOCS = Path(__file__).parents[1] / "docs"
+from tests.command_page import command_line_page
+from tests.helpers import Case, operands_of, run_case
+from tests.places import DOCS
 
 # -- operators and rules ------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """One digest of 400 bf16 problems, however their terms are taken: in pairs or not, on any threads, in any layout.
 
-``python tests/pair_hashes.py`` computes each problem in all ways, prints its hash, how many panels were taken in pairs
+``python -m tests.pair_hashes`` computes each problem in all ways, prints its hash, how many panels were taken in pairs
 and how many not, and the digest of all; it exits with 1 where two ways differ. ``--limit 0`` takes all panels in pairs,
 which must be seen; ``--every 7`` takes fewer problems, ``--part 0/2`` every second of those.
 """
@@ -27,8 +27,8 @@ from convgrad.plan.machine import ISAS, Isa, Machine, modelled
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import plans, view_of
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, Array, empty
-from hash_problems import DATA, FEW, GRADIENTS, drawn, lying, problems, shape_of, values
+from tests.engine_helpers import HOST, Array, empty
+from tests.hash_problems import DATA, FEW, GRADIENTS, drawn, lying, problems, shape_of, values
 
 FAMILIES = ((200, GRADIENTS), (140, DATA), (60, FEW))
 THREADS = (1, 2, 3, 4)

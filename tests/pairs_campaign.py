@@ -1,6 +1,6 @@
 """Random bf16 problems of all roles whose terms are taken in pairs, by the instruction or as it takes them.
 
-``python tests/pairs_campaign.py --kind normal --problems 20000`` holds so many against the bound of the order,
+``python -m tests.pairs_campaign --kind normal --problems 20000`` holds so many against the bound of the order,
 ``--kind integers`` against the oracle's bits, ``--kind guard`` integers among pages that nobody may touch. Dense layers
 and those of the special classes take turns. What is wrong is printed as a call; the exit code is then 1.
 """
@@ -19,18 +19,18 @@ from itertools import islice
 import numpy as np
 import pytest
 
-import guarded
-from campaign import BIASED, MULTIPLY_ADDS
-from classes import CLASSES, CONVOLUTIONS, NAMES, QUICK_ELEMENTS, TYPES, any_case, draw
 from convgrad.engines.llvm import execute, isas
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan import constants
 from convgrad.plan.machine import ISAS, Machine, modelled
 from convgrad.verify.fill import Kind
-from engine_helpers import HOST
-from engine_runs import assert_bounded, assert_exact, run_anyhow
-from helpers import Case
-from test_engine_random import CHANNELS
+from tests import guarded
+from tests.campaign import BIASED, MULTIPLY_ADDS
+from tests.classes import CLASSES, CONVOLUTIONS, NAMES, QUICK_ELEMENTS, TYPES, any_case, draw
+from tests.engine_helpers import HOST
+from tests.engine_runs import assert_bounded, assert_exact, run_anyhow
+from tests.helpers import Case
+from tests.test_engine_random import CHANNELS
 
 CHUNK = 2000  # problems, which share some channels and a type of results: few kernels are compiled
 # the instruction itself where there is one, else what it does

@@ -1,6 +1,6 @@
 """Planted defects: results computed wrong on purpose, and what the verdict says of each: outcome and name.
 
-``python tests/planted.py`` prints the table, defect by size and type; ``--terms 200 --types f32`` a part of it. The
+``python -m tests.planted`` prints the table, defect by size and type; ``--terms 200 --types f32`` a part of it. The
 defects are written anew, on sums of slices of a padded src: nothing is shared with what recognises them. The exit code
 is 1 where a defect beyond the bound was not named as planted.
 """
@@ -17,8 +17,8 @@ from itertools import product
 import numpy as np
 
 from convgrad.verify import Verdict
-from planted_defects import DEFECTS
-from plants import ROLES, SIZES, TYPES, Plant, plant
+from tests.planted_defects import DEFECTS
+from tests.plants import ROLES, SIZES, TYPES, Plant, plant
 
 
 def verdict_of(defect: str, p: Plant) -> Verdict | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from plants import Array, Plant
+from tests.plants import Array, Plant
 
 # Each returns the wrong sums, and the problem asked for where that is another one; None where this one cannot have it.
 

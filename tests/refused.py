@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 import convgrad
-from classes import ALL_TYPES, NAMES, layer_case
 from convgrad import engines
 from convgrad.functional.call import prepare
 from convgrad.spec import oracle
-from helpers import operands_of
+from tests.classes import ALL_TYPES, NAMES, layer_case
+from tests.helpers import operands_of
 
 PR_SET_MDWE, REFUSE_EXEC_GAIN = 65, 1
 

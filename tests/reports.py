@@ -1,6 +1,6 @@
 """Sixteen public reports of wrong or misjudged gradients: each kernel's fault done again in a few lines, and judged.
 
-``python tests/reports.py`` prints the table. Faults are made of right calls: on operands read wrongly, of other
+``python -m tests.reports`` prints the table. Faults are made of right calls: on operands read wrongly, of other
 attributes, in pieces that are rounded. Where a report does not say what the kernel did, the fault is one that does what
 it describes. Reports that call a right kernel wrong are right results here, which must be ok.
 """

@@ -1,6 +1,6 @@
 """Calls in pieces that are left anywhere, again and again, and gone on with by any cut: the bits of the plain call.
 
-``python tests/resume_campaign.py --calls 200 --seed 7`` draws calls of every operator that ties three tensors together,
+``python -m tests.resume_campaign --calls 200 --seed 7`` draws calls of every operator that ties three tensors together,
 of every class, name, layout and type. What differs is printed as a call; the exit code is then 1.
 """
 
@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import chunked
 import convgrad
-from classes import CLASSES, CONVOLUTIONS, Class, any_case, draw
 from convgrad import scale
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
 from convgrad.functional.partials import SUMMED
-from cut_campaign import SHARED
-from engine_helpers import HOST
-from helpers import Case, operands_of
-from scale_sources import Slices
+from tests import chunked
+from tests.classes import CLASSES, CONVOLUTIONS, Class, any_case, draw
+from tests.cut_campaign import SHARED
+from tests.engine_helpers import HOST
+from tests.helpers import Case, operands_of
+from tests.scale_sources import Slices
 
 MULTIPLY_ADDS, ELEMENTS = 200_000, 20_000
 WIDE = Class((1, 2), (1, 2, 3), (1, 2, 5), (2, 2, 3), (1, 2), (5, 40, 130, 256, 300, 600), (1, 2, 3), strides=(1, 2))

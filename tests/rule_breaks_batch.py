@@ -14,7 +14,7 @@ from convgrad.engines import openmp
 from convgrad.notation import problem
 from convgrad.scale.checkpoint import checkpoint_of
 from convgrad.scale.progress import told
-from rule_breaks import BIAS, CONV, F32, WEIGHTS, Row, W, X, Y
+from tests.rule_breaks import BIAS, CONV, F32, WEIGHTS, Row, W, X, Y
 
 pieces = (lambda *given, **rest: convgrad.partials(BIAS, *given, **rest), BIAS)
 joined = (lambda *given, **rest: convgrad.join(given, **rest), BIAS)

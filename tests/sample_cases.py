@@ -11,8 +11,8 @@ import convgrad
 from convgrad.formats import F64
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec.operators import find
-from engine_helpers import Array
-from helpers import operands_of, random_case
+from tests.engine_helpers import Array
+from tests.helpers import operands_of, random_case
 
 BIAS = "BiasAddBackward"
 SUMS = ("ConvolutionBackwardWeights", "ConvTransposeBackwardWeights", BIAS)

@@ -1,6 +1,6 @@
 """Random calls in pieces, by any memory, of any sources, into any ``out``: each beside the plain call, bit by bit.
 
-``python tests/scale_campaign.py --calls 1000 --seed 7`` draws calls of every operator that ties three tensors together,
+``python -m tests.scale_campaign --calls 1000 --seed 7`` draws calls of every operator that ties three tensors together,
 of every class, name, layout and type. What differs is printed as a call; the exit code is then 1.
 """
 
@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import chunked
 import convgrad
-from classes import CONVOLUTIONS, any_case, draw
 from convgrad import scale
 from convgrad.formats import FORMATS
-from cut_campaign import SHARED
-from engine_helpers import HOST
-from helpers import Case, operands_of
-from resume_campaign import BATCHES, ELEMENTS, LAYERS, MULTIPLY_ADDS
-from scale_sources import Slices
+from tests import chunked
+from tests.classes import CONVOLUTIONS, any_case, draw
+from tests.cut_campaign import SHARED
+from tests.engine_helpers import HOST
+from tests.helpers import Case, operands_of
+from tests.resume_campaign import BATCHES, ELEMENTS, LAYERS, MULTIPLY_ADDS
+from tests.scale_sources import Slices
 
 Array = np.ndarray
 CHUNK = 25

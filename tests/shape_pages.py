@@ -1,6 +1,6 @@
 """The tables of docs/shapes.md, every number of them from convgrad.
 
-``python tests/shape_pages.py`` writes them; a test holds the page to what this makes.
+``python -m tests.shape_pages`` writes them; a test holds the page to what this makes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import convgrad
 from convgrad.errors import ConvgradError
 from convgrad.functional.call import problem_from_shapes
-from pages import DOCS
+from tests.places import DOCS
 
 PAGE = DOCS / "shapes.md"
 MADE = re.compile(r"(<!-- made by tests/shape_pages.py: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

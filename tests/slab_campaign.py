@@ -1,6 +1,6 @@
 """Blocks of random problems against the whole: boxes of outputs bit by bit, rows of images joined to the same sums.
 
-``python tests/slab_campaign.py --problems 2000 --seed 7`` draws calls of every operator that has an order of sums, of
+``python -m tests.slab_campaign --problems 2000 --seed 7`` draws calls of every operator that has an order of sums, of
 every class, name, layout and type, some with NaN and infinity. What differs is printed as a call; the exit code is
 then 1.
 """
@@ -18,9 +18,7 @@ from math import prod
 import numpy as np
 import pytest
 
-import chunked
 import convgrad
-from classes import BIAS, CLASSES, CONVOLUTIONS, Class, any_case, draw
 from convgrad import engines
 from convgrad.formats import FORMATS
 from convgrad.functional.call import Prepared, prepare
@@ -37,9 +35,11 @@ from convgrad.spec.layouts import DATA, from_canonical
 from convgrad.spec.operators import OPERATORS
 from convgrad.spec.pieces import leaf_images
 from convgrad.spec.slabs import Box, Slab, positions, slab_of
-from cut_campaign import SHARED, STRIPS, cuts_of, planted
-from engine_helpers import Array
-from helpers import Case, operands_of
+from tests import chunked
+from tests.classes import BIAS, CLASSES, CONVOLUTIONS, Class, any_case, draw
+from tests.cut_campaign import SHARED, STRIPS, cuts_of, planted
+from tests.engine_helpers import Array
+from tests.helpers import Case, operands_of
 
 MULTIPLY_ADDS, ELEMENTS = 1_000_000, 60_000
 WIDE = (3, 5, 17, 40, 130, 256, 300, 520, 600)  # rows of a block and less, of several, of whole ones

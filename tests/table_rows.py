@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from convgrad.spec.activation import ACTIVATED
 from convgrad.spec.operators import OPERATORS, Operator, find
-from helpers import FUNCTIONS, operands_of, random_case
+from tests.helpers import FUNCTIONS, operands_of, random_case
 
 searching = settings(
     derandomize=True,

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import convgrad
-import helpers
 from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.errors import ConvgradError, InvalidAttributeError
@@ -23,10 +22,11 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import declared
 from convgrad.verify.verdict import OK, WRONG
-from data_problems import PROBLEMS, plans_of, posed, unlike
-from engine_helpers import empty, run_plan
-from hash_problems import lying, shape_of, values
-from tiers import tiers
+from tests import helpers
+from tests.data_problems import PROBLEMS, plans_of, posed, unlike
+from tests.engine_helpers import empty, run_plan
+from tests.hash_problems import lying, shape_of, values
+from tests.tiers import tiers
 
 Array = Any
 RELU = "relu"

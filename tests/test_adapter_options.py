@@ -9,7 +9,7 @@ import pytest
 
 import convgrad
 from convgrad import InvalidAttributeError
-from helpers import assert_same_bits
+from tests.helpers import assert_same_bits
 
 RNG = np.random.default_rng(0)
 SRC, WEIGHTS, BIAS = (RNG.standard_normal(n).astype(np.float32) for n in ((5, 12, 12, 64), (3, 3, 64, 64), (64,)))

@@ -16,8 +16,8 @@ from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.added import add_up, module_of
 from convgrad.formats import FORMATS
 from convgrad.plan.machine import ISAS
-from engine_helpers import HOST
-from helpers import assert_same_bits
+from tests.engine_helpers import HOST
+from tests.helpers import assert_same_bits
 
 SIZES = (1, 7, 15, 16, 17, 33, 63, 64, 65, 127, 128, 200, 257)
 MARK = 7.0

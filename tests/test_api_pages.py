@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import convgrad
-from pages import DOCS
+from tests.places import DOCS
 
 DIRECTIVE = re.compile(
     r"^\.\. (currentmodule|automodule|(?:auto(?:function|class|exception)|py:data)):: (\S+)$", re.MULTILINE

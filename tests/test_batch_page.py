@@ -7,17 +7,16 @@ import runpy
 import subprocess
 import sys
 from itertools import starmap
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from convgrad.spec.geometry import Channels
 from convgrad.spec.pieces import chunk_images, leaf_images
-from pages import DOCS
+from tests.places import DOCS, EXAMPLES
 
 PAGE = (DOCS / "batch.md").read_text(encoding="utf-8")
-EXAMPLE = Path(__file__).parents[1] / "examples" / "data_parallel.py"
+EXAMPLE = EXAMPLES / "data_parallel.py"
 
 
 def test_the_table_is_what_the_order_says() -> None:

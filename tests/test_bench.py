@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_problems import ROOFS, TINY
 from convgrad.bench import suites
 from convgrad.bench.agreement import agree, judge, middle
 from convgrad.bench.figures import Series, fastest, geometric_mean, ratio
@@ -28,8 +27,9 @@ from convgrad.cli import bench
 from convgrad.errors import ConvgradError, FileError, NotationError, UnsupportedError
 from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.work import moved_bytes, needed_flops, nominal_flops
-from tiers import tiers
-from torch_sums import adds_in_bf16
+from tests.bench_problems import ROOFS, TINY
+from tests.tiers import tiers
+from tests.torch_sums import adds_in_bf16
 
 
 def work_of(text: str, **options: Any) -> Work:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bench_problems import COMMAND, TINY, needs_torch
 from convgrad.bench.report import COLUMNS
-from tiers import tiers
+from tests.bench_problems import COMMAND, TINY, needs_torch
+from tests.tiers import tiers
 
 TWO = [TINY, "BWD_D f32 NCX mb1ic3ih8oc4oh4kh3sh2ph1"]
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+from tests.places import BENCHMARKS
+
 PROBLEM = "FWD_D f32 NXC mb1ic8ih8oc8kh3ph1"
 INSIDE = """
 import os, sys, time

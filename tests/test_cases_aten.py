@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from case_helpers import inputs
 from convgrad import FileError, cases
 from convgrad.cases.aten_header import read_header
 from convgrad.graph.limits import Limits
 from convgrad.verify.check import check
+from tests.case_helpers import inputs
+from tests.places import DOCS
 
 ARGUMENTS = {"stride": [2, 1], "padding": [1], "dilation": [1, 2], "groups": 2}
 X, W, Y = (2, 4, 7, 6), (6, 2, 3, 2), (2, 6, 4, 6)
@@ -164,7 +165,7 @@ def test_argument_lists_that_lack_something(tmp_path: Path) -> None:
 
 
 def test_the_header_of_the_page_is_one() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "cases.md").read_text(encoding="utf-8")
+    page = (DOCS / "cases.md").read_text(encoding="utf-8")
     (header,) = re.findall(r"```json\n(\{\"op\".*?)```", page, re.DOTALL)
     assert read_header(header, "").output_mask == (True, True, True)
     assert json.loads(header).keys() == set(

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import convgrad
-from case_helpers import inputs, one
 from convgrad import FileError, cases, files
 from convgrad.cases import aten, onednn_graph, scheme
 from convgrad.cases.aten_header import read_header
@@ -25,8 +24,10 @@ from convgrad.functional.call import problem_from_shapes
 from convgrad.graph.limits import Limits
 from convgrad.verify.check import check
 from convgrad.verify.fill import fill
-from graph_documents import CASES, good, tensor, typed
-from tiers import tiers
+from tests.case_helpers import inputs, one
+from tests.graph_documents import good, tensor, typed
+from tests.places import SHARED_CASES
+from tests.tiers import tiers
 
 LINES = [
     "BWD_W bf16 NCX g2mb2ic4ih5oc6kh3ph1",
@@ -301,10 +302,10 @@ def test_a_graph_that_is_none_is_refused_by_its_json_path(tmp_path: Path) -> Non
         list(cases.read(path))
 
 
-@pytest.mark.skipif(not CASES.exists(), reason="no graphs of others beside the checkout")
+@pytest.mark.skipif(not SHARED_CASES.exists(), reason="no graphs of others beside the checkout")
 @pytest.mark.parametrize("name", ["conv_bwd_w_2d", "deconv_bwd_w"])
 def test_graphs_of_others_are_read_as_they_are(name: str) -> None:
-    assert one(CASES / f"{name}.json").operator.endswith("BackwardWeights")
+    assert one(SHARED_CASES / f"{name}.json").operator.endswith("BackwardWeights")
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from case_sources import Base, bases
-from fuzz_cases import GROWTH_KIB, check, fuzz, peak_kib
+from tests.case_sources import Base, bases
+from tests.fuzz_cases import GROWTH_KIB, check, fuzz, peak_kib
 
 QUICK, LONG_SEEDS, LONG = 400, 10, 10_000
 

@@ -15,7 +15,7 @@ import convgrad
 from convgrad.cases import hipdnn
 from convgrad.errors import FileError
 from convgrad.graph.limits import Limits
-from tiers import tiers
+from tests.tiers import tiers
 
 Array = np.ndarray[Any, Any]
 DIMS = {"x": (2, 4, 5, 6), "w": (6, 2, 3, 3), "y": (2, 6, 3, 6)}

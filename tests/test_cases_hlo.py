@@ -18,8 +18,8 @@ from convgrad.cases.place import Place
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
 from convgrad.spec.layouts import axis_order
-from helpers import within
-from tiers import tiers
+from tests.helpers import within
+from tests.tiers import tiers
 
 Array = np.ndarray[Any, Any]
 HERE = Place("made.hlo")

@@ -21,8 +21,8 @@ from convgrad.formats import F32
 from convgrad.graph.limits import DEFAULT_LIMITS, Limits
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import CONV_WEIGHTS, TRANSPOSE_WEIGHTS
+from tests.places import DOCS, SHARED_CASES
 
-SHARED = Path(__file__).parents[2] / "shared" / "cases"
 SMALL = "mb1ic4ih6oc6oh6kh3ph1"
 
 
@@ -356,8 +356,8 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
         list(cases.read(tmp_path / "c"))
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="no lists of others beside the checkout")
-@pytest.mark.parametrize("path", sorted(SHARED.glob("shapes_*")), ids=lambda p: p.name)
+@pytest.mark.skipif(not SHARED_CASES.exists(), reason="no lists of others beside the checkout")
+@pytest.mark.parametrize("path", sorted(SHARED_CASES.glob("shapes_*")), ids=lambda p: p.name)
 def test_lists_of_others_are_read_as_they_are(path: Path) -> None:
     listed = [line for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     found = list(cases.read(path))
@@ -366,6 +366,6 @@ def test_lists_of_others_are_read_as_they_are(path: Path) -> None:
 
 
 def test_the_page_names_every_knob() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "cases.md").read_text(encoding="utf-8")
+    page = (DOCS / "cases.md").read_text(encoding="utf-8")
     for knob in (*PROBLEM, *ATTRIBUTES, *HARMLESS, *REFUSED, "batch", "reset", "conv", "deconv"):
         assert f"`--{knob}`" in page, knob

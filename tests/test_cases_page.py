@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from convgrad import cases
+from tests.places import DOCS
 
-PAGE = Path(__file__).parents[1] / "docs" / "cases.md"
+PAGE = DOCS / "cases.md"
 
 
 def test_lines_of_the_page_are_cases() -> None:

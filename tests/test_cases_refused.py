@@ -10,8 +10,8 @@ import pytest
 from convgrad import ConvgradError, FileError, NotationError, cases
 from convgrad.cases import NoCaseError
 from convgrad.cli.verify_cases import LISTED
-from graph_documents import good
-from verify_helpers import LINES, Run, here, junit, said_by_the_command, values  # noqa: F401 - fixtures
+from tests.graph_documents import good
+from tests.verify_helpers import LINES, Run, here, junit, said_by_the_command, values  # noqa: F401 - fixtures
 
 SMALL = "mb1ic2ih4oc2kh3ph1"
 LIST = f"""--dir=BWD_W --dirr=BWD_D {SMALL}

@@ -25,8 +25,8 @@ from convgrad.verify.certificate import certificate
 from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import Declared, declared
 from convgrad.verify.reference import certify
-from judging import inputs_of
-from tiers import tiers
+from tests.judging import inputs_of
+from tests.tiers import tiers
 
 CHECKER = Path(check_certificate.__file__)
 LINES = (

@@ -8,7 +8,6 @@ from math import inf, nan
 import numpy as np
 import pytest
 
-from certified import DATA, ROUNDING, Tally, check_orders, check_reference, kind_of, main, rounded
 from convgrad.formats import BF16, F16, F32, Format
 from convgrad.functional.call import Prepared, prepare
 from convgrad.spec import oracle
@@ -16,7 +15,8 @@ from convgrad.verify import gather, reference, sums
 from convgrad.verify.reference import certify
 from convgrad.verify.terms import Terms
 from convgrad.verify.wide import exact_sum
-from helpers import operands_of, random_case
+from tests.certified import DATA, ROUNDING, Tally, check_orders, check_reference, kind_of, main, rounded
+from tests.helpers import operands_of, random_case
 
 
 @pytest.mark.parametrize("chunk", [2, sums.CHUNK])

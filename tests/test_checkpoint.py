@@ -23,7 +23,7 @@ from convgrad.scale.cut import remaining
 from convgrad.scale.identity import identity_of
 from convgrad.spec.problem import of_images
 from convgrad.spec.slabs import positions, slab_of, whole
-from helpers import assert_same_bits
+from tests.helpers import assert_same_bits
 
 Array = np.ndarray
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from convgrad import ConvgradError, FileError, scale
 from convgrad.scale import durable
 from convgrad.scale.checkpoint import LINE
-from engine_helpers import HOST
+from tests.engine_helpers import HOST
 
 if not HOST:
     pytest.skip("sums in pieces need kernels", allow_module_level=True)

@@ -11,9 +11,9 @@ import pytest
 
 from convgrad.cli import main
 from convgrad.graph import read, to_dot
+from tests.places import EXAMPLES, GRAPHS
 
-GRAPHS = Path(__file__).parent / "graphs"
-STEP = Path(__file__).parents[1] / "examples" / "digits_step.json"
+STEP = EXAMPLES / "digits_step.json"
 BETWEEN = GRAPHS / "relu_and_add_between_convolutions.json"
 SHAPE_INPUT = GRAPHS / "shape_as_third_input.json"
 

@@ -20,7 +20,7 @@ from convgrad.functional.call import Prepared, prepare
 from convgrad.graph import Graph, LogicalTensor, Op, to_json
 from convgrad.verify import check, exact
 from convgrad.verify.verdict import Verdict
-from tiers import tiers
+from tests.tiers import tiers
 
 Said = tuple[int, str, str]
 

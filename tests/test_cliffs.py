@@ -16,10 +16,11 @@ from convgrad.bench.roofs import Level, Roofs
 from convgrad.notation import problem
 from convgrad.spec.geometry import Conv
 from convgrad.spec.work import needed_flops
+from tests.places import BENCHMARKS
 
 
 def load() -> ModuleType:
-    path = Path(__file__).parents[1] / "benchmarks" / "cliffs.py"
+    path = BENCHMARKS / "cliffs.py"
     spec = importlib.util.spec_from_file_location("cliffs", path)
     assert spec is not None
     assert spec.loader is not None
@@ -28,7 +29,7 @@ def load() -> ModuleType:
     return module
 
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # whose rows.py it imports
+sys.path.insert(0, str(BENCHMARKS))  # whose rows.py it imports
 cliffs = load()
 ROOFS = Roofs(1, 100.0, (Level("memory", None, 20.0),))
 TINY = cliffs.Sweep({8: "mb1ic8ih5oc8kh3ph1", 9: "mb1ic9ih5oc9kh3ph1"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +14,9 @@ from convgrad.cases.case import Case
 from convgrad.cases.strange import VALUES, VIEWS
 from convgrad.errors import NotationError
 from convgrad.spec.operators import find
-from hard_cases import ROWS
-from judging import inputs_of, judged
+from tests.hard_cases import ROWS
+from tests.judging import inputs_of, judged
+from tests.places import DOCS, ROOT
 
 FILE_NAME = re.compile(r"[\w.-]{1,100}")
 SPARED = 133  # of so many cases the quick tier judges one; shares no factor with the 12 calls of a geometry
@@ -117,7 +117,7 @@ def test_convgrad_is_right_on_all(name: str) -> None:
 
 
 def test_the_pages_count_the_hard_cases() -> None:
-    root, number = Path(__file__).parent.parent, f"{len(collection.cases('hard')):,}"
-    assert f"{number} hard cases" in (root / "README.md").read_text(encoding="utf-8")
-    page = (root / "docs" / "verify.md").read_text(encoding="utf-8")
+    number = f"{len(collection.cases('hard')):,}"
+    assert f"{number} hard cases" in (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (DOCS / "verify.md").read_text(encoding="utf-8")
     assert f"{number} of reports on which other systems were wrong (`hard`)" in " ".join(page.split())

@@ -20,14 +20,14 @@ from dask.utils import key_split  # noqa: E402
 
 import convgrad  # noqa: E402
 import convgrad.dask as scattered  # noqa: E402
-from classes import ALL_TYPES  # noqa: E402
 from convgrad import engines  # noqa: E402
 from convgrad.functional.call import prepare  # noqa: E402
 from convgrad.functional.partials import Partials  # noqa: E402
 from convgrad.functional.rows import Rows  # noqa: E402
 from convgrad.spec.operators import OPERATORS, Operator  # noqa: E402
-from cut_campaign import cases_of  # noqa: E402
-from helpers import FUNCTIONS, Case, assert_same_bits, operands_of, random_case  # noqa: E402
+from tests.classes import ALL_TYPES  # noqa: E402
+from tests.cut_campaign import cases_of  # noqa: E402
+from tests.helpers import FUNCTIONS, Case, assert_same_bits, operands_of, random_case  # noqa: E402
 
 Array = np.ndarray
 F32 = np.float32

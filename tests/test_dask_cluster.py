@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.places import BENCHMARKS
+
 pytest.importorskip("distributed")
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # workers start with this path, and find the jobs there
+sys.path.append(str(BENCHMARKS))  # workers start with this path, and find the jobs there
 
 import dask
 import dask.array as da
@@ -28,8 +30,8 @@ from distributed import Client, wait
 
 import convgrad.dask
 from convgrad.engines.llvm import isas
-from engine_helpers import HOST
-from tiers import tiers
+from tests.engine_helpers import HOST
+from tests.tiers import tiers
 
 WEIGHTS = "ConvolutionBackwardWeights"
 # Images and rows of a chunk; every third job is of the quick tier

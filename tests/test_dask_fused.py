@@ -15,7 +15,7 @@ from dask.utils import key_split
 
 import convgrad
 import convgrad.dask
-from helpers import assert_same_bits
+from tests.helpers import assert_same_bits
 
 Array = np.ndarray
 WEIGHTS = "ConvolutionBackwardWeights"

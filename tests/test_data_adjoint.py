@@ -13,12 +13,12 @@ from convgrad.formats import FORMATS
 from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
-from data_problems import LIES, OPERATORS, TYPES, plans_of, posed, recut, unlike
-from engine_helpers import HOST, Array, empty, run_plan
-from engine_runs import refuse_numpy
-from guarded_data import NAMES, conv_of
-from hash_problems import lying
-from tiers import tiers
+from tests.data_problems import LIES, OPERATORS, TYPES, plans_of, posed, recut, unlike
+from tests.engine_helpers import HOST, Array, empty, run_plan
+from tests.engine_runs import refuse_numpy
+from tests.guarded_data import NAMES, conv_of
+from tests.hash_problems import lying
+from tests.tiers import tiers
 
 SHARED = 12  # seeds that share types, layouts and an instruction set are so many apart, and share kernels
 QUICK = [seed for seed in range(180) if seed % SHARED in (0, 2, 7, 9)]  # all types, both words, both instruction sets

@@ -14,7 +14,7 @@ from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
 from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
-from data_problems import (
+from tests.data_problems import (
     CASES,
     DEALT,
     LIES,
@@ -32,11 +32,11 @@ from data_problems import (
     recut,
     small,
 )
-from engine_helpers import HOST, empty, run_plan
-from guarded import run_guarded
-from hash_problems import lying, shape_of, values
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.engine_helpers import HOST, empty, run_plan
+from tests.guarded import run_guarded
+from tests.hash_problems import lying, shape_of, values
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 THREADS = (1, 2, 3, 8)
 

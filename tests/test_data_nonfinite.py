@@ -9,11 +9,11 @@ import pytest
 
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
-from data_problems import CASES, NUMBERED, PROBLEMS, ROLES, Small, dealt, recut, small
-from engine_helpers import HOST, Array, run_plan
-from guarded import run_guarded
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.data_problems import CASES, NUMBERED, PROBLEMS, ROLES, Small, dealt, recut, small
+from tests.engine_helpers import HOST, Array, run_plan
+from tests.guarded import run_guarded
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 # NaNs with sign and payload.
 SIGNALLING = {"f32": 0xFFA12345, "bf16": 0xFFA1, "f16": 0xFD23, "f8_e4m3": 0xFF, "f8_e5m2": 0xFD}

@@ -15,11 +15,11 @@ from convgrad.plan.forward.recipe import ForwardPlan
 from convgrad.plan.machine import ISAS
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.spec.problem import canonical_shape
-from data_problems import plans_of
-from engine_helpers import HOST, empty, run_plan
-from test_engine_compile import data_spec, inner_loops
-from test_pairs import assert_sharp, cancelling, with_pairs
-from tiers import tiers
+from tests.data_problems import plans_of
+from tests.engine_helpers import HOST, empty, run_plan
+from tests.test_engine_compile import data_spec, inner_loops
+from tests.test_pairs import assert_sharp, cancelling, with_pairs
+from tests.tiers import tiers
 
 PROBLEMS = (
     "FWD_D bf16 NXC:XIO mb2ic34ih9oc40oh9kh3ph1n", "FWD_D bf16 NCX:OIX mb2ic33ih9oc40oh9kh3ph1n",

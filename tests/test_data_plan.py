@@ -12,7 +12,6 @@ from math import ceil
 import numpy as np
 import pytest
 
-from classes import CLASSES, draw
 from convgrad.notation import problem
 from convgrad.plan.forward.kn2row import Kn2rowPlan
 from convgrad.plan.forward.kn2row_schedule import TABLES as PRODUCTS_TABLES
@@ -25,7 +24,8 @@ from convgrad.plan.passes import dense_view, plan, tables
 from convgrad.plan.tables import Schedule
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem
-from data_problems import LIES, MIXED, ROLES, AnyPlan, posed
+from tests.classes import CLASSES, draw
+from tests.data_problems import LIES, MIXED, ROLES, AnyPlan, posed
 
 LARGE = (
     "FWD_D f32 NXC mb1ic16ih100oc16oh100kh70ph35",

@@ -13,11 +13,11 @@ from convgrad.plan.forward.spatial_stencil_schedule import ALONG, PART, TABLES, 
 from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, plans, tables
 from convgrad.spec.ordered import evaluate_in_order
-from data_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
-from engine_helpers import HOST
-from guarded import run_guarded
-from hash_problems import lying, shape_of, values
-from helpers import assert_same_bits
+from tests.data_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
+from tests.engine_helpers import HOST
+from tests.guarded import run_guarded
+from tests.hash_problems import lying, shape_of, values
+from tests.helpers import assert_same_bits
 
 CHOSEN = (
     "FWD_D f32 NCX g32mb4ic256ih28oc256oh28kh3ph1",

@@ -15,10 +15,10 @@ from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view, plan, plans
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
-from data_problems import ROLES, along, plans_of, posed
-from engine_helpers import HOST, empty, run_plan
-from hash_problems import lying, shape_of, values
-from helpers import assert_same_bits
+from tests.data_problems import ROLES, along, plans_of, posed
+from tests.engine_helpers import HOST, empty, run_plan
+from tests.hash_problems import lying, shape_of, values
+from tests.helpers import assert_same_bits
 
 STEMS = (  # layers with few channels on one side
     "BWD_D f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3",

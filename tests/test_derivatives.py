@@ -11,9 +11,9 @@ from convgrad.functional.call import prepare, solve
 from convgrad.notation import problem
 from convgrad.spec.derivatives import COTANGENT, ZEROS, derivative
 from convgrad.spec.operators import OPERATORS, Operator
-from derivative_rows import Call, names_of
-from helpers import assert_same_bits, operands_of, random_case
-from table_rows import rows
+from tests.derivative_rows import Call, names_of
+from tests.helpers import assert_same_bits, operands_of, random_case
+from tests.table_rows import rows
 
 QUICK, LONG = range(3), range(100, 130)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +16,11 @@ from convgrad.verify import check
 from convgrad.verify.diagnose import mutants
 from convgrad.verify.diagnose.place import place
 from convgrad.verify.diagnose.sums import Instead
-from planted import is_named, verdict_of
-from planted_defects import DEFECTS, cut
-from plants import ROLES, SIZES, TYPES, Plant, plant
-from tiers import tiers
+from tests.places import DOCS
+from tests.planted import is_named, verdict_of
+from tests.planted_defects import DEFECTS, cut
+from tests.plants import ROLES, SIZES, TYPES, Plant, plant
+from tests.tiers import tiers
 
 PLANTS = {role: plant(role, 200) for role in ROLES}
 
@@ -246,5 +246,5 @@ def test_elements_beside_padding_in_words() -> None:
 
 @pytest.mark.parametrize("name", sorted({name for names, _ in DEFECTS.values() for name in names.split("|")}))
 def test_the_page_has_the_name(name: str) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "diagnosis.md").read_text(encoding="utf-8")
+    page = (DOCS / "diagnosis.md").read_text(encoding="utf-8")
     assert name in page

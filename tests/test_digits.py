@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_problems import needs_torch
 from convgrad import engines
 from convgrad.engines.llvm import isas
 from convgrad.host import staying_on
+from tests.bench_problems import needs_torch
+from tests.places import BENCHMARKS
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SHORT = {"images": 48, "batch": 16, "epochs": 1, "seed": 0}
 CALLS = {"Convolution": 3, "ConvTranspose": 1, "ConvolutionBackwardData": 2, "ConvTransposeBackwardData": 1}
 CALLS |= {"ConvolutionBackwardWeights": 3, "ConvTransposeBackwardWeights": 1, "BiasAddBackward": 4}

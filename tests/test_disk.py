@@ -12,7 +12,7 @@ import pytest
 
 from convgrad.disk import growing, opened, read_bytes, written
 from convgrad.errors import FileError
-from file_makers import NOBODY
+from tests.file_makers import NOBODY
 
 
 def put(path: Path, text: str = "new", force: bool = False) -> None:

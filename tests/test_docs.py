@@ -8,8 +8,9 @@ import pytest
 
 from convgrad.cli import parser
 from convgrad.spec.operators import OPERATORS, Operator
-from pages import DOCS, FEATURES, PAGES, coverage
-from tiers import tiers
+from tests.pages import FEATURES, PAGES, coverage
+from tests.places import DOCS
+from tests.tiers import tiers
 
 COVERAGE = [
     [cell.strip() for cell in line.split("|")]
@@ -22,7 +23,7 @@ SLOW = [pytest.mark.long]
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW * (name == "coverage.md")) for name in PAGES])
 def test_generated_pages_are_up_to_date(name: str) -> None:
     made = PAGES[name]()
-    assert (DOCS / name).read_text(encoding="utf-8") == made, "run python tests/pages.py"
+    assert (DOCS / name).read_text(encoding="utf-8") == made, "run python -m tests.pages"
 
 
 def test_coverage_is_all_green() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from convgrad.errors import GraphError
 from convgrad.graph import Graph, LogicalTensor, Op, to_dot
 from convgrad.graph.reader import read
+from tests.places import EXAMPLES
 
-STEP = Path(__file__).parents[1] / "examples" / "digits_step.json"
+STEP = EXAMPLES / "digits_step.json"
 
 
 def test_each_node_and_edge_once() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import convgrad
 from convgrad.spec.operators import OPERATORS, Operator
-from derivative_rows import CELLS, CURRENT, LAYER, PAGE, ROWS, Call, calls, names_of, row_of
-from helpers import assert_same_bits
+from tests.derivative_rows import CELLS, CURRENT, LAYER, PAGE, ROWS, Call, calls, names_of, row_of
+from tests.helpers import assert_same_bits
 
 QUICK, LONG = range(6), range(100, 140)
 DIRECTIONS = 5  # single elements of an input, beside one direction of all of them

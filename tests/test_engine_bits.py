@@ -15,9 +15,9 @@ from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.layouts import from_canonical
 from convgrad.spec.ordered import evaluate_in_order
-from engine_helpers import HOST, Array, empty, plans_for, prepared_weights, run_plan
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.engine_helpers import HOST, Array, empty, plans_for, prepared_weights, run_plan
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 
 @tiers("seed, isa", range(130), HOST, every=29)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import convgrad
-from classes import CLASSES, WEIGHTS, any_case, case_of, draw, layouts_of, line_of, rest_of
 from convgrad import engines
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
@@ -22,9 +21,10 @@ from convgrad.spec.operators import Operator, find
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import problem_of
 from convgrad.verify.fill import Kind
-from engine_helpers import HOST, SMALL, Array, digest
-from engine_runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
-from tiers import tiers
+from tests.classes import CLASSES, WEIGHTS, any_case, case_of, draw, layouts_of, line_of, rest_of
+from tests.engine_helpers import HOST, SMALL, Array, digest
+from tests.engine_runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
+from tests.tiers import tiers
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 

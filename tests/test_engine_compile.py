@@ -6,7 +6,6 @@ import re
 import struct
 import threading
 from itertools import chain, product
-from pathlib import Path
 
 import pytest
 
@@ -22,10 +21,9 @@ from convgrad.plan.forward.recipe import ForwardSpec
 from convgrad.plan.forward.spatial_stencil import SpatialStencilSpec
 from convgrad.plan.machine import ISAS
 from convgrad.plan.recipe import CHANNELS, CHANNELS_IN, CHANNELS_OUT, SPATIAL, STRIDED
-from engine_helpers import HOST
-from tiers import tiers
-
-GOLDEN = Path(__file__).parent / "golden"
+from tests.engine_helpers import HOST
+from tests.places import GOLDEN
+from tests.tiers import tiers
 
 
 def spec_of(

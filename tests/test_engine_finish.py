@@ -12,9 +12,9 @@ from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, ISAS, Array, plans_for, run_plan
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.engine_helpers import HOST, ISAS, Array, plans_for, run_plan
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 LINES = (
     "BWD_W f32 NXC mb2ic17ih5oc33oh5kh3ph1",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from classes import ALL_TYPES, CLASSES, draw, line_of
 from convgrad import engines
 from convgrad.engines import pool
 from convgrad.engines.llvm import isas
@@ -20,9 +19,10 @@ from convgrad.plan.machine import ISAS
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, SMALL, Array, digest, empty, plans_for, run_plan
-from hash_problems import lying, values
-from tiers import tiers
+from tests.classes import ALL_TYPES, CLASSES, draw, line_of
+from tests.engine_helpers import HOST, SMALL, Array, digest, empty, plans_for, run_plan
+from tests.hash_problems import lying, values
+from tests.tiers import tiers
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 

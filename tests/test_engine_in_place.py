@@ -13,10 +13,10 @@ from convgrad.plan.backward_weights.recipe import Plan
 from convgrad.plan.machine import Machine
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, ISAS, Array, empty, made, plans_for
-from guarded import Placed, run_guarded
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.engine_helpers import HOST, ISAS, Array, empty, made, plans_for
+from tests.guarded import Placed, run_guarded
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 LINES = (
     "BWD_W f32 NXC mb3ic1ih20oc32oh20kh5ph2",

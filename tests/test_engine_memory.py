@@ -12,9 +12,9 @@ from convgrad.engines.addresses import address_of
 from convgrad.engines.llvm.execute import Executable, executable_of
 from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
-from engine_helpers import HOST, Array, empty, plans_for, prepared_weights
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.engine_helpers import HOST, Array, empty, plans_for, prepared_weights
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)

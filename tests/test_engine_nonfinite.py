@@ -18,9 +18,9 @@ from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, Array, empty, plans_for, run_plan
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.engine_helpers import HOST, Array, empty, plans_for, run_plan
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 SHAPES = [
     "mb2ic3iw5oc2ow5kw3pw1",

@@ -10,16 +10,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from classes import ALL_TYPES
 from convgrad.engines.llvm import jit
 from convgrad.engines.llvm.emit import Module
 from convgrad.formats import FORMATS, store
 from convgrad.notation import problem
 from convgrad.plan.machine import ISAS
 from convgrad.spec.ordered import evaluate_in_order
-from engine_helpers import HOST, empty, plans_for, prepared_weights, run_plan
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.classes import ALL_TYPES
+from tests.engine_helpers import HOST, empty, plans_for, prepared_weights, run_plan
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 
 @tiers("seed, isa", range(24), HOST, every=5)

@@ -20,8 +20,8 @@ from convgrad.spec.chains import tree
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of, over_positions
 from convgrad.spec.ordered import evaluate_in_order
-from engine_helpers import HOST, Array, empty, plans_for, run_plan
-from helpers import assert_same_bits
+from tests.engine_helpers import HOST, Array, empty, plans_for, run_plan
+from tests.helpers import assert_same_bits
 
 AVX512, AVX2 = Machine(ISAS["avx512"]), Machine(ISAS["avx2"])
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from classes import ALL_TYPES, CLASSES, any_case, draw
 from convgrad import run
 from convgrad.formats import FORMATS, Format
 from convgrad.verify.fill import Kind
-from engine_helpers import HOST
-from engine_runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
-from helpers import Case, assert_same_bits
+from tests.classes import ALL_TYPES, CLASSES, any_case, draw
+from tests.engine_helpers import HOST
+from tests.engine_runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
+from tests.helpers import Case, assert_same_bits
 
 QUICK = 1  # chunks
 NORMAL, INTEGERS = range(100, 200), range(100, 175)  # chunks of the long tier

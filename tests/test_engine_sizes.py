@@ -16,7 +16,7 @@ from convgrad.engines.llvm.execute import Executable
 from convgrad.functional.call import prepare
 from convgrad.plan.backward_weights.recipe import KernelSpec
 from convgrad.spec.geometry import forward_extent
-from engine_helpers import Array
+from tests.engine_helpers import Array
 
 SIZES = 1000
 MOST_KERNELS = 8

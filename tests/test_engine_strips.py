@@ -19,10 +19,10 @@ from convgrad.spec import oracle
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, Array, empty, made, plans_for, run_plan
-from guarded import Placed, run_guarded
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.engine_helpers import HOST, Array, empty, made, plans_for, run_plan
+from tests.guarded import Placed, run_guarded
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 PARTS = (1, 2, 3, 8)  # of the batch
 LINES = [

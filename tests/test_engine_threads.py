@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import convgrad
-from children import Layer
 from convgrad import engines
 from convgrad.engines import pool
 from convgrad.engines import scratch as kept_memory
@@ -26,7 +25,8 @@ from convgrad.errors import ConvgradError
 from convgrad.notation import problem
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import height_of
-from engine_helpers import Array, empty
+from tests.children import Layer
+from tests.engine_helpers import Array, empty
 
 pytestmark = pytest.mark.usefixtures("eight_cores")  # so many threads run
 

@@ -9,7 +9,7 @@ import pytest
 import convgrad
 from convgrad import ConvgradError, InvalidAttributeError, InvalidOpError, InvalidShapeError
 from convgrad.functional.call import problem_from_shapes
-from exact_helpers import (
+from tests.exact_helpers import (
     BY_2,
     D2_VALID,
     FAMILIES,

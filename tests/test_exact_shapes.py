@@ -11,7 +11,7 @@ import pytest
 
 import convgrad
 from convgrad.functional.call import prepare
-from exact_helpers import (
+from tests.exact_helpers import (
     BY_2,
     D2,
     FAMILIES,

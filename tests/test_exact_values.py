@@ -11,7 +11,7 @@ import pytest
 
 import convgrad
 from convgrad.formats import FORMATS
-from exact_helpers import (
+from tests.exact_helpers import (
     CONV,
     CONV_DATA,
     CONV_WEIGHTS,
@@ -24,8 +24,8 @@ from exact_helpers import (
     layout_of,
     layouts,
 )
-from helpers import FUNCTIONS
-from tiers import tiers
+from tests.helpers import FUNCTIONS
+from tests.tiers import tiers
 
 # -- values ------------------------------------------------------------------------------------------------------------
 

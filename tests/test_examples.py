@@ -13,8 +13,8 @@ from convgrad.engines import height
 from convgrad.graph import Execution, read, to_json
 from convgrad.spec.oracle import evaluate
 from convgrad.verify.compare import compare
+from tests.places import EXAMPLES
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 STEP = EXAMPLES / "digits_step.json"
 OPS = {
     "Convolution": 3,

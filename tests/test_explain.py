@@ -20,8 +20,8 @@ from convgrad.formats import FORMATS
 from convgrad.functional.explain import Explanation
 from convgrad.notation import DIRECTIONS, problem
 from convgrad.spec.layouts import DATA
-from net import problems_of
-from tiers import tiers
+from tests.net import problems_of
+from tests.tiers import tiers
 
 LAYER = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
 SHAPES = ((8, 56, 56, 64), (8, 56, 56, 64))

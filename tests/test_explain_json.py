@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from convgrad.cli import main
 from convgrad.functional.explain import explain
+from tests.places import EXAMPLES
 
 LINE = "BWD_W f32 NXC mb1ic2iw5oc3ow5kw3pw1"
-STEP = Path(__file__).parents[1] / "examples" / "digits_step.json"
+STEP = EXAMPLES / "digits_step.json"
 
 
 def test_words_come_before_tiles(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,12 +22,12 @@ from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.passes import dense_view, plan, plans
 from convgrad.spec.geometry import Conv
 from convgrad.spec.problem import Problem, canonical_shape
-from data_problems import AnyPlan, along, plans_of, posed
-from engine_helpers import HOST, Array, empty, run_plan
-from hash_problems import lying
-from pair_hashes import KINDS, operands_of
-from test_pairs import assert_sharp, cancelling, taken, with_pairs
-from tiers import tiers
+from tests.data_problems import AnyPlan, along, plans_of, posed
+from tests.engine_helpers import HOST, Array, empty, run_plan
+from tests.hash_problems import lying
+from tests.pair_hashes import KINDS, operands_of
+from tests.test_pairs import assert_sharp, cancelling, taken, with_pairs
+from tests.tiers import tiers
 
 GROUPED = (
     "FWD_D bf16 NXC:XIO g5mb2ic40ih9oc40oh9kh3ph1n", "BWD_D bf16 NXC:OIX g7mb2ic14ih13oc28oh7kh3sh2ph1n",

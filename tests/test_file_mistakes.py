@@ -19,10 +19,11 @@ import pytest
 from convgrad.cli import main
 from convgrad.functional.call import Prepared
 from convgrad.words import printable
-from file_makers import ESCAPE, LONG, as_nobody, fill
-from tiers import tiers
+from tests.file_makers import ESCAPE, LONG, as_nobody, fill
+from tests.places import EXAMPLES
+from tests.tiers import tiers
 
-STEP = str(Path(__file__).parents[1] / "examples" / "digits_step.json")
+STEP = str(EXAMPLES / "digits_step.json")
 SUM = ("run", "BiasAddBackward")
 MADE_UP = (*SUM, "--shapes", "2x4096")  # a result of 16 KiB
 LINE = "BWD_W f32 NXC mb1ic4ih5oc4oh5kh3ph1"

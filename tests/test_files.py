@@ -13,7 +13,7 @@ import pytest
 import safetensors as package
 
 from convgrad import FileError, files
-from file_makers import KINDS, ZEROS, claiming, header, npy, safetensors, zipped
+from tests.file_makers import KINDS, ZEROS, claiming, header, npy, safetensors, zipped
 
 ARRAYS = [
     np.arange(6, dtype=np.float32).reshape(2, 3),

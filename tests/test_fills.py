@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from classes import ALL_TYPES
 from convgrad import engines
 from convgrad.formats import FORMATS, Format, round_to
 from convgrad.functional.call import problem_from_shapes
@@ -15,6 +14,7 @@ from convgrad.verify.compare import sum_bound
 from convgrad.verify.fill import KINDS, Kind, fill
 from convgrad.verify.reference import certify
 from convgrad.verify.terms import terms_of
+from tests.classes import ALL_TYPES
 
 Array = np.ndarray
 GEOMETRIES = (

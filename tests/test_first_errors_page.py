@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from first_errors import names, rows, said
+from tests.first_errors import names, rows, said
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def defined() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("what", "message"), rows())
 def test_the_page_has_the_message(what: str, message: str, defined: dict[str, Any]) -> None:
-    """But for quotes, which argparse sets by its version; ``python tests/first_errors.py`` writes what is said now."""
+    """But for quotes, which argparse sets by its version; ``python -m tests.first_errors`` writes what is said now."""
     assert said(what, defined).replace("'", "") == message.replace("'", "")
 
 

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine_helpers import HOST
-from float_environment import (
+from tests.engine_helpers import HOST
+from tests.float_environment import (
     DEFAULT,
     DENORMAL,
     DENORMALS_ARE_ZERO,
@@ -29,7 +28,8 @@ from float_environment import (
     UP,
     gradients,
 )
-from tiers import tiers
+from tests.places import ROOT
+from tests.tiers import tiers
 
 TRAPS = INVALID | DENORMAL | DIVISION | OVERFLOW | UNDERFLOW  # Python itself does not live with a trapped inexact
 EVERYTHING = (DEFAULT | FLUSH | DENORMALS_ARE_ZERO | TO_ZERO) & ~TRAPS
@@ -57,9 +57,9 @@ def summary() -> Iterator[None]:
 @functools.cache
 def child(isa: str, *words: int) -> dict[str, Any]:
     """Make all calls under these words in a process of its own; fail with the call it died in."""
-    command = [sys.executable, str(Path(__file__).with_name("float_environment.py")), *map(str, words)]
+    command = [sys.executable, "-m", "tests.float_environment", *map(str, words)]
     environment = os.environ | {"CONVGRAD_MAX_ISA": isa}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
     *_, last = done.stdout.splitlines() or ["it ran nothing"]
     if done.returncode:
         died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"

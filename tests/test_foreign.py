@@ -22,8 +22,9 @@ from convgrad.verify.copies import copied
 from convgrad.verify.foreign import answer, arguments, load
 from convgrad.verify.isolate import Isolated
 from convgrad.verify.verdict import Verdict
-from helpers import assert_same_bits, operands_of, random_case
-from tiers import tiers
+from tests.helpers import assert_same_bits, operands_of, random_case
+from tests.places import FOREIGN
+from tests.tiers import tiers
 
 OPERATOR = "ConvolutionBackwardWeights"
 
@@ -89,7 +90,7 @@ def test_what_cannot_be_loaded_is_refused_with_its_reason(
 ) -> None:
     (tmp_path / "broken.py").write_text("def f(): ...\n1 / 0\n")
     (tmp_path / "leaving.py").write_text("import sys\nsys.exit(0)\n")
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.syspath_prepend(FOREIGN)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnsupportedError, match=words):
         load(name)
@@ -97,7 +98,7 @@ def test_what_cannot_be_loaded_is_refused_with_its_reason(
 
 def test_the_working_directory_is_searched_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "foreign_functions.py").write_text("class Mine:\n    f = staticmethod(lambda *a, **k: 7)\n")
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.syspath_prepend(FOREIGN)
     monkeypatch.delitem(sys.modules, "foreign_functions", raising=False)
     monkeypatch.chdir(tmp_path)
     assert load("foreign_functions:Mine.f")() == 7
@@ -135,7 +136,7 @@ CRASHES = {
 @pytest.fixture(autouse=True)
 def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")  # no kernel is compiled for a handful of numbers
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.syspath_prepend(FOREIGN)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from children import POOLS, Array, Layer, compile_anew, in_child
 from convgrad.engines import starting
 from convgrad.engines.llvm import jit
+from tests.children import POOLS, Array, Layer, compile_anew, in_child
 
 LIMIT_S = 3.0  # for a child, whose calls take a fifth of a second
 FEW = 3  # forks of the quick tier, which has fewer layers too
@@ -163,7 +163,7 @@ def processes(method: str, count: int) -> None:
 def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -> None:
     """A child of a process whose OpenMP threads were at work has none of them."""
     begin = time.perf_counter()
-    got = in_child("test_forks", "fork_many", count, meanwhile, False, timeout=60 + count * LIMIT_S, pool=whose)
+    got = in_child(__name__, "fork_many", count, meanwhile, False, timeout=60 + count * LIMIT_S, pool=whose)
     _lines.append(
         f"{count} forks while 2 threads are {meanwhile} ({whose}): {got['codes'].count(RIGHT)} children right, "
         f"{got['codes'].count(1)} hung, {got['kernels']} kernels compiled and {got['calls']} calls made meanwhile, "
@@ -178,14 +178,14 @@ def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -
 @NEEDS_FORK
 @pytest.mark.parametrize("count", [FEW, pytest.param(100, marks=LONG)])
 def test_a_fork_while_the_same_kernel_is_compiled(count: int) -> None:
-    got = in_child("test_forks", "fork_many", count, "compiling", True, timeout=count * LIMIT_S)
+    got = in_child(__name__, "fork_many", count, "compiling", True, timeout=count * LIMIT_S)
     _lines.append(f"{count} forks while the child's kernel is compiled: {got['codes'].count(RIGHT)} right")
     assert got["codes"] == [RIGHT] * count
 
 
 @NEEDS_FORK
 def test_a_fork_during_the_first_call() -> None:
-    code = in_child("test_forks", "fork_at_first_call", timeout=60)
+    code = in_child(__name__, "fork_at_first_call", timeout=60)
     _lines.append(f"a fork while another thread loads LLVM: exit code {code}")
     assert code == RIGHT
 
@@ -210,6 +210,6 @@ def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest
     [("spawn", 2), *(pytest.param(method, 4, marks=LONG) for method in ("spawn", "forkserver", "fork"))],
 )
 def test_processes_of_a_pool(method: str, count: int) -> None:
-    right = in_child("test_forks", "processes", method, count, timeout=120)
+    right = in_child(__name__, "processes", method, count, timeout=120)
     _lines.append(f"a pool of processes ({method}): {right} of {count} layers right")
     assert right == count

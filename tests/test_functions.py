@@ -18,8 +18,8 @@ from convgrad.engines.llvm.engine import LlvmEngine
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.operators import rows as rows_named
 from convgrad.spec.rules import RULES
-from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
-from table_rows import attributes_of, functions, legal, options_of, replaced, row, rows, searching
+from tests.helpers import FUNCTIONS, assert_same_bits, operands_of, random_case
+from tests.table_rows import attributes_of, functions, legal, options_of, replaced, row, rows, searching
 
 
 def test_every_current_operator_and_every_public_function_is_tied_to_the_table() -> None:

@@ -21,8 +21,8 @@ from convgrad import ConvgradError, infer_shapes, run
 from convgrad.functional.call import prepare
 from convgrad.spec.operators import OPERATORS, Operator
 from convgrad.spec.rules import RULES
-from helpers import FUNCTIONS, assert_same_bits, operands_of, random_case, within
-from table_rows import ROW_IDS, attributes_of, replaced, row, searching
+from tests.helpers import FUNCTIONS, assert_same_bits, operands_of, random_case, within
+from tests.table_rows import ROW_IDS, attributes_of, replaced, row, searching
 
 LARGEST = 10**6  # elements of an output that is worth computing here
 SECONDS = 3.0  # of processor time, that of idle BLAS threads included: far more than any of these calls takes

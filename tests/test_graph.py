@@ -13,7 +13,7 @@ import pytest
 import convgrad
 from convgrad import GraphError, engines
 from convgrad.graph import Execution, Graph, Limits, LogicalTensor, Op, to_json
-from graph_ops import (
+from tests.graph_ops import (
     DST,
     FORWARD,
     GRADIENT,
@@ -33,7 +33,7 @@ from graph_ops import (
     lt,
     undef,
 )
-from roles import BF16, F32, Array, same
+from tests.roles import BF16, F32, Array, same
 
 
 def test_ops_come_before_finalize_and_partitions_after() -> None:

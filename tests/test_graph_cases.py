@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,10 @@ from convgrad.graph.model import operator_of
 from convgrad.spec.operators import OPERATORS, Operator, find
 from convgrad.verify.exact import exact
 from convgrad.verify.fill import fill
-from helpers import assert_same_bits, operands_of, random_case
-from roles import F32, LAYOUTS, Array
-from tiers import tiers
-
-CASES = Path(__file__).parents[2] / "shared" / "cases"
-GRAPHS = Path(__file__).parent / "graphs"
+from tests.helpers import assert_same_bits, operands_of, random_case
+from tests.places import GRAPHS, SHARED_CASES
+from tests.roles import F32, LAYOUTS, Array
+from tests.tiers import tiers
 
 Shape = tuple[int, ...]
 CONV, TRANSPOSE = "ConvolutionBackwardWeights", "ConvTransposeBackwardWeights"
@@ -149,9 +146,9 @@ RECORDED = {
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_files_of_the_harness(name: str) -> None:
-    if not (CASES / name).is_file():
+    if not (SHARED_CASES / name).is_file():
         pytest.skip(f"{name} of oneDNN's benchdnn inputs is not at hand")
-    graph = read(CASES / name)
+    graph = read(SHARED_CASES / name)
     (op,) = graph.ops
     assert (op.kind, *(graph.tensors[i].shape for i in range(3))) == RECORDED[name]
     (partition,) = graph.partitions()

@@ -8,7 +8,6 @@ import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from convgrad.errors import GraphError
 from convgrad.formats import FORMATS
 from convgrad.graph import Graph, Limits, LogicalTensor, from_json, to_json
 from convgrad.graph.model import INTEGER_DTYPES, operator_of
-from helpers import within
+from tests.helpers import within
+from tests.places import GRAPHS
 
 QUICK_SEEDS = 3
 LONG_SEEDS = 100
@@ -104,7 +104,7 @@ LARGEST_FILE = 20_000  # characters: mutants of larger ones only take longer
 
 def base_documents() -> list[str]:
     """Return what is mutated, as text: documents of one's own first, then the graphs beside this file."""
-    files = (json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "graphs").glob("*.json")))
+    files = (json.loads(path.read_text()) for path in sorted((GRAPHS).glob("*.json")))
     texts = [json.dumps(HEADER | {"graph": ops}) for ops in BUILT_IN] + [json.dumps(document) for document in files]
     return [text for text in texts if len(text) <= LARGEST_FILE]
 

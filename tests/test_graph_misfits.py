@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import convgrad
 from convgrad import GraphError, InvalidAttributeError, InvalidDataTypeError, InvalidShapeError
 from convgrad.graph import LogicalTensor, Op, from_json, read, to_json
-from graph_ops import (
+from tests.graph_ops import (
     DST,
     FORWARD,
     GRADIENT,
@@ -31,7 +30,8 @@ from graph_ops import (
     lt,
     undef,
 )
-from roles import BF16, Array, same
+from tests.places import GRAPHS
+from tests.roles import BF16, Array, same
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused(ops: list[Op], given: Any, words: str, cau
 
 
 def test_operators_outside_are_named_and_the_rest_runs() -> None:
-    graph = read(Path(__file__).parent / "graphs" / "relu_and_add_between_convolutions.json")
+    graph = read(GRAPHS / "relu_and_add_between_convolutions.json")
     reasons = [f"{kind} is not an operator of the convolution family" for kind in ("ReLU", "Add")]
     assert [p.reason for p in graph.partitions()] == [None, reasons[0], None, reasons[1], None]
     with pytest.raises(GraphError, match="relu_1: this partition cannot be compiled: ReLU is not"):

@@ -11,7 +11,7 @@ import pytest
 
 from convgrad.errors import GraphError
 from convgrad.graph import Header, Limits, LogicalTensor, Op, Verbatim, explain, from_json, read, to_json
-from graph_documents import (
+from tests.graph_documents import (
     DELETED,
     OPTIONAL,
     UNKNOWN,

@@ -18,7 +18,7 @@ from convgrad.errors import GraphError
 from convgrad.functional.call import problem_of_row
 from convgrad.graph import Limits, explain, from_json, resolve
 from convgrad.graph import document as documents
-from graph_documents import (
+from tests.graph_documents import (
     BIG,
     DELETED,
     LONGEST_MESSAGE,
@@ -33,8 +33,8 @@ from graph_documents import (
     tensor,
     typed,
 )
-from graph_refusals import DOCUMENTS, EDITS, PADS, SRC, TEXTS
-from tiers import tiers
+from tests.graph_refusals import DOCUMENTS, EDITS, PADS, SRC, TEXTS
+from tests.tiers import tiers
 
 
 @pytest.mark.parametrize(("text", "path", "words"), TEXTS, ids=[repr(row[0])[:60] for row in TEXTS])

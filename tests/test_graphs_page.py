@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from convgrad.graph import explain, to_json
-from pages import DOCS
+from tests.places import DOCS
 
 PAGE = (DOCS / "graphs.md").read_text(encoding="utf-8")
 GRAPH = DOCS.parent / "examples" / "layer_step.json"

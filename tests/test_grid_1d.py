@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from tiers import tiers
+from tests.tiers import tiers
 
 
 def problems() -> Iterator[tuple[int, ...]]:

@@ -12,15 +12,15 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from classes import NAMES
-from data_problems import OPERATORS
-from engine_helpers import HOST
-from guarded import CACHE_LINE, Guarded, Placed
+from tests.classes import NAMES
+from tests.data_problems import OPERATORS
+from tests.engine_helpers import HOST
+from tests.guarded import CACHE_LINE, Guarded, Placed
+from tests.places import ROOT
 
 PROBLEMS = 50  # of a child of the long tier,
 FEW = 20  # and of the quick one
@@ -47,11 +47,11 @@ def summary() -> Iterator[None]:
     print(f"\nforwards and data gradients: {dict(_data)}", end="")
 
 
-def child(seed: int, count: int, program: str = "guarded.py") -> Counter[str]:
+def child(seed: int, count: int, program: str = "tests.guarded") -> Counter[str]:
     """Run problems in a process of its own; fail with the problem it died in."""
     environment = os.environ | {"CONVGRAD_MAX_ISA": HOST[seed % len(HOST)]}
-    command = [sys.executable, str(Path(__file__).with_name(program)), str(seed), str(count)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    command = [sys.executable, "-m", program, str(seed), str(count)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
     *_, last = done.stdout.splitlines() or ["it ran nothing"]
     if done.returncode:
         died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
@@ -79,7 +79,7 @@ def test_more_problems_among_guard_pages(seed: int) -> None:
 
 
 def run_data_child(seed: int, count: int) -> None:
-    done = child(seed, count, "guarded_data.py")
+    done = child(seed, count, "tests.guarded_data")
     _data.update(done)
     assert done["problems"] == count
     assert done["placements"] == 2 * count
@@ -98,7 +98,7 @@ def test_more_forwards_and_data_gradients_among_guard_pages(seed: int) -> None:
 
 
 def run_tiles_child(seed: int, count: int) -> None:
-    done = child(seed, count, "guarded_tiles.py")
+    done = child(seed, count, "tests.guarded_tiles")
     assert done["placements"] == 2 * count
     assert min(done[name] for name in ("strided", "weights", "dst", "src")) > 0
 

@@ -17,7 +17,7 @@ import pytest
 import convgrad
 from convgrad.formats import FORMATS
 from convgrad.spec.geometry import Axis
-from hard_cases import (
+from tests.hard_cases import (
     BOTH,
     BY_ID,
     ROLES,
@@ -37,7 +37,7 @@ from hard_cases import (
     plain,
     solve,
 )
-from tiers import tiers
+from tests.tiers import tiers
 
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 

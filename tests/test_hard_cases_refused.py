@@ -9,7 +9,7 @@ import pytest
 
 import convgrad
 from convgrad import ConvgradError, InvalidAttributeError, InvalidShapeError
-from hard_cases import FAR, OPERATORS, Shape, plain
+from tests.hard_cases import FAR, OPERATORS, Shape, plain
 
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from convgrad.formats import FORMATS
-from hard_cases import Array, Row, Shape, answer, assert_same, axes_of, integers, plain, solve, threads_too, up
-from tiers import tiers
+from tests.hard_cases import Array, Row, Shape, answer, assert_same, axes_of, integers, plain, solve, threads_too, up
+from tests.tiers import tiers
 
 pytestmark = pytest.mark.timeout(60)  # a call that never returns is one of the cases
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from classes import ALL_TYPES, TYPES
 from convgrad import engines
 from convgrad.engines.llvm import execute, isas, jit
 from convgrad.engines.llvm import tree as emitted
@@ -17,11 +16,12 @@ from convgrad.plan.machine import ISAS, Machine
 from convgrad.spec.geometry import Conv
 from convgrad.spec.order import BLOCK, order_of
 from convgrad.spec.ordered import evaluate_in_order
-from engine_helpers import HOST, digest
-from hash_problems import DATA, SAID, WAYS, drawn, operands_and_out, problems
-from hash_problems import FEW as FEW_CHANNELS
-from hashes import DIFFERS, DONE, FILE, hash_of, hash_of_all, hashes_in, main
-from tiers import tiers
+from tests.classes import ALL_TYPES, TYPES
+from tests.engine_helpers import HOST, digest
+from tests.hash_problems import DATA, SAID, WAYS, drawn, operands_and_out, problems
+from tests.hash_problems import FEW as FEW_CHANNELS
+from tests.hashes import DIFFERS, DONE, FILE, hash_of, hash_of_all, hashes_in, main
+from tests.tiers import tiers
 
 GOLDEN = hashes_in(FILE)
 WORDS = list(GOLDEN)

@@ -14,9 +14,9 @@ import convgrad
 from convgrad import bias_add_backward, conv_transpose_backward_weights, convolution_backward_weights, explain
 from convgrad.formats import FORMATS
 from convgrad.verify import exact
-from engine_helpers import Array
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.engine_helpers import Array
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 GIB = 1 << 30
 SPARSE_BYTES = 160 * GIB  # of addresses; pages are there once touched

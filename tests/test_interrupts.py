@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from children import POOLS, Layer, compile_anew, in_child
 from convgrad.engines import pool, team
 from convgrad.engines.addresses import words
+from tests.children import POOLS, Layer, compile_anew, in_child
 
 MOST_MS = 200.0  # from Ctrl-C to KeyboardInterrupt
 POLL_S = 0.02  # how long out is watched for late writes
@@ -173,7 +173,7 @@ def leave(kind: str, at: str, how: str) -> None:
 def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: float, whose: str) -> None:
     """The call ends soon, nobody writes to out afterwards, and the next call is right."""
     asked = name, threads, count, longest_s
-    got = in_child("test_interrupts", "interrupt_many", *asked, timeout=60 + 5 * count, pool=whose)
+    got = in_child(__name__, "interrupt_many", *asked, timeout=60 + 5 * count, pool=whose)
     took_ms = sorted(got["took_ms"])
     p95 = took_ms[-1 - len(took_ms) // 20] if took_ms else np.inf
     _lines.append(
@@ -190,7 +190,7 @@ def test_ctrl_c_at_any_moment(name: str, threads: int, count: int, longest_s: fl
     [4, pytest.param(100, marks=pytest.mark.long)],
 )
 def test_ctrl_c_while_kernels_are_compiled(count: int) -> None:
-    got = in_child("test_interrupts", "interrupt_compiling", count, timeout=60 + 5 * count)
+    got = in_child(__name__, "interrupt_compiling", count, timeout=60 + 5 * count)
     _lines.append(f"{got['interrupted']} interrupts while 3 threads compile: {got['wrong']} wrong results")
     assert got == {"interrupted": count, "wrong": 0, "right": True}
 
@@ -240,7 +240,7 @@ def test_interrupt_main() -> None:
     [(1, "own"), *(pytest.param(2, *one.values, marks=[*one.marks, pytest.mark.long]) for one in POOLS)],
 )
 def test_a_signal_handler_may_call(threads: int, whose: str) -> None:
-    calls = in_child("test_interrupts", "call_from_a_handler", threads, timeout=60, pool=whose)
+    calls = in_child(__name__, "call_from_a_handler", threads, timeout=60, pool=whose)
     _lines.append(f"{calls[1]} calls from a signal handler inside {calls[0]} calls on {threads} threads ({whose})")
     assert min(calls) > 10
 
@@ -251,5 +251,5 @@ def test_the_interpreter_may_exit_at_any_moment(count: int, whose: str) -> None:
     """With threads in kernels or in the compiler, waited for or not: exit code 0, and atexit handlers may call."""
     begin, step = time.perf_counter(), 10 if count < len(EXITS) else 1  # unlike in every way
     for at in range(count):
-        assert in_child("test_interrupts", "leave", *EXITS[at * step % len(EXITS)], timeout=60, pool=whose) is True
+        assert in_child(__name__, "leave", *EXITS[at * step % len(EXITS)], timeout=60, pool=whose) is True
     _lines.append(f"{count} exits with threads at work ({whose}): all with code 0, {time.perf_counter() - begin:.1f} s")

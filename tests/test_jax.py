@@ -18,8 +18,8 @@ from convgrad.functional import call
 from convgrad.functional.call import prepare
 from convgrad.spec.derivatives import COTANGENT, ZEROS, derivative
 from convgrad.spec.operators import OPERATORS
-from engine_helpers import watched
-from helpers import assert_same_bits, operands_of, random_case
+from tests.engine_helpers import watched
+from tests.helpers import assert_same_bits, operands_of, random_case
 
 jax = pytest.importorskip("jax")
 

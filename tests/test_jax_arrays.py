@@ -16,7 +16,7 @@ from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, 
 from convgrad.formats import FORMATS
 from convgrad.graph import Graph, LogicalTensor, Op
 from convgrad.verify import check, exact
-from roles import BF16, DTYPES, F32, ROLES, Array, same
+from tests.roles import BF16, DTYPES, F32, ROLES, Array, same
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from tiers import tiers
+from tests.tiers import tiers
 
 jax = pytest.importorskip("jax")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
+from tests.places import TESTS
+
 CALLS = TESTS / "jax_calls.py"
 
 

@@ -25,8 +25,8 @@ from convgrad import (
 from convgrad.formats import Format
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.operators import find
-from helpers import FUNCTIONS, assert_same_bits, random_case
-from roles import Tensor
+from tests.helpers import FUNCTIONS, assert_same_bits, random_case
+from tests.roles import Tensor
 
 Array = np.ndarray
 NAMES = Gradients._fields

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from convgrad import notation
-from helpers import assert_same_bits
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+from tests.helpers import assert_same_bits
+from tests.places import BENCHMARKS
 
 
 def test_a_short_run_has_all_rows(tmp_path: Path) -> None:

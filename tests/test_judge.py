@@ -24,12 +24,12 @@ from convgrad.verify.judge.lost import curve
 from convgrad.verify.judge.model import cell, last_place, partial_sums, tree
 from convgrad.verify.reference import certify
 from convgrad.verify.verdict import Verdict
-from judging import judged
-from tiers import tiers
-from verdict_campaign import LINES, Tally, filled, judge_all, problems
-from verdict_data import KINDS
-from verdict_orders import chains, columns_of, finished, nearest
-from verdict_power import DEFECTS, LAYER, Layer, chain, cut, layer_of
+from tests.judging import judged
+from tests.tiers import tiers
+from tests.verdict_campaign import LINES, Tally, filled, judge_all, problems
+from tests.verdict_data import KINDS
+from tests.verdict_orders import chains, columns_of, finished, nearest
+from tests.verdict_power import DEFECTS, LAYER, Layer, chain, cut, layer_of
 
 Array = NDArray[Any]
 SMALL = "BWD_W f32 NXC mb8ic16ih7oc16oh7kh1"  # 392 terms, 256 elements

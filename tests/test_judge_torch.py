@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,19 +10,20 @@ import pytest
 from convgrad.cases import collection
 from convgrad.cases.case import Case
 from convgrad.verify import check
-from judging import judged_in_full
-from torch_sums import adds_in_bf16
+from tests.judging import judged_in_full
+from tests.places import EXAMPLES
+from tests.torch_sums import adds_in_bf16
 
 SPARED = {"hard": 29, "edges": 53}  # of so many cases the quick tier judges one
 # What PyTorch 2.13 is wrong on: NaN and infinities beside padding, strides of 2^55, odd pads of a transposed gradient;
-# oneDNN-6035-64 ends the process. `python tests/judge_all.py` judges all of it, in processes of its own.
+# oneDNN-6035-64 ends the process. `python -m tests.judge_all` judges all of it, in processes of its own.
 KNOWN = ("oneDNN-6035-64", "pytorch-147362", "burn-5385", "oneDNN-2a743fd", "openvino-7321")
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "examples"))
+    monkeypatch.syspath_prepend(str(EXAMPLES))
     yield __import__("judge_torch").run
     sys.modules.pop("judge_torch")
 

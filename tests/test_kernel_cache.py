@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from children import Array, Layer, in_child, new_layers
 from convgrad import engines
 from convgrad.engines.llvm import execute, isas, jit
+from tests.children import Array, Layer, in_child, new_layers
 
 CALLERS = 32
 MOST_GROWTH_MB = 64.0
@@ -134,7 +134,7 @@ def test_many_threads_ask_for_kernels_not_yet_compiled(kernels: int, nothing_com
 
 
 def test_many_threads_make_the_first_call() -> None:
-    right, kernels = in_child("test_kernel_cache", "first_calls", timeout=120)
+    right, kernels = in_child(__name__, "first_calls", timeout=120)
     _lines.append(f"{CALLERS} threads make a process's first call: {kernels} kernels compiled, {right} results equal")
     assert right == CALLERS
     assert kernels == 1
@@ -179,7 +179,7 @@ def test_kernels_leave_while_they_run(
 )
 @pytest.mark.timeout(3600)
 def test_memory_over_many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
-    got = in_child("test_kernel_cache", "many_shapes", count, warm, widths, timeout=3600)
+    got = in_child(__name__, "many_shapes", count, warm, widths, timeout=3600)
     growth_mb = got["end_mb"] - got["warm_mb"]
     _lines.append(
         f"{count} shapes: {got['kernels']} kernels compiled ({got['warm kernels']} after {warm}), {got['kept']} kept, "

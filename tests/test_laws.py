@@ -13,7 +13,7 @@ from convgrad.formats import F32
 from convgrad.functional.call import prepare
 from convgrad.spec.layouts import axis_order
 from convgrad.spec.operators import Operator, find
-from helpers import Case, assert_same_bits, operands_of, random_case
+from tests.helpers import Case, assert_same_bits, operands_of, random_case
 
 SEEDS = range(60)
 

@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 
 import convgrad
-from layers import ORDERS
-
-TESTS = Path(__file__).parent
-ROOT = TESTS.parent / "src" / "convgrad"
+from tests.layers import ORDERS
+from tests.places import DOCS, SOURCES, TESTS
 
 
 def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(path.relative_to(SOURCES).with_suffix("").parts)
 
 
-MODULES = {name_of(p): p for p in sorted(ROOT.rglob("*.py"))}
+MODULES = {name_of(p): p for p in sorted(SOURCES.rglob("*.py"))}
 
 
 def is_in(module: str, package: str) -> bool:
@@ -130,9 +128,9 @@ def test_files_stay_small() -> None:
 
 @pytest.mark.parametrize("package", ["spec", "engines", "libraries", "functional", "torch", "jax", "dask"])
 def test_every_module_has_a_place_in_the_architecture(package: str) -> None:
-    page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\w+\.py", page))
-    assert {path.name for path in (ROOT / package).rglob("*.py")} <= named | {"__init__.py"}
+    assert {path.name for path in (SOURCES / package).rglob("*.py")} <= named | {"__init__.py"}
 
 
 def test_every_module_says_what_it_knows() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from convgrad import InvalidAttributeError, InvalidShapeError, infer_shapes
-from rule_breaks import CONV, DATA, T_DATA, T_SRC, T_WEIGHTS, TRANSPOSE, WEIGHTS, W
-from tiers import tiers
+from tests.rule_breaks import CONV, DATA, T_DATA, T_SRC, T_WEIGHTS, TRANSPOSE, WEIGHTS, W
+from tests.tiers import tiers
 
 STRIDES, DILATIONS, KERNELS = range(1, 4), range(1, 4), range(1, 4)
 PADS: list[dict[str, Any]] = [

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tiers import tiers
+from tests.tiers import tiers
 
 SET_UP = """
 import atexit, gc, sys, threading, time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from links import findings, main
+from tests.links import findings, main
 
 INDEX = """<a href="more/page.html#here">in</a> <a href="#top">up</a> <a href="https://example.org/gone">out</a>
 <h1 id="top">an <em>a</em></h1><img src="a%20b.png" alt="two dots"><link href="style.css?v=1">"""

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from convgrad import FileError, files
-from file_makers import KINDS, ONES, header, zipped
-from test_files import ARRAYS
+from tests.file_makers import KINDS, ONES, header, zipped
+from tests.test_files import ARRAYS
 
 MAPPED = [kind for kind in KINDS if kind != ".pt"]
 

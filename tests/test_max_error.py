@@ -16,8 +16,8 @@ from convgrad.cli import main
 from convgrad.errors import GraphError, InvalidAttributeError
 from convgrad.functional.joint import Gradients
 from convgrad.graph import Graph, LogicalTensor, Op, explain, write
-from engine_helpers import HOST, Array
-from helpers import assert_same_bits
+from tests.engine_helpers import HOST, Array
+from tests.helpers import assert_same_bits
 
 runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 SAME: dict[str, Any] = {"auto_pad": "same_upper"}

@@ -8,7 +8,7 @@ import numpy as np
 
 import convgrad
 from convgrad.engines.numpy import BLOCK_BYTES
-from tiers import tiers
+from tests.tiers import tiers
 
 PROBLEMS = {
     "long rows": ("Convolution", (1, 1_000_000, 4), (3, 4, 4)),

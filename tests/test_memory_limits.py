@@ -9,18 +9,18 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine_helpers import HOST
-from tiers import tiers
+from tests.engine_helpers import HOST
+from tests.places import ROOT
+from tests.tiers import tiers
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as Linux does", allow_module_level=True)
 
-from limited import COUNTED, MIB, PERHAPS, TOO_LARGE
+from tests.limited import COUNTED, MIB, PERHAPS, TOO_LARGE
 
 PLAIN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}  # the allocator keeps nothing back
 COMPILING = 256  # MiB in which kernels can be compiled for sure
@@ -46,9 +46,9 @@ def summary() -> Iterator[None]:
 
 def child(limit: str, room: float, *names: str) -> list[dict[str, Any]]:
     """Make attempts in a process with so much room; fail with the attempt it died in."""
-    command = [sys.executable, str(Path(__file__).with_name("limited.py")), limit, str(room), *names]
+    command = [sys.executable, "-m", "tests.limited", limit, str(room), *names]
     environment = os.environ | {"CONVGRAD_CACHE_DIR": "off"} | (PLAIN if names == ("scratch",) else {})
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
     lines = done.stdout.splitlines() or ["it tried nothing"]
     if done.returncode:
         died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"

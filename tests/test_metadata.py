@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import convgrad
+from tests.places import DOCS, ROOT
 
-ROOT = Path(__file__).parents[1]
 TOLD = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT: dict[str, Any] = TOLD["project"]
 
@@ -58,7 +57,7 @@ def test_the_oldest_versions_that_are_tested_are_the_oldest_that_are_allowed() -
 
 
 def test_platforms_tells_what_is_required() -> None:
-    page = (ROOT / "docs/platforms.md").read_text(encoding="utf-8")
+    page = (DOCS / "platforms.md").read_text(encoding="utf-8")
     extras = [
         one
         for extra in ("files", "torch", "jax", "dask", "onnx", "examples")
@@ -72,7 +71,7 @@ def test_platforms_tells_what_is_required() -> None:
 
 @pytest.mark.parametrize("row", [one for one in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d", one)])
 def test_platforms_tells_every_python_that_is_claimed(row: str) -> None:
-    page = (ROOT / "docs/platforms.md").read_text(encoding="utf-8")
+    page = (DOCS / "platforms.md").read_text(encoding="utf-8")
     assert re.search(rf"^\| {re.escape(row.rsplit(' :: ', maxsplit=1)[-1])} \|.*tested", page, re.MULTILINE)
 
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from convgrad.plan.machine import ISAS
-from net import FILE, caught, differs, lines_of, problems_of, written
-from tiers import tiers
+from tests.net import FILE, caught, differs, lines_of, problems_of, written
+from tests.tiers import tiers
 
 
 def assert_same(there: list[str], made: list[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from children import in_child
+from tests.children import in_child
 
 LINE = "BWD_W f32 NXC mb2ic4ih8oc6oh8kh3ph1"
 
@@ -79,7 +79,7 @@ def told() -> None:
 
 
 def test_all_but_kernels_works_without_llvmlite() -> None:
-    found = in_child("test_no_llvmlite", "told", timeout=60)
+    found = in_child(__name__, "told", timeout=60)
     why = "llvmlite, which compiles kernels, cannot be loaded: No module named 'llvmlite'"
     assert not found["loaded"]
     assert found["warnings"] == [f"convgrad computes with NumPy only, slower and not to the same bits: {why}"]

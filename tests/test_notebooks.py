@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from notebooks import EXAMPLES, NOTEBOOKS, notebook
-from pages import DOCS
+from tests.notebooks import NOTEBOOKS, notebook
+from tests.places import DOCS, EXAMPLES
 
 
 def test_every_notebook_has_its_page() -> None:
@@ -18,7 +18,7 @@ def test_every_notebook_has_its_page() -> None:
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_is_its_page(name: str) -> None:
     stored = (EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8")
-    assert stored == notebook((DOCS / f"{name}.md").read_text(encoding="utf-8")), "run python tests/notebooks.py"
+    assert stored == notebook((DOCS / f"{name}.md").read_text(encoding="utf-8")), "run python -m tests.notebooks"
     assert f"](../examples/{name}.ipynb)" in stored
     kinds = [cell["cell_type"] for cell in json.loads(stored)["cells"]]
     assert kinds.count("code") >= 4

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import convgrad
-from children import TESTS
 from convgrad import disk, engines, host
 from convgrad.cli import info
 from convgrad.engines.addresses import address_of
@@ -24,8 +23,9 @@ from convgrad.engines.llvm.object_cache import SUFFIX, Store
 from convgrad.engines.settings import kernel_directory
 from convgrad.errors import FileError, InvalidAttributeError
 from convgrad.plan.machine import ISAS, Isa, Machine
-from engine_helpers import HOST
-from net import FILE, lines_of, problems_of
+from tests.engine_helpers import HOST
+from tests.net import FILE, lines_of, problems_of
+from tests.places import ROOT
 
 if not HOST:
     pytest.skip("no generated kernels run here", allow_module_level=True)
@@ -80,9 +80,9 @@ def test_a_kernel_is_compiled_once(kernels: Path) -> None:
 
 def test_processes_share_kernels(tmp_path: Path) -> None:
     """Two that begin at once may both compile; neither sees half a file, and later ones compile nothing."""
-    code = f"import sys; sys.path.insert(0, {TESTS!r}); import test_object_cache as t; t.generated_once(sys.argv[1])"
+    code = "import sys; from tests.test_object_cache import generated_once; generated_once(sys.argv[1])"
     command = [sys.executable, "-c", code, str(tmp_path / "kernels")]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert {json.loads(one.communicate(timeout=120)[0]) for one in both} <= {0, 1}
     assert [one.returncode for one in both] == [0, 0]
     only(tmp_path / "kernels")

@@ -14,7 +14,7 @@ import pytest
 import convgrad
 from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays
 from convgrad.formats import LISTED
-from roles import BF16, DTYPES, F32, Array, Role, Tensor, every_second, read_only, roles, same
+from tests.roles import BF16, DTYPES, F32, Array, Role, Tensor, every_second, read_only, roles, same
 
 
 def dltensor(capsule: Any, name: bytes = b"dltensor") -> int:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graph_documents import good
-from onednn_files import INPUTS, main
+from tests.graph_documents import good
+from tests.onednn_files import INPUTS, main
 
 SMALL = "mb1ic2ih4oc2kh3ph1"
 

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 import convgrad
-from children import TORCH, Layer, in_child, use
 from convgrad.cli import info
 from convgrad.engines import openmp, pool, pools, scratch, settings
 from convgrad.engines.addresses import words
 from convgrad.engines.llvm import wait
 from convgrad.errors import UnsupportedError
+from tests.children import TORCH, Layer, in_child, use
 
 pytestmark = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
 
@@ -332,7 +332,7 @@ def forked() -> str:
 
 def test_without_a_runtime() -> None:
     """Nothing is loaded to find one; there is one once PyTorch is imported."""
-    reason, before, after = in_child("test_openmp", "without_torch", timeout=60)
+    reason, before, after = in_child(__name__, "without_torch", timeout=60)
     assert reason.startswith("no OpenMP runtime is loaded; ")
     assert reason.endswith("so import torch first [D12]")
     assert (before, after) == ("own", "openmp")
@@ -342,7 +342,7 @@ def test_unusual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads with small stacks, each bound to a core, and none of them in a forked child."""
     monkeypatch.setenv("OMP_STACKSIZE", "48k")
     monkeypatch.setenv("OMP_PROC_BIND", "true")
-    assert in_child("test_openmp", "unusual_threads", timeout=60, pool="openmp") == {
+    assert in_child(__name__, "unusual_threads", timeout=60, pool="openmp") == {
         "cores": len(os.sched_getaffinity(0)),
         "right": [True] * len(SOME),
         "child": "right",
@@ -352,7 +352,7 @@ def test_unusual_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_interpreter_ends_while_a_team_computes() -> None:
     """tests/test_interrupts.py has more of it."""
-    assert in_child("test_interrupts", "leave", "daemon", "executing", "end", timeout=60, pool="openmp") is True
+    assert in_child("tests.test_interrupts", "leave", "daemon", "executing", "end", timeout=60, pool="openmp") is True
 
 
 @pytest.mark.parametrize(

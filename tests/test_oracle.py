@@ -10,7 +10,7 @@ import pytest
 from convgrad.functional.call import prepare
 from convgrad.spec import oracle
 from convgrad.spec.geometry import Conv
-from helpers import operands_of, random_case
+from tests.helpers import operands_of, random_case
 
 
 def brute_force(conv: Conv, role: str, given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

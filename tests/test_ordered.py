@@ -17,7 +17,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem
 from convgrad.verify.compare import compare
 from convgrad.verify.fill import fill
-from helpers import Case, assert_same_bits, operands_of, random_case
+from tests.helpers import Case, assert_same_bits, operands_of, random_case
 
 
 def prepared_case(seed: int, kind: str) -> tuple[Case, Prepared]:

@@ -10,7 +10,7 @@ import pytest
 
 import convgrad
 from convgrad import InvalidAttributeError, InvalidDataTypeError, InvalidShapeError
-from roles import BF16, F32, Array, Role, Tensor, memory, read_only, roles, same
+from tests.roles import BF16, F32, Array, Role, Tensor, memory, read_only, roles, same
 
 PLAIN_SRC, PLAIN_W = np.arange(6, dtype=F32).reshape(1, 6, 1), np.ones((3, 1, 1), F32)
 PLAIN_OUT = (1, 4, 1)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import convgrad
-from page_blocks import DOCS, PYTHON, ROOT, SHELL, SHOWN, blocks, run_command, run_page
+from tests.page_blocks import PYTHON, SHELL, SHOWN, blocks, run_command, run_page
+from tests.places import DOCS, EXAMPLES, ROOT
 
 README = ROOT / "README.md"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(block.runs for block in blocks(page))]
@@ -24,7 +25,7 @@ def named(page: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _where_the_examples_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "examples").symlink_to(EXAMPLES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
-from engine_helpers import HOST
-from pair_hashes import ALWAYS, all_problems, hash_of, main, ways
+from tests.engine_helpers import HOST
+from tests.pair_hashes import ALWAYS, all_problems, hash_of, main, ways
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 PROBLEMS = tuple(enumerate(all_problems()))

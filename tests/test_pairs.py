@@ -18,9 +18,9 @@ from convgrad.plan.machine import ISAS, Isa, modelled
 from convgrad.plan.pairs import MIN_EXPONENT_SUM
 from convgrad.plan.recipe import Chosen
 from convgrad.spec.problem import Problem
-from engine_helpers import HOST, Array, empty, made, plans_for, run_plan
-from test_engine_compile import inner_loops, spec_of
-from tiers import tiers
+from tests.engine_helpers import HOST, Array, empty, made, plans_for, run_plan
+from tests.test_engine_compile import inner_loops, spec_of
+from tests.tiers import tiers
 
 ALWAYS, NEVER = 0, 1 << 20  # limits under which all panels are taken in pairs, and none
 

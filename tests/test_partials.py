@@ -21,10 +21,10 @@ from convgrad.functional.partials import partials_of
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import of_images
-from cut_campaign import Tally, run_cuts
-from engine_helpers import digest
-from helpers import assert_same_bits
-from roles import LAYOUTS, WRITABLE
+from tests.cut_campaign import Tally, run_cuts
+from tests.engine_helpers import digest
+from tests.helpers import assert_same_bits
+from tests.roles import LAYOUTS, WRITABLE
 
 F32, BF16 = np.float32, ml_dtypes.bfloat16
 Array = np.ndarray

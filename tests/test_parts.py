@@ -23,8 +23,8 @@ from convgrad.verify.exact import exact_of
 from convgrad.verify.parts import parts_of, references
 from convgrad.verify.reference import certify
 from convgrad.verify.verdict import DEGRADED, OK, UNDECIDED, WRONG, Verdict
-from helpers import Case, assert_same_bits, operands_of, random_case
-from tiers import tiers
+from tests.helpers import Case, assert_same_bits, operands_of, random_case
+from tests.tiers import tiers
 
 Array = np.ndarray
 claims = importlib.import_module("convgrad.verify.claim")

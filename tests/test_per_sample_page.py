@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import convgrad
-from helpers import assert_same_bits
+from tests.helpers import assert_same_bits
+from tests.places import DOCS
 
-PAGE = (Path(__file__).parents[1] / "docs" / "per_sample.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "per_sample.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 

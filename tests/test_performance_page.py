@@ -6,15 +6,14 @@ import csv
 import re
 import subprocess
 import sys
-from pathlib import Path
 from statistics import geometric_mean, median
 
-ROOT = Path(__file__).parents[1]
+from tests.places import BENCHMARKS, DOCS
 
 
 def summary(*names: str) -> str:
-    paths = [name if name[:2] == "--" else ROOT / "benchmarks" / "results" / name for name in names]
-    command = [sys.executable, ROOT / "benchmarks" / "summary.py", *paths]
+    paths = [name if name[:2] == "--" else BENCHMARKS / "results" / name for name in names]
+    command = [sys.executable, BENCHMARKS / "summary.py", *paths]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -29,7 +28,7 @@ def ratios(table: str, layout: str) -> list[float]:
 
 
 def test_the_table_is_of_the_committed_runs() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
     table = summary(*(f"wgrad_f32_run{run}.csv" for run in (1, 2, 3)), "wgrad_16bit.csv")
     assert table in page
     assert "| f16 NXC | 52 | 12.83 |" in table
@@ -57,8 +56,8 @@ def test_the_table_is_of_the_committed_runs() -> None:
 
 
 def test_the_panels_of_a_training_are_those_of_the_committed_run() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    with (ROOT / "benchmarks" / "results" / "pairs_digits.csv").open(newline="") as file:
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    with (BENCHMARKS / "results" / "pairs_digits.csv").open(newline="") as file:
         rows = [
             f"| {row['what']} | {row['of']} | {row['pairs']} | {row['single']} | {row['single_percent']} % |"
             for row in csv.DictReader(file)
@@ -68,8 +67,8 @@ def test_the_panels_of_a_training_are_those_of_the_committed_run() -> None:
 
 
 def test_layers_in_pairs_are_those_of_the_committed_run() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    with (ROOT / "benchmarks" / "results" / "pairs.csv").open(newline="") as file:
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    with (BENCHMARKS / "results" / "pairs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     pairs, single = ([float(row[f"{name}_of_f32"]) for row in rows] for name in ("pairs", "single"))
     assert f"in pairs {min(pairs):.2f} to {max(pairs):.2f} times as fast" in page
@@ -79,7 +78,7 @@ def test_layers_in_pairs_are_those_of_the_committed_run() -> None:
 
 
 def test_tiles_are_those_of_the_committed_runs() -> None:
-    page = (ROOT / "docs" / "tiles.md").read_text(encoding="utf-8")
+    page = (DOCS / "tiles.md").read_text(encoding="utf-8")
     for most in (1, 8, 64):
         for names in ([f"tiles_{most}_run{run}.csv" for run in (1, 2)], [f"tiles_{most}_ncx.csv"]):
             lines = summary("--by-suite", *names).splitlines()[2:]
@@ -88,7 +87,7 @@ def test_tiles_are_those_of_the_committed_runs() -> None:
 
 
 def test_the_errors_of_tiles_are_as_the_page_says() -> None:
-    with (ROOT / "benchmarks" / "results" / "tiles_errors.csv").open(newline="") as file:
+    with (BENCHMARKS / "results" / "tiles_errors.csv").open(newline="") as file:
         rows = {(row["role"], row["layer"], row["way"]): float(row["largest"]) for row in csv.DictReader(file)}
     for role in ("weight gradient", "forward", "data gradient"):
         layers = {layer for of, layer, _ in rows if of == role}
@@ -101,8 +100,8 @@ def test_the_errors_of_tiles_are_as_the_page_says() -> None:
 
 
 def test_the_training_is_that_of_the_committed_run() -> None:
-    page = (ROOT / "docs" / "tiles.md").read_text(encoding="utf-8")
-    with (ROOT / "benchmarks" / "results" / "tiles_training.csv").open(newline="") as file:
+    page = (DOCS / "tiles.md").read_text(encoding="utf-8")
+    with (BENCHMARKS / "results" / "tiles_training.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for network in ("digits", "resnet"):
         for most in ("1", "8", "64"):

@@ -19,7 +19,7 @@ from convgrad.plan.machine import ISAS, Machine
 from convgrad.plan.passes import dense_view
 from convgrad.spec.geometry import Axis, Conv
 from convgrad.spec.ordered import evaluate_in_order
-from engine_helpers import Array, empty
+from tests.engine_helpers import Array, empty
 
 BYTES = 64  # of tables, at most, for each byte of the operands: rows of one or two values are the worst
 

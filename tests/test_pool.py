@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from children import Layer
 from convgrad.engines import pool
 from convgrad.engines.addresses import words
 from convgrad.engines.llvm.wait import LEAVE
 from convgrad.engines.team import Team
 from convgrad.host import usable_cores
+from tests.children import Layer
 
 LAYER = Layer((20, 20), (3, 3), (40, 70), batch=4, pad=1)
 AFFINITY = hasattr(os, "sched_setaffinity")

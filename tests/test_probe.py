@@ -22,7 +22,7 @@ from convgrad.verify import check
 from convgrad.verify.probe import Order, probe
 from convgrad.verify.probe.blocks import Chain
 from convgrad.verify.probe.tree import along, grow
-from tiers import tiers
+from tests.tiers import tiers
 
 Array = NDArray[Any]
 Sum = Callable[[Array], Array]  # of rows of terms, a column a sum

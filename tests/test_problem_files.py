@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,11 @@ from convgrad.notation import Line, calls
 from convgrad.spec import oracle
 from convgrad.spec.layouts import axis_order
 from convgrad.verify.fill import fill
-from descriptor_files import read_descriptors
-from helpers import assert_same_bits
-from tiers import tiers
+from tests.descriptor_files import read_descriptors
+from tests.helpers import assert_same_bits
+from tests.places import SHARED_CASES
+from tests.tiers import tiers
 
-CASES = Path(__file__).parents[2] / "shared" / "cases"
 FILES = {"shapes_resnet_50": 2, "shapes_regression_small_spatial": None, "shapes_1d_wavenet": None}  # file: batch
 LAYOUTS = {"NXC": "XIO", "NCX": "OIX"}
 THREADS = {"FWD_D": (None,), "BWD_D": (None,), "BWD_W": (1, 2, 3, 5, 8)}  # by direction
@@ -76,9 +75,9 @@ def test_examples(d: Descriptor) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", FILES)
 def test_onednn_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if not (CASES / name).is_file():
+    if not (SHARED_CASES / name).is_file():
         pytest.skip(f"{name} of oneDNN's benchdnn inputs is not at hand")
-    problems = read_descriptors((CASES / name).read_text())
+    problems = read_descriptors((SHARED_CASES / name).read_text())
     batch = FILES[name]
     run = RUNS * len(problems)
     equal = sum(run_all(replace(d, batch=batch) if batch else d) for d in problems)

@@ -6,11 +6,11 @@ Beside them those of tests/campaign.py: depthwise, small groups, thin layers, lo
 import numpy as np
 import pytest
 
-from campaign import BIASED, CHUNK, SHARED, Tally, run_chunk
 from convgrad.verify.fill import Kind
-from engine_helpers import HOST
-from engine_runs import refuse_numpy
-from helpers import assert_bounded, assert_exact, random_case
+from tests.campaign import BIASED, CHUNK, SHARED, Tally, run_chunk
+from tests.engine_helpers import HOST
+from tests.engine_runs import refuse_numpy
+from tests.helpers import assert_bounded, assert_exact, random_case
 
 QUICK_SEEDS = 4
 LONG_SEEDS = 50

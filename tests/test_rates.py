@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 from convgrad.plan.constants import BY_HAND, fitted
+from tests.places import BENCHMARKS, ROOT
 
-ROOT = Path(__file__).parents[1]
 PLAN = ROOT / "src" / "convgrad" / "plan"
 DERIVED = {0.0, 0.5, 1.0, 1e6, 64.0}  # halves, nanoseconds of a millisecond, a made-up machine's multiply-adds
 
@@ -17,7 +16,7 @@ def test_every_fitted_number_says_where_it_is_from() -> None:
     assert len(rows) > 40
     for name, row in rows.items():
         assert min(len(row.unit), len(row.about)) > 0, name
-        assert row.run == BY_HAND or (ROOT / "benchmarks" / "results" / row.run).exists(), name
+        assert row.run == BY_HAND or (BENCHMARKS / "results" / row.run).exists(), name
 
 
 def test_plans_use_no_number_without_a_name() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import convgrad
 from convgrad import InvalidShapeError, explain, infer_shapes
-from rule_breaks import CONV, DATA, T_DATA, T_WEIGHTS, TRANSPOSE, WEIGHTS
+from tests.rule_breaks import CONV, DATA, T_DATA, T_WEIGHTS, TRANSPOSE, WEIGHTS
 
 # By the underlying convolution: 2 images of 3 channels, 12 x 10, and 5 channels of 5 x 3 taps
 EXTENTS = {"src": (2, 3, 12, 10), "dst": (2, 5, 8, 8), "weights": (5, 3, 5, 3)}

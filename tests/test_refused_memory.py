@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from classes import NAMES
-from engine_helpers import HOST
+from tests.classes import NAMES
+from tests.engine_helpers import HOST
+from tests.places import ROOT
 
 QUICK, LONG = 9 * len(NAMES), 200 * len(NAMES)  # each class in every pair of types
 _lines: list[str] = []
@@ -32,8 +32,8 @@ def summary() -> Iterator[None]:
 
 
 def child(*arguments: str) -> dict[str, Any]:
-    command = [sys.executable, str(Path(__file__).with_name("refused.py")), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    command = [sys.executable, "-m", "tests.refused", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     *_, last = done.stdout.splitlines() or ["it ran nothing"]
     if done.returncode:
         died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
@@ -75,7 +75,8 @@ def test_the_stack_can_be_walked_after_a_refusal(kernels_before: bool) -> None:
     """Nothing stays registered of what was refused: of the probe, or of what threads look for work with."""
     lines = [
         "import warnings; warnings.simplefilter('ignore')",
-        "import numpy, convgrad, refused",
+        "import numpy, convgrad",
+        "from tests import refused",
         "x = numpy.ones((16, 28, 28, 64), numpy.float32)",
         CALL.format(1) if kernels_before else "",
         "print(refused.refuse())",
@@ -84,7 +85,7 @@ def test_the_stack_can_be_walked_after_a_refusal(kernels_before: bool) -> None:
     ]
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)],
-        cwd=Path(__file__).parent, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=ROOT, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     if done.stdout.startswith("False"):

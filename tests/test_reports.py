@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from reports import REPORTS, Report
+from tests.places import DOCS
+from tests.reports import REPORTS, Report
 
 
 @pytest.mark.long
@@ -18,7 +17,7 @@ def test_a_report_is_judged(report: Report) -> None:
 
 
 def test_the_page_has_every_report() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "reports.md").read_text(encoding="utf-8")
+    page = (DOCS / "reports.md").read_text(encoding="utf-8")
     rows = {cells[0].strip(): cells for line in page.splitlines() if len(cells := line.strip("|").split("|")) == 6}
     for one in REPORTS:
         _, fault, outcome, name, _, left_open = (cell.strip() for cell in rows[one.thread])

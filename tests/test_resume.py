@@ -20,9 +20,9 @@ from convgrad.scale import checkpoint, durable
 from convgrad.scale.checkpoint import LINE
 from convgrad.scale.cut import Cut
 from convgrad.spec.slabs import Slab
-from helpers import assert_same_bits
-from resume_campaign import Tally, run_calls
-from scale_sources import memories
+from tests.helpers import assert_same_bits
+from tests.resume_campaign import Tally, run_calls
+from tests.scale_sources import memories
 
 Array = np.ndarray
 F32 = np.float32

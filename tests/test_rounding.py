@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from roles import BF16, DTYPES, F32, Array, Role, formats, roles, same
+from tests.roles import BF16, DTYPES, F32, Array, Role, formats, roles, same
 
 
 def bits(array: Array) -> list[int]:

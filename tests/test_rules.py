@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import convgrad
-import rule_breaks
-import rule_breaks_batch
 from convgrad import ConvgradError, infer_shapes, run
 from convgrad.spec.rules import RULES
-from rule_breaks import CONV, DATA, F32, OLD_DATA, OLD_FILTERS, WEIGHTS, Row, W, X, Y
+from tests import rule_breaks, rule_breaks_batch
+from tests.rule_breaks import CONV, DATA, F32, OLD_DATA, OLD_FILTERS, WEIGHTS, Row, W, X, Y
 
 ROWS = [*rule_breaks.ROWS, *rule_breaks_batch.ROWS]
 

@@ -8,11 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine_helpers import HOST
-from pages import DOCS
-
-ROOT = DOCS.parent
-BENCHMARKS = ROOT / "benchmarks"
+from tests.engine_helpers import HOST
+from tests.places import BENCHMARKS, DOCS, ROOT
 
 
 @pytest.fixture

@@ -31,10 +31,10 @@ from convgrad.spec.bound import error_bound
 from convgrad.spec.order import height_of
 from convgrad.spec.ordered_samples import norms2_in_order
 from convgrad.spec.samples import CHAINS, is_product, norm2_bound, of_one, squares_in_order
-from engine_helpers import HOST
-from helpers import assert_same_bits
-from sample_cases import samples_of
-from tiers import tiers
+from tests.engine_helpers import HOST
+from tests.helpers import assert_same_bits
+from tests.sample_cases import samples_of
+from tests.tiers import tiers
 
 THREADS = (1, 3)
 several = pytest.mark.usefixtures("eight_cores")

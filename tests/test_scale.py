@@ -16,10 +16,10 @@ import convgrad
 from convgrad import scale
 from convgrad.functional.call import prepare
 from convgrad.spec.operators import OPERATORS
-from helpers import Case, assert_same_bits, random_case
-from helpers import operands_of as operands_of_case
-from scale_sources import Slices, memories
-from tiers import tiers
+from tests.helpers import Case, assert_same_bits, random_case
+from tests.helpers import operands_of as operands_of_case
+from tests.scale_sources import Slices, memories
+from tests.tiers import tiers
 
 Array = np.ndarray
 F32, BF16 = np.float32, ml_dtypes.bfloat16

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from engine_helpers import HOST
+from tests.engine_helpers import HOST
+from tests.places import ROOT
 
 if not HOST:
     pytest.skip("sums in pieces need kernels", allow_module_level=True)
 
 PROGRAMS = {
-    "kill_campaign.py": ["--kills", "60", "--interrupts", "60"],
-    "scale_campaign.py": ["--calls", "200"],
-    "memory_campaign.py": ["--calls", "30", "--starved", "30"],
+    "kill_campaign": ["--kills", "60", "--interrupts", "60"],
+    "scale_campaign": ["--calls", "200"],
+    "memory_campaign": ["--calls", "30", "--starved", "30"],
 }
 
 
@@ -25,6 +25,6 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_breaks(name: str) -> None:
     pytest.importorskip("zarr")
-    command = [sys.executable, str(Path(__file__).with_name(name)), *PROGRAMS[name]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    command = [sys.executable, "-m", f"tests.{name}", *PROGRAMS[name]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

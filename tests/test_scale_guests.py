@@ -12,8 +12,8 @@ import pytest
 import convgrad
 from convgrad import scale
 from convgrad.scale.cut import Cut
-from helpers import assert_same_bits
-from scale_sources import memories
+from tests.helpers import assert_same_bits
+from tests.scale_sources import memories
 
 zarr = pytest.importorskip("zarr")
 dask_array = pytest.importorskip("dask.array")

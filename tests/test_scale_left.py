@@ -18,8 +18,8 @@ import convgrad
 from convgrad import scale
 from convgrad.engines import starting
 from convgrad.scale.cut import Cut
-from helpers import assert_same_bits
-from scale_sources import Slices, memories
+from tests.helpers import assert_same_bits
+from tests.scale_sources import Slices, memories
 
 Array = np.ndarray
 F32 = np.float32

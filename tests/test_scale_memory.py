@@ -14,17 +14,16 @@ import numpy as np
 import pytest
 
 import convgrad
-from engine_helpers import HOST
+from tests.engine_helpers import HOST
+from tests.places import BENCHMARKS, ROOT
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as Linux does", allow_module_level=True)
 if not HOST:
     pytest.skip("sums in pieces need kernels", allow_module_level=True)
 
-from in_little_memory import CASES, MANY, MEMORY, hashed, integers
+from tests.in_little_memory import CASES, MANY, MEMORY, hashed, integers
 
-TESTS = Path(__file__).parent
-BENCHMARKS = TESTS.parent / "benchmarks"
 PLAIN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}  # the allocator keeps nothing back
 LOADED, MAPPED = 24 << 20, 48 << 20
 
@@ -37,8 +36,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
         for path, shape in zip(case.paths(folder), case.shapes, strict=False):
             if not path.exists():
                 np.save(path, integers(shape))
-    command = [sys.executable, str(TESTS / "in_little_memory.py"), str(folder)]
-    done = subprocess.run(command, env=os.environ | PLAIN, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-m", "tests.in_little_memory", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | PLAIN, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

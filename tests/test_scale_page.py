@@ -11,7 +11,7 @@ from convgrad import partials
 from convgrad.scale.checkpoint import EVERY_S
 from convgrad.scale.cut import GOOD_BYTES, MOST_BYTES
 from convgrad.spec.pieces import nodes_of
-from pages import DOCS
+from tests.places import DOCS
 
 PAGE = (DOCS / "scale.md").read_text(encoding="utf-8")
 

@@ -20,8 +20,8 @@ from convgrad.scale import takes
 from convgrad.scale.memory import bytes_of
 from convgrad.scale.plan import Plan
 from convgrad.spec.pieces import most_sums, nodes_of
-from helpers import within
-from scale_sources import Slices, memories
+from tests.helpers import within
+from tests.scale_sources import Slices, memories
 
 Array = np.ndarray
 WEIGHTS, FORWARD, DATA = "ConvolutionBackwardWeights", "Convolution", "ConvolutionBackwardData"

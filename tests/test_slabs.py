@@ -20,8 +20,8 @@ from convgrad.spec.boxes import blocks_of, row_step
 from convgrad.spec.layouts import axis_order, from_canonical
 from convgrad.spec.problem import Problem, canonical_shapes, of_images
 from convgrad.spec.slabs import Region, positions, slab_of, whole
-from helpers import assert_same_bits
-from slab_campaign import BIAS, LAYERS, Tally, run_chunk
+from tests.helpers import assert_same_bits
+from tests.slab_campaign import BIAS, LAYERS, Tally, run_chunk
 
 Array = np.ndarray
 

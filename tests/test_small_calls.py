@@ -18,7 +18,7 @@ from convgrad.engines.llvm import engine, execute
 from convgrad.engines.settings import count
 from convgrad.functional import call
 from convgrad.host import environment
-from roles import BF16, DTYPES, F32, Array, Role, read_only, roles, same
+from tests.roles import BF16, DTYPES, F32, Array, Role, read_only, roles, same
 
 SHAPE = (1, 8, 8, 8)
 TWO = {"strides": [1, 1], "dilations": [1, 1], "pads_begin": [1, 1], "pads_end": [1, 1]}

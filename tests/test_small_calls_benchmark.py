@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "small_calls.py"
+from tests.places import BENCHMARKS
+
+BENCHMARK = BENCHMARKS / "small_calls.py"
 
 
 def test_a_short_run_has_all_rows(tmp_path: Path) -> None:

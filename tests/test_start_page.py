@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pages import DOCS
+from tests.places import DOCS
 
 PAGE = (DOCS / "start.md").read_text(encoding="utf-8")
 

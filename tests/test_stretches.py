@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from convgrad.plan.regions import Part, parts, phases, uncut
 from convgrad.spec.geometry import Axis
-from helpers import within
+from tests.helpers import within
 
 Met = dict[tuple[int, int], int]  # by output position and tap: the operand's position
 

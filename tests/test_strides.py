@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import convgrad
-from roles import DTYPES, F32, LAYOUTS, WRITABLE, Array, Role, _filled, formats, memory, roles, same, unaligned
-from tiers import tiers
+from tests.roles import DTYPES, F32, LAYOUTS, WRITABLE, Array, Role, _filled, formats, memory, roles, same, unaligned
+from tests.tiers import tiers
 
 
 @roles

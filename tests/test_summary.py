@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from convgrad.bench.report import COLUMNS
+from tests.places import BENCHMARKS
 
-SUMMARY = Path(__file__).parents[1] / "benchmarks" / "summary.py"
+SUMMARY = BENCHMARKS / "summary.py"
 HEADS = [
     "| direction, layout, type | suite | layers | to PyTorch | slowest | of peak | lowest | of own f32 | slowest |",
     "|---|---|---|---|---|---|---|---|---|",

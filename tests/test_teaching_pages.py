@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from page_pictures import PICTURES
-from pages import DOCS
-from shape_pages import MADE, TABLES, made
+from tests.page_pictures import PICTURES
+from tests.places import DOCS
+from tests.shape_pages import MADE, TABLES, made
 
 GRADIENT, SHAPES = ((DOCS / name).read_text(encoding="utf-8") for name in ("gradient.md", "shapes.md"))
 
@@ -17,7 +17,7 @@ GRADIENT, SHAPES = ((DOCS / name).read_text(encoding="utf-8") for name in ("grad
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_what_the_code_draws(name: str) -> None:
     drawn = (DOCS / "pictures" / name).read_text(encoding="utf-8")
-    assert drawn == PICTURES[name](), "run python tests/page_pictures.py"
+    assert drawn == PICTURES[name](), "run python -m tests.page_pictures"
 
 
 def test_sums_in_pictures_are_right() -> None:
@@ -43,7 +43,7 @@ def test_sums_on_the_page_are_right() -> None:
 
 def test_tables_of_shapes_are_made() -> None:
     assert [found[2] for found in MADE.finditer(SHAPES)] == list(TABLES)
-    assert made(SHAPES) == SHAPES, "run python tests/shape_pages.py"
+    assert made(SHAPES) == SHAPES, "run python -m tests.shape_pages"
 
 
 def rows(table: str) -> Iterator[list[int]]:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import BENCHMARKS
+
 pytest.importorskip("torch")
 pytest.importorskip("jax")
-BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "tensors.py"
+BENCHMARK = BENCHMARKS / "tensors.py"
 
 
 @pytest.mark.long

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convgrad
-import tiles_campaign
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.formats import BF16, F16, F32
 from convgrad.notation import problem as problem_of
@@ -32,9 +31,10 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
 from convgrad.spec.toom_cook import VARIANTS, Transform, Variant
 from convgrad.spec.toom_cook_bound import BOUNDS, variant_bound
-from engine_helpers import HOST, Array, empty
-from helpers import assert_same_bits
-from tiers import tiers
+from tests import tiles_campaign
+from tests.engine_helpers import HOST, Array, empty
+from tests.helpers import assert_same_bits
+from tests.tiers import tiers
 
 NAMES = [*VARIANTS]
 DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")

@@ -38,12 +38,12 @@ from convgrad.spec.toom_cook_sizes import InMagnitudes, ways
 from convgrad.verify.bound import bound_of
 from convgrad.verify.compare import sum_bound
 from convgrad.verify.declared import declared
-from engine_helpers import Array
-from test_tiles import DIRECTIONS, NAMES, drawn, matrices, posed
-from tiers import tiers
+from tests.engine_helpers import Array
+from tests.places import DOCS
+from tests.test_tiles import DIRECTIONS, NAMES, drawn, matrices, posed
+from tests.tiers import tiers
 
 ROLES: tuple[SolvesFor, ...] = ("weights", "dst")
-DOCS = Path(__file__).parents[1] / "docs"
 SUITE = Path(convgrad.__file__).parent / "bench" / "suites" / "tiles.txt"
 LINES = ("mb2ic32ih9oc33oh9kh3ph1", "mb3ic37ih6iw13oc40oh4ow11kh3kw3ph0pw0", "mb1ic32ih2oc32oh5kh3ph2")
 

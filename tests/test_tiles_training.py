@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from engine_helpers import HOST
-from helpers import assert_same_bits
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+from tests.engine_helpers import HOST
+from tests.helpers import assert_same_bits
+from tests.places import BENCHMARKS
 
 
 @pytest.fixture

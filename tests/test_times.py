@@ -11,7 +11,7 @@ import pytest
 from convgrad.cli import main
 from convgrad.engines.llvm import jit
 from convgrad.functional.call import Prepared
-from engine_helpers import HOST
+from tests.engine_helpers import HOST
 
 LINE = "BWD_W f32 NXC mb1ic5ih7oc6oh7kh3ph1"
 needs_kernels = pytest.mark.skipif(not HOST, reason="no generated kernels run here")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tiers import tiers
+from tests.tiers import tiers
 
 torch = pytest.importorskip("torch")
 
 from convgrad.torch.operators import call  # noqa: E402
-from torch_layers import LAYERS, Layer, bits, cotangent  # noqa: E402
+from tests.torch_layers import LAYERS, Layer, bits, cotangent  # noqa: E402
 
 F = torch.nn.functional
 SMALL = {  # so few numbers that each can be moved alone

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+
+from tests.places import DOCS
 
 torch = pytest.importorskip("torch")
 
@@ -123,7 +124,7 @@ def test_big_endian_bytes_are_turned(dtype: str) -> None:
 
 
 def test_the_page_s_lines_compute_it() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "torch.md").read_text(encoding="utf-8")
+    page = (DOCS / "torch.md").read_text(encoding="utf-8")
     (lines,) = re.findall(r"^(digest = .*?\n)assert digest", page, re.MULTILINE | re.DOTALL)
     model = nn.Sequential(nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last), nn.BatchNorm2d(4))
     names: dict[str, Any] = {"hashlib": hashlib, "json": json, "model": model}

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 import convgrad  # noqa: E402
 import convgrad.torch as ct  # noqa: E402
 from convgrad.torch.modules import is_reproducible  # noqa: E402
-from torch_layers import array_of, bits  # noqa: E402
+from tests.torch_layers import array_of, bits  # noqa: E402
 
 F = torch.nn.functional
 LEADING = [(), (5,), (3, 4), (2, 3, 2), (0,), (0, 4), (3, 0)]

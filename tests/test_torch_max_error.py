@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine_helpers import HOST
+from tests.engine_helpers import HOST
 
 torch = pytest.importorskip("torch")
 
@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 
 import convgrad  # noqa: E402
 import convgrad.torch as ct  # noqa: E402
-from torch_layers import bits, cotangent  # noqa: E402
+from tests.torch_layers import bits, cotangent  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 X, W = torch.randn(2, 40, 32, 32), torch.randn(50, 40, 3, 3)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from engine_helpers import HOST, watched
-from tiers import tiers
+from tests.engine_helpers import HOST, watched
+from tests.tiers import tiers
 
 torch = pytest.importorskip("torch")
 
 import convgrad  # noqa: E402
 from convgrad.torch import kernels  # noqa: E402
-from torch_layers import LAST, LAYERS, TYPES, Layer, array_of, bits, cotangent, ct  # noqa: E402
+from tests.torch_layers import LAST, LAYERS, TYPES, Layer, array_of, bits, cotangent, ct  # noqa: E402
 
 F = torch.nn.functional
 NAMED = [name for name, layer in LAYERS.items() if not layer.odd]

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "torch_overhead.py"
+from tests.places import BENCHMARKS
+
+BENCHMARK = BENCHMARKS / "torch_overhead.py"
 
 
 @pytest.mark.long

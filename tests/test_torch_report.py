@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.places import BENCHMARKS, DOCS
+
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
@@ -21,9 +23,8 @@ from convgrad.torch import varying  # noqa: E402
 from convgrad.torch.kernels import timed  # noqa: E402
 from convgrad.torch.steps import Step, Steps  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
-MEASURED = ROOT / "benchmarks" / "results" / "torch_varies.csv"
-ANOTHER = ROOT / "benchmarks" / "results" / "torch_varies_zen5.csv"
+MEASURED = BENCHMARKS / "results" / "torch_varies.csv"
+ANOTHER = BENCHMARKS / "results" / "torch_varies_zen5.csv"
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +40,13 @@ def _one_thread() -> Any:
 
 
 def test_classes_are_those_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     assert __import__("torch_varies").classes([MEASURED, ANOTHER]) == Path(varying.__file__).read_text(encoding="utf-8")
 
 
 def test_page_has_the_table_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    assert __import__("torch_varies").table(MEASURED) in (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    assert __import__("torch_varies").table(MEASURED) in (DOCS / "torch.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

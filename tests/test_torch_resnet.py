@@ -6,19 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine_helpers import watched
+from tests.engine_helpers import watched
+from tests.places import EXAMPLES
 
 torch = pytest.importorskip("torch")
 
 import convgrad.torch  # noqa: E402
 from convgrad.engines.llvm.isas import host_isas  # noqa: E402
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
 COUNTS = ("1", "2", "3")
 HOST = [one.name for one in host_isas()]
 

@@ -19,7 +19,7 @@ from convgrad.errors import InvalidOpError
 from convgrad.formats import FORMATS, of_dtype
 from convgrad.graph import Graph, LogicalTensor, Op
 from convgrad.verify import check, exact
-from roles import DTYPES, F32, ROLES, Array, Role, roles, same
+from tests.roles import DTYPES, F32, ROLES, Array, Role, roles, same
 
 torch = pytest.importorskip("torch")
 

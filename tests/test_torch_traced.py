@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
-from tiers import tiers  # noqa: E402
-from torch_layers import LAST, LAYERS, TYPES, Layer, bits, cotangent, ct  # noqa: E402
+from tests.tiers import tiers  # noqa: E402
+from tests.torch_layers import LAST, LAYERS, TYPES, Layer, bits, cotangent, ct  # noqa: E402
 
 OPS = torch.ops.convgrad
 # What PyTorch itself warns of while it compiles; of ours there is none.

@@ -19,11 +19,11 @@ from convgrad.spec import order, tiles
 from convgrad.spec.order import FAN_IN, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
-from data_problems import AnyPlan, plans_of
-from engine_helpers import HOST, Array, empty, plans_for, run_plan
-from helpers import assert_same_bits
-from test_tiles import computed, drawn, posed
-from tiers import tiers
+from tests.data_problems import AnyPlan, plans_of
+from tests.engine_helpers import HOST, Array, empty, plans_for, run_plan
+from tests.helpers import assert_same_bits
+from tests.test_tiles import computed, drawn, posed
+from tests.tiers import tiers
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 

@@ -31,8 +31,9 @@ from convgrad.verify.foreign import arguments
 from convgrad.verify.judge import Judgement
 from convgrad.verify.tolerance import tolerance
 from convgrad.verify.verdict import Evidence
-from helpers import assert_same_bits, random_case
-from verify_helpers import LINES, TESTS, Run, call, here, junit, options, said_by_the_command, values  # noqa: F401 - fixtures
+from tests.helpers import assert_same_bits, random_case
+from tests.places import DOCS
+from tests.verify_helpers import LINES, Run, call, here, junit, options, said_by_the_command, values  # noqa: F401 - fixtures
 
 checking = importlib.import_module("convgrad.verify.claim")
 
@@ -332,7 +333,7 @@ def test_files_that_are_missing_are_told(said: Run, words: tuple[str, ...]) -> N
 
 
 def test_the_tolerance_that_the_page_tells_is_printed(said: Run) -> None:
-    page = (TESTS.parent / "docs" / "verify.md").read_text(encoding="utf-8")
+    page = (DOCS / "verify.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^convgrad verify (.* --print-tolerance)$", page, re.MULTILINE)
     code, out, err = said(*shlex.split(command))
     assert (code, err) == (0, "")

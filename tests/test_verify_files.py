@@ -9,7 +9,7 @@ import pytest
 
 from convgrad import files
 from convgrad.formats import FORMATS
-from verify_helpers import LINES, Run, here, junit, said_by_the_command  # noqa: F401 - fixtures
+from tests.verify_helpers import LINES, Run, here, junit, said_by_the_command  # noqa: F401 - fixtures
 
 
 @pytest.mark.parametrize("kind", [".npy", ".npz", ".bin"])

@@ -18,8 +18,8 @@ from convgrad.formats import F32, F64, Format
 from convgrad.functional.pullback import Pullback
 from convgrad.plan.machine import LINE_BYTES
 from convgrad.spec.operators import OPERATORS, Operator
-from helpers import Case, assert_same_bits, operands_of, random_case
-from table_rows import rows
+from tests.helpers import Case, assert_same_bits, operands_of, random_case
+from tests.table_rows import rows
 
 Array = np.ndarray
 ORDERS = 3  # of derivatives

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).parents[1] / "src" / "convgrad"
+from tests.places import SOURCES
+
 ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
     "plan": 1_665, "plan/backward_weights": 1_590, "plan/forward": 1_900,
     "engines": 1_610, "engines/llvm": 3_205, "engines/llvm/backward_weights": 1_020,

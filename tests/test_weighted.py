@@ -21,10 +21,10 @@ from convgrad.plan.machine import ISAS
 from convgrad.spec import oracle
 from convgrad.spec.ordered_samples import weighted_in_order
 from convgrad.spec.samples import scaled_operand, weighted_bound
-from engine_helpers import HOST, Array
-from helpers import assert_same_bits
-from sample_cases import BIAS, Samples, samples_of
-from tiers import tiers
+from tests.engine_helpers import HOST, Array
+from tests.helpers import assert_same_bits
+from tests.sample_cases import BIAS, Samples, samples_of
+from tests.tiers import tiers
 
 several = pytest.mark.usefixtures("eight_cores")
 

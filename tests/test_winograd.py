@@ -14,7 +14,7 @@ from convgrad.spec.problem import Problem
 from convgrad.verify.check import check
 from convgrad.verify.reference import certify
 from convgrad.verify.winograd import matrices, winograd_bound
-from tiers import tiers
+from tests.tiers import tiers
 
 Array = np.ndarray
 FILTERS = [(1, 3), (2, 3), (4, 3), (6, 3), (3, 2), (2, 5), (3, 4), (5, 1)]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from convgrad.cli import COMMANDS, main
+from tests.places import BENCHMARKS, EXAMPLES
 
-ROOT = Path(__file__).parents[1]
-STEP = str(ROOT / "examples" / "digits_step.json")
+STEP = str(EXAMPLES / "digits_step.json")
 LINE = "BWD_W f32 NXC mb1ic2iw5oc3ow5kw3pw1"
 WRITES = ("output", "junit", "export")
 OLD = b"somebody's work"
@@ -72,7 +72,7 @@ def test_force_replaces_and_what_was_written_is_said(
 
 def test_every_benchmark_that_writes_asks_first() -> None:
     """What writes rows has its command line parsed by what refuses files that are there."""
-    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py")}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (BENCHMARKS).glob("*.py")}
     writers = {name for name, text in texts.items() if "write_rows(" in text}
     assert len(writers) > 20
     assert writers == {name for name, text in texts.items() if "asked(parser" in text or name == "rows.py"}

@@ -1,6 +1,6 @@
 """Random problems by tiles, of all roles, against their bounds: tiles that hang over, one row, one column, pads.
 
-``python tests/tiles_campaign.py --problems 20000`` computes so many by kernels, of normal numbers and of numbers of
+``python -m tests.tiles_campaign --problems 20000`` computes so many by kernels, of normal numbers and of numbers of
 mixed scales, and holds them to the bound in its three forms (docs/numerics.md), with sums in f64 as what is exact. What
 is beyond is printed; the exit code is then 1. The last line has, for each form, how many problems are beyond, and of
 their largest shares of the bound the median and the largest.
@@ -8,7 +8,7 @@ their largest shares of the bound the median and the largest.
 ``--executed`` holds the results of every instruction set that runs here to the executed order, bit by bit, instead: of
 images of at most 8x8 positions.
 
-``python tests/tiles_campaign.py --long --problems 10000`` does both with long sums: of 1,000 to 70,000 channels or
+``python -m tests.tiles_campaign --long --problems 10000`` does both with long sums: of 1,000 to 70,000 channels or
 tiles, over images of at most 4x4 positions.
 """
 
@@ -36,7 +36,7 @@ from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes, posed
 from convgrad.spec.toom_cook import VARIANTS
 from convgrad.spec.toom_cook_bound import BOUNDS, variant_bound
-from engine_helpers import HOST, Array, empty
+from tests.engine_helpers import HOST, Array, empty
 
 CHANNELS = (32, 40, 64)
 FEW = (1, 3, 8, 17, 33)  # channels, where sums are long

@@ -1,6 +1,6 @@
 """Right results of many orders and kinds of data, judged: how many are not ok, and which.
 
-``python tests/verdict_campaign.py --problems 300 --seed 1`` judges, of each problem, two dozen orders of its sums in
+``python -m tests.verdict_campaign --problems 300 --seed 1`` judges, of each problem, two dozen orders of its sums in
 two types of results, convgrad's own and, where it is installed, PyTorch's on 1 and 2 threads. Every alarm is printed;
 the exit code is 1 if more than one in 10,000 is not ok.
 """
@@ -28,10 +28,10 @@ from convgrad.verify.check import verdict_on
 from convgrad.verify.declared import declared
 from convgrad.verify.reference import certify
 from convgrad.verify.verdict import OK, Verdict
-from helpers import Case, random_case
-from verdict_data import KINDS, made
-from verdict_data_more import MORE
-from verdict_orders import columns_of, finished, orders
+from tests.helpers import Case, random_case
+from tests.verdict_data import KINDS, made
+from tests.verdict_data_more import MORE
+from tests.verdict_orders import columns_of, finished, orders
 
 Array = NDArray[Any]
 # Longer sums than random cases have, of every role; more where there is time.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verdict_data_more import MORE
+from tests.verdict_data_more import MORE
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]

@@ -1,6 +1,6 @@
 """Planted defects of the arithmetic of weight gradients: what the verdict says of each, by terms, data and type.
 
-``python tests/verdict_power.py`` prints a table; ``--terms 200,2000`` takes those columns only, ``--defects NAME ...``
+``python -m tests.verdict_power`` prints a table; ``--terms 200,2000`` takes those columns only, ``--defects NAME ...``
 those rows, ``--layer`` the gradient of a layer of 8x56x56x64 and 3x3 taps instead. A cell has a letter for normal, ReLU
 and positive data: W wrong, D degraded, U undecided, - ok; small where the defect has no name, ! where it has another.
 """
@@ -25,8 +25,8 @@ from convgrad.verify.declared import declared
 from convgrad.verify.judge.statistics.filters import Filter, coarser
 from convgrad.verify.reference import certify
 from convgrad.verify.verdict import Verdict
-from verdict_campaign import filled
-from verdict_orders import nearest, towards_zero
+from tests.verdict_campaign import filled
+from tests.verdict_orders import nearest, towards_zero
 
 Array = NDArray[Any]
 Rounding = Callable[[Array], Array]

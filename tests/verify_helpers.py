@@ -12,8 +12,8 @@ import pytest
 
 from convgrad.cli import main
 from convgrad.cli.parsers import verify as arguments_of_verify
+from tests.places import FOREIGN
 
-TESTS = Path(__file__).parent
 # A weight and a bias gradient, a data gradient, a forward, one transposed: every type, both layouts.
 LINES = (
     "BWD_WB f32 NXC mb2ic3ih6oc4oh6kh3ph1",
@@ -29,7 +29,7 @@ Run = Callable[..., Said]
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty directory beside which foreign functions are found; no kernel is compiled for a handful of numbers."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(TESTS)
+    monkeypatch.syspath_prepend(FOREIGN)
     monkeypatch.setenv("CONVGRAD_MAX_ISA", "numpy")
     (tmp_path / "cases.txt").write_text("\n".join(LINES))
 

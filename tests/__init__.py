@@ -1,0 +1,1 @@
+"""The tests: a package, so that they find their helpers wherever they are run from."""
