@@ -23,7 +23,7 @@ from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.execute import executable
 from convgrad.engines.settings import count
 from convgrad.plan.machine import Isa
-from tests.hash_problems import DATA, FEW, SAID, drawn, operands_and_out, problems
+from tests.support.hash_problems import DATA, FEW, SAID, drawn, operands_and_out, problems
 
 FILE = Path(__file__).parent / "golden" / "hashes.txt"
 DONE, DIFFERS = 0, 1  # exit codes; 2 where nothing could be computed or read

@@ -1,0 +1,1 @@
+"""Campaigns: random problems, as many as are asked for, against what must hold of each."""

@@ -1,0 +1,1 @@
+"""Tests of ``convgrad bench`` and the programs in benchmarks/; never of how fast anything is."""

@@ -1,0 +1,1 @@
+"""Tests of notations of cases, and collections of them."""

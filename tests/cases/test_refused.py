@@ -1,0 +1,114 @@
+"""Mistakes in files of cases: the rest is read; ``convgrad verify`` says and counts them, its exit code says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from convgrad import ConvgradError, FileError, NotationError, cases
+from convgrad.cases import NoCaseError
+from convgrad.cli.verify_cases import LISTED
+from tests.support.graph_documents import good
+from tests.support.verify_helpers import LINES, Run, here, junit, said_by_the_command, values  # noqa: F401 - fixtures
+
+SMALL = "mb1ic2ih4oc2kh3ph1"
+LIST = f"""--dir=BWD_W --dirr=BWD_D {SMALL}
+mb1ic2ih4 hello {SMALL}
+--stag=a-b {SMALL}
+--batch=nothing --batch=other
+BWD_W f33 NXC {SMALL}
+BWD_D f32 NXC {SMALL}
+MIOpenDriver conv --nothing 3
+g3{SMALL}
+"""
+OTHER = f"--match=a+ {SMALL}"
+WRONG = ["list:1:13", "list:2:1", "list:2:11", "list:3:1", "other:1:1", "list:4:1", "list:5:7", "list:7:19", "list:8:1"]
+
+
+def relu() -> str:
+    ends = [{"id": number, "dtype": "f32", "shape": [1, 2, 3]} for number in (0, 1)]
+    return json.dumps({"graph": [{"kind": "ReLU", "inputs": ends[:1], "outputs": ends[1:]}]})
+
+
+def test_the_rest_of_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(LIST)
+    (tmp_path / "other").write_text(OTHER)
+    refused: list[ConvgradError] = []
+    found = list(cases.read(tmp_path / "list", refused=refused.append))
+    assert [Path(case.place).name for case in found] == [
+        "list:1:26", "list:2:17", "list:3:12", "other:1:12", "list:6:1"
+    ]  # fmt: skip
+    assert all(isinstance(error, FileError) for error in refused)
+    assert sorted(Path(str(error).partition(": ")[0]).name for error in refused) == sorted([*WRONG])
+    with pytest.raises(FileError, match=r"list:1:13: --dirr is no knob"):
+        list(cases.read(tmp_path / "list"))
+
+
+def test_a_typed_mistake_is_raised() -> None:
+    with pytest.raises(NotationError, match="the problem:1:1: --dirr is no knob"):
+        list(cases.read(f"--dirr=x {SMALL}", refused=lambda error: None))
+
+
+def test_files_of_a_folder_without_a_case(tmp_path: Path) -> None:
+    """Files of no notation, empty folders and graphs without a convolution are passed over, whatever stands beside."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.json").write_text(relu())
+    (folder / "b").mkdir()
+    (folder / "c.mlir").write_text("module {\n}\n")
+    (folder / "d.json").write_text(json.dumps(good()))
+    (folder / "e.txt").write_text(f"BWD_W f32 NXC {SMALL}")
+    (folder / "f.npy").write_bytes(b"an array, which is none")
+    refused: list[ConvgradError] = []
+    assert len(list(cases.read(folder))) == len(list(cases.read(folder, refused=refused.append))) == 3
+    assert [type(error) for error in refused] == [NoCaseError] * 2
+    with pytest.raises(NoCaseError, match="must have an op of the convolution family; it has ReLU"):
+        list(cases.read(folder / "a.json"))
+
+
+def test_a_damaged_file_of_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.json").write_text('{"graph": [{"kind": 1}]}')
+    (folder / "b.txt").write_bytes(b"mb1\xff")
+    (folder / "c.txt").write_text(f"BWD_W f32 NXC {SMALL}")
+    refused: list[ConvgradError] = []
+    assert len(list(cases.read(folder, refused=refused.append))) == 1
+    assert [Path(str(error).partition(":")[0]).name for error in refused] == ["a.json", "b.txt"]
+
+
+def test_verify_counts_what_is_refused(said: Run) -> None:
+    Path("folder").mkdir()
+    Path("folder/list").write_text(LIST)
+    Path("folder/other").write_text(OTHER)
+    Path("folder/relu.json").write_text(relu())
+    code, out, err = said("folder", "--junit", "report.xml")
+    wrong = len(WRONG) + 1  # the other file is read again by itself
+    assert (code, out.splitlines()[-1].partition("; ")[2]) == (3, f"{wrong} refused; 1 file without a case")
+    assert all(f"convgrad: folder/{place}: " in err for place in WRONG)
+    assert junit("report.xml") == {"tests": 8 + wrong, "failures": 0, "errors": wrong, "skipped": 0}
+    code, out, _ = said("folder", "--json")
+    last = values(out)[-1]
+    assert (code, len(last["refused"]), last["summary"]) == (3, wrong, {"ok": 8})
+    assert [place.partition(":")[0] for place in last["empty"]] == ["folder/relu.json"]
+
+
+def test_verify_of_many_mistakes_lists_some(said: Run) -> None:
+    Path("list").write_text("hello\n" * 100 + LINES[1])
+    code, _, err = said("list")
+    assert (code, len(err.splitlines())) == (3, LISTED + 1)
+    assert err.splitlines()[-1] == f"convgrad: and {100 - LISTED} more that cannot be read (--json lists all)"
+
+
+def test_verify_of_mistakes_alone(said: Run) -> None:
+    Path("list").write_text("hello\n--dirr=x")
+    code, out, err = said("list")
+    assert (code, out) == (3, "")
+    assert [line.partition(": ")[2][:8] for line in err.splitlines()] == ["list:1:1", "list:2:1"]
+
+
+def test_a_wrong_result_counts_before_a_refusal(said: Run) -> None:
+    Path("list").write_text(f"hello\n{LINES[0]}")
+    assert said("list", "--call", "foreign_functions:wrong_weights")[0] == 1

@@ -1,0 +1,168 @@
+"""``convgrad run`` and ``convgrad explain`` on graphs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convgrad.cli import main
+from convgrad.graph import read, to_dot
+from tests.support.places import EXAMPLES, GRAPHS
+
+STEP = EXAMPLES / "digits_step.json"
+BETWEEN = GRAPHS / "relu_and_add_between_convolutions.json"
+SHAPE_INPUT = GRAPHS / "shape_as_third_input.json"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.parametrize("path", sorted(GRAPHS.glob("*.json")), ids=lambda path: path.stem)
+def test_integers_come_out_exact(path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    graph = read(path)
+    tensors: tuple[object, ...] = ()
+    shapes = [t for op in graph.ops for t in op.inputs if t.dtype == "s32" and not graph.inference.resolved.get(op.id)]
+    if shapes:
+        np.savez(tmp_path / "shape.npz", **{str(shapes[0].id): np.array([4, 3, 3, 3], np.int32)})
+        tensors = ("--tensors", tmp_path / "shape.npz")
+    code, out, err = said(capsys, "run", path, "--fill", "integers", "--check", "oracle", "--json", *tensors)
+    assert code == 0, err
+    reports = [json.loads(line) for line in out.splitlines()]
+    summary = reports.pop()
+    ran = [report for report in reports if "skipped" not in report]
+    assert summary == {"ops": len(graph.ops), "ran": len(ran), "compared": len(ran), "ok": True}
+    assert len(ran) == sum(partition.is_supported for partition in graph.partitions())
+    assert len(reports) == len(graph.ops)
+    for report in ran:
+        assert report["checks"]["oracle"]["ok"]
+        assert report["checks"]["oracle"]["equal"] == report["checks"]["oracle"]["elements"]
+
+
+@pytest.mark.parametrize("path", sorted(GRAPHS.glob("*.json")), ids=lambda path: path.stem)
+def test_explain_names_every_op_and_tensor(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "explain", path)
+    graph = read(path)
+    assert code == 0
+    assert all(op.label in out and op.kind in out for op in graph.ops)
+    assert all(str(tensor) in out for tensor in graph.tensors.values())
+    assert out.count("not run: ") == len(graph.inference.reasons)
+    assert out.isascii()
+
+
+def test_explain_draws_rails(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = said(capsys, "explain", BETWEEN)
+    drawing = out.split("\n\n")[-1].splitlines()
+    assert [line.rstrip() for line in drawing[:6]] == [
+        "o        0: f32 1x8x2  given",
+        "| o      1: f32 3x2x4  given",
+        "+-*      convolution_0  Convolution",
+        "| o      2: f32 1x8x4",
+        "| +-*    relu_1  ReLU",
+        "| | o    3: f32 1x8x4",
+    ]
+    assert drawing[-1] == "o        7: f32 3x2x4  result"
+
+
+def test_explain_prints_dot(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "explain", STEP, "--dot")
+    assert (code, out) == (0, to_dot(read(STEP)) + "\n")
+
+
+def test_given_tensors_and_expected_results(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    graph = read(BETWEEN)
+    made, tensors = tmp_path / "made.npz", tmp_path / "tensors.npz"
+    assert said(capsys, "run", BETWEEN, "-o", made)[0] == 0
+    with np.load(made) as file:
+        results = dict(file)
+    assert set(results) == {"2", "5", "7"}  # 6 is Add's; ReLU and Add would read 2 and 5
+    rng = np.random.default_rng(0)
+    arrays = {str(t): rng.integers(-3, 4, graph.tensors[t].shape).astype(np.float32) for t in (*graph.inputs, 3)}
+    np.savez(tensors, **arrays)
+    assert said(capsys, "run", BETWEEN, "--tensors", tensors, "-o", made, "--force")[0] == 0
+    with np.load(made) as file:
+        arrays |= dict(file)
+    np.savez(tensors, **arrays)
+    code, out, _ = said(capsys, "run", BETWEEN, "--tensors", tensors)
+    assert code == 0
+    assert f"{tensors}:7 against oracle  ok: 24 of 24 equal" in out
+    assert "every comparison held" in out
+    arrays["7"][0, 0, 0] += 1
+    np.savez(tensors, **arrays)
+    code, out, err = said(capsys, "run", BETWEEN, "--tensors", tensors)
+    assert code == 1
+    assert "WRONG: 1 of 24 elements beyond the bound" in out
+    assert "comparisons failed" in out
+    assert f"reproduce: convgrad run {BETWEEN} --tensors {tensors}" in err
+
+
+def test_without_what_relu_makes_the_rest_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    graph = read(BETWEEN)
+    arrays = {str(t): np.ones(graph.tensors[t].shape or (), np.float32) for t in graph.inputs}
+    np.savez(tmp_path / "tensors.npz", **arrays)
+    code, out, _ = said(capsys, "run", BETWEEN, "--tensors", tmp_path / "tensors.npz")
+    assert code == 0
+    assert "convolution_2 did not run: waits for tensor 3 of relu_1" in out
+    assert out.index("relu_1 did not run") < out.index("convolution_2 did not run") < out.index("ConvolutionBackward")
+    assert "relu_1 did not run: ReLU is not an operator of the convolution family" in out
+    assert "2 of 5 ops ran" in out
+    np.savez(tmp_path / "tensors.npz", **arrays, **{"5": np.ones((1, 8, 4), np.float32)})
+    code, out, _ = said(capsys, "run", BETWEEN, "--tensors", tmp_path / "tensors.npz")
+    assert (code, f"waits for tensor 3 of relu_1; {tmp_path}/tensors.npz:5 was not compared" in out) == (1, True)
+
+
+USAGE = {
+    "an operand file": ((STEP, "a.npy"), "inputs cannot go with it"),
+    "an attribute": ((STEP, "--attr", "groups=1"), "attr cannot go with it"),
+    "tensors of an operator": (("Convolution", "a.npy", "--tensors", "t.npz"), "--tensors goes with GRAPH.json"),
+    "a limit that is none": (
+        (STEP, "--limit", "size=3"),
+        "file_bytes, nesting, ops, op_bytes, memory_bytes; got 'size=3'",
+    ),
+    "a limit of graphs": (("Convolution", "a.npy", "--limit", "ops=3"), "with a name of memory_bytes; got 'ops=3'"),
+    "a limit that is no number": ((STEP, "--limit", "ops=many"), "a limit is NAME=NUMBER"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, message = USAGE[case]
+    code, out, err = said(capsys, "run", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+REFUSED = {
+    "no such file": (("no.json",), "no.json: cannot be read: No such file"),
+    "tensors of one array": ((STEP, "--tensors", "a.npy"), "arrays by key come from .npz or .safetensors"),
+    "no tensors": ((STEP, "--tensors", "a.npz"), "a.npz: cannot be read: No such file"),
+    "an output of one array": ((STEP, "-o", "a.npy"), "arrays by key go to .npz or .safetensors"),
+    "too many ops": ((STEP, "--limit", "ops=3"), "$.graph: must hold at most 3 ops; got 20"),
+    "too long": ((STEP, "--limit", "file_bytes=3"), "at most 3 bytes (file_bytes)"),
+    "too much memory": ((STEP, "--limit", "memory_bytes=100"), "memory_bytes that are left, 100"),
+    "a shape nobody gives": ((SHAPE_INPUT,), "no op can run; this one waits for tensor 0"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, message = REFUSED[case]
+    code, _, err = said(capsys, "run", *arguments)
+    assert code == 3
+    assert message in err
+
+
+def test_the_file_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shutil.copy(STEP, tmp_path / "step.json")
+    text = STEP.read_text().replace('"BiasAddBackward"', '"BiasAddBackwards"', 1)
+    assert said(capsys, "explain", tmp_path / "step.json")[0] == 0
+    (tmp_path / "step.json").write_text(text.replace('"bias"', "").replace('"graph"', '"grahp"'))
+    code, _, err = said(capsys, "explain", tmp_path / "step.json")
+    assert (code, f"{tmp_path}/step.json: $: must have graph" in err) == (3, True)
+    assert said(capsys, "explain", "step.txt")[0] == 2

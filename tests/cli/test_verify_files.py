@@ -1,0 +1,63 @@
+"""``convgrad verify`` by files: what it exports, and results and operands that other programs left in folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convgrad import files
+from convgrad.formats import FORMATS
+from tests.support.verify_helpers import LINES, Run, here, junit, said_by_the_command  # noqa: F401 - fixtures
+
+
+@pytest.mark.parametrize("kind", [".npy", ".npz", ".bin"])
+def test_what_is_exported_and_computed_elsewhere_is_judged(said: Run, kind: str) -> None:
+    assert said("cases.txt", "--export", "out", "--with-references", "--kind", kind, "--seed", 3)[0] == 0
+    code, out, err = said("cases.txt", "--got", "out")  # its operands are those of seed 3
+    assert (code, err) == (0, ""), out
+    assert said("cases.txt", "--got", "out", "--json")[1].count('"operands": "out"') == 5
+    assert said("cases.txt", "--export", "out")[0] == 3  # the files exist
+
+
+def test_results_lie_elsewhere_than_operands(said: Run) -> None:
+    said("cases.txt", "--export", "given", "--seed", 3)
+    said("cases.txt", "--export", "both", "--seed", 3, "--with-references")
+    Path("got").mkdir()
+    for path in Path("both").iterdir():
+        if path.name.split(".")[1].startswith(("diff_weights", "diff_bias", "diff_src", "dst")):
+            path.rename(Path("got") / path.name)
+    assert said("cases.txt", "--got", "got", "--operands", "given")[0] == 0
+    code, out, _ = said("cases.txt", "--got", "got")  # of operands made up otherwise
+    assert (code, "5 wrong" in out) == (1, True)
+
+
+def test_a_result_that_is_missing_leaves_the_others_judged(said: Run) -> None:
+    said("cases.txt", "--export", "out", "--with-references")
+    gone, *others = sorted(Path("out").glob("*diff_weights.npy"))
+    gone.unlink()
+    code, out, _ = said("cases.txt", "--got", "out", "--junit", "report.xml")
+    assert (code, "4 ok, 1 not judged" in out, "looked for" in out) == (3, True, True)
+    assert junit("report.xml") == {"tests": 5, "failures": 0, "errors": 1, "skipped": 0}
+    files.write(str(others[0]), np.full_like(files.read(str(others[0])), 7), force=True)
+    assert said("cases.txt", "--got", "out")[0] == 1  # what is wrong counts first
+
+
+def test_one_result_may_be_a_file(said: Run) -> None:
+    said(LINES[2], "--export", "out", "--with-references")
+    (path,) = Path("out").glob("*.dst.npy")
+    assert said(LINES[2], "--got", path)[0] == 0
+    assert said("cases.txt", "--got", path)[0] == 2
+
+
+def test_f32_files_may_hold_results_of_narrower_types(said: Run) -> None:
+    said(LINES[1], "--export", "out", "--with-references", "--kind", ".bin")
+    (bits,) = Path("out").glob("*.diff_src.bin")
+    right = np.fromfile(bits, FORMATS["bf16"].dtype).reshape(1, 4, 7)
+    files.write("kept.npy", right.astype(np.float32))
+    assert said(LINES[1], "--got", "kept.npy")[0] == 0
+    files.write("unrounded.npy", right.astype(np.float32) * np.float32(1.001))
+    code, out, _ = said(LINES[1], "--got", "unrounded.npy")
+    assert (code, "must be bf16 1x4x7" in out, "--dtype f32" in out) == (1, True, True)
+    assert "of 28" in said(LINES[1], "--got", "unrounded.npy", "--dtype", "f32")[1]

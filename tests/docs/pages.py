@@ -1,0 +1,203 @@
+"""The documentation's tables, made from the operator table, the rules and a run of every operator.
+
+``python -m tests.docs.pages`` writes them, or those that it is given by name; a test compares the files.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+
+import convgrad
+from convgrad.errors import ConvgradError
+from convgrad.formats import FORMATS
+from convgrad.functional.call import prepare
+from convgrad.spec import oracle
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.operators import CONV_WEIGHTS, GENERATIONS, OPERATORS, TRANSPOSE_WEIGHTS, Attribute, Operator
+from convgrad.spec.rules import RULES
+from tests.docs.command_page import command_line_page
+from tests.support.helpers import Case, operands_of, run_case
+from tests.support.places import DOCS
+
+# -- operators and rules ------------------------------------------------------------------------------------------
+
+
+OPERATORS_HEAD = """\
+What graphs, `explain` and `vjp` know by name, and `run` and `compile` strictly by its document. For the current names
+there are [functions](api/functions.md) with defaults. Letters in shapes are those of
+[Shapes and padding](shapes.md#the-letters); [Coverage](coverage.md) counts what is tested. A forward follows the
+document that states its gradients. A `-1` at the end of a name may be left out, or added, where no other operator has
+that name. This page is made from the operator table (`src/convgrad/spec/operators.py`). In
+brackets stand the generations that have a name:"""
+ODD_PADS = """\
+- auto_pad: if the total is odd, same_upper pads one more position at the end, same_lower at the beginning. The text of
+  the document says this; its formula says the reverse ([auto_pad](shapes.md#auto-pad))."""
+RULES_HEAD = """\
+Where a call breaks a rule, the message ends with the rule's id, in brackets.
+[Errors of the first hour](first_errors.md) has many of the messages;
+[the letters](shapes.md#the-letters) are told with the shapes."""
+
+
+def operators_page() -> str:
+    lines = ["# Operators", "", OPERATORS_HEAD, ""]
+    lines += [f"- **{name}**: {meaning}" for name, meaning in GENERATIONS.items()]
+    for op in OPERATORS:
+        inputs = ", ".join(p.name if p.required else f"[{p.name}]" for p in op.operands)
+        lines += ["", f"## {op.name} ({', '.join(op.generations)})", ""]
+        lines += [f"- operands: {inputs}; result: {op.output.name}", f"- shape: {op.shape_rule}"]
+        lines += [f"- follows: {op.document}", *[ODD_PADS] * op.document.startswith("ConvolutionBackpropData-1")]
+        lines += ["", "| attribute | type | required | default | values |"]
+        lines += ["|---|---|---|---|---|", *map(_attribute_row, op.attributes)]
+    return "\n".join(lines) + "\n"
+
+
+def _attribute_row(a: Attribute) -> str:
+    values = ", ".join(a.choices) or (">= " + str(a.minimum))
+    default = a.default if a.default is not None else ("zeros" if a.name.startswith("pads") else "none")
+    kind = a.type + (", one per spatial axis" if a.per_axis else "")
+    return f"| {a.name} | {kind} | {'yes' if a.required else 'no'} | {'' if a.required else default} | {values} |"
+
+
+def rules_page() -> str:
+    lines = ["# Rules", "", RULES_HEAD, ""]
+    lines += ["| id | rule | error |", "|---|---|---|"]
+    lines += [f"| {rule.id} | {rule.statement} | {rule.error.__name__} |" for rule in RULES.values()]
+    return "\n".join(lines) + "\n"
+
+
+# -- coverage ------------------------------------------------------------------------------------------
+
+FEATURES: Mapping[str, tuple[str | None, Callable[[int], dict[str, Any]]]] = {
+    # column: (the attribute it needs, its values on so many axes)
+    "plain": (None, lambda axes: {}),
+    "strides": ("strides", lambda axes: {"strides": [2] * axes}),
+    "dilations": ("dilations", lambda axes: {"dilations": [2] * axes}),
+    "pads": ("pads_begin", lambda axes: {"pads_begin": [1] * axes, "pads_end": [2] * axes}),
+    "same_upper": ("auto_pad", lambda axes: {"auto_pad": "SAME_UPPER", "strides": [2] * axes}),
+    "same_lower": ("auto_pad", lambda axes: {"auto_pad": "same_lower", "strides": [2] * axes}),
+    "valid": ("auto_pad", lambda axes: {"auto_pad": "VALID"}),
+    "groups": ("groups", lambda axes: {"groups": 2}),
+    "output_padding": ("output_padding", lambda axes: {"strides": [2] * axes, "output_padding": [1] * axes}),
+    "shape operand": ("shape", lambda axes: {}),
+    "shape attribute": ("shape", lambda axes: {}),
+    "bias": ("bias", lambda axes: {}),
+    "dtype": (None, lambda axes: {}),
+    "accumulate": (None, lambda axes: {}),
+}
+AXES = (1, 2, 3, 4)
+
+
+def _applies(op: Operator, feature: str) -> bool:
+    needs, _ = FEATURES[feature]
+    shape_operand = any(p.is_shape for p in op.operands)
+    shape_attribute = any(a.means in ("weights_shape", "dst_shape") for a in op.attributes)
+    if feature in ("shape operand", "shape attribute"):
+        return shape_operand if feature == "shape operand" else shape_attribute
+    if needs == "bias":
+        return any(p.name == "bias" and not p.required for p in op.operands)
+    return needs is None or op.attribute(needs) is not None
+
+
+def _case(op: Operator, feature: str, type_name: str, data_format: str, weights_format: str, axes: int) -> Case:
+    fmt = FORMATS[type_name]
+    dtype = ("f64" if type_name == "f64" else "f32") if feature == "dtype" else None
+    if op.attribute("strides") is None:
+        data = from_canonical((2, 4, *[3] * axes), data_format)
+        return Case(op, (data, (4,))[: len(op.operands)], {"data_format": data_format}, fmt, dtype)
+    forward = "ConvTranspose" if op.transposed else "Convolution"
+    attributes: dict[str, Any] = {"strides": [1] * axes, "dilations": [1] * axes, "data_format": data_format}
+    attributes |= {"weights_format": weights_format} | FEATURES[feature][1](axes)
+    extent, kernel = (6, 3) if axes <= 2 else (4, 2)
+    src = from_canonical((2, 4, *[extent] * axes), data_format)
+    weights = from_canonical((4, 4 // attributes.get("groups", 1), *[kernel] * axes), weights_format)
+    plain = {k: v for k, v in attributes.items() if k != "output_padding" or op.transposed}
+    dst = convgrad.infer_shapes(forward, src, weights, **plain)
+    if feature == "output_padding" and not op.transposed:
+        src = from_canonical((2, 4, *[extent - (extent - kernel) % 2 + 1] * axes), data_format)
+        dst = convgrad.infer_shapes(forward, src, weights, **plain)
+    tensors = {"src": dst, "dst": src} if op.transposed else {"src": src, "dst": dst}
+    shapes = [(tensors | {"weights": weights, "bias": (4,)})[p.tensor] for p in op.operands]
+    attributes[op.attribute("weights_format").name] = attributes.pop("weights_format")  # type: ignore[union-attr]
+    as_attribute = [a for a in op.attributes if a.means in ("weights_shape", "dst_shape")]
+    infers = op.solves_for == "src" and not op.transposed and feature == "output_padding"
+    if as_attribute and feature != "shape operand" and op.operands[-1].is_shape and not infers:
+        attributes[as_attribute[0].name] = list(shapes[-1])
+    drop = (op.operands[-1].is_shape and bool(as_attribute) and feature != "shape operand") or (
+        op.operands[-1].name == "bias" and feature != "bias"
+    )
+    return Case(op, tuple(shapes[:-1] if drop else shapes), attributes, fmt, dtype)
+
+
+def _combinations(op: Operator) -> Iterator[tuple[str, str, str, int]]:
+    attribute = op.attribute("weights_format")
+    layouts = attribute.choices if attribute else ("",)
+    yield from product(FORMATS, ("NXC", "NCX"), layouts, AXES)
+
+
+def _green(case: Case, accumulate: bool) -> bool:
+    operands = operands_of(case, "integers", 0)
+    if not accumulate:
+        prepared, got, answer = run_case(case, operands)
+        return got.tobytes() == answer.rounded(prepared.problem).tobytes()
+    prepared = prepare(case.op.name, operands, case.attributes, case.dtype, accumulate=True)
+    old = np.arange(np.prod(prepared.problem.output_shape)).reshape(prepared.problem.output_shape) % 5
+    out = old.astype(prepared.problem.output_format.dtype)
+    answer = oracle.evaluate(prepared.problem, prepared.operands, old=prepared.canonical_output(out.copy()))
+    convgrad.run(case.op.name, *operands, dtype=case.dtype, out=out, accumulate=True, **case.attributes)
+    return prepared.canonical_output(out).tobytes() == answer.rounded(prepared.problem).tobytes()
+
+
+def coverage(op: Operator, every: int = 1) -> dict[str, tuple[int, int]]:
+    """Return, for each feature, how many of its combinations, or of some, give the oracle's bits, of how many."""
+    cells = {}
+    for at, feature in enumerate(feature for feature in FEATURES if _applies(op, feature)):
+        outcomes = []
+        for combination in islice(_combinations(op), at % every, None, every):
+            try:
+                outcomes.append(_green(_case(op, feature, *combination), feature == "accumulate"))
+            except ConvgradError as error:
+                raise AssertionError(f"{op.name} {feature} {combination}") from error
+        cells[feature] = (sum(outcomes), len(outcomes))
+    return cells
+
+
+def coverage_row(op: Operator) -> str:
+    """Return an operator's row of the page."""
+    found = coverage(op)
+    cells = ("{}/{}".format(*found[feature]) if feature in found else "-" for feature in FEATURES)
+    return f"| {op.name} | {', '.join(op.generations)} | " + " | ".join(cells) + " |"
+
+
+def coverage_page() -> str:
+    layouts = "/".join(CONV_WEIGHTS), "/".join(TRANSPOSE_WEIGHTS)
+    lines = [
+        "# Coverage",
+        "",
+        "Made by a run of the tests (`tests/docs/pages.py`), which also holds this file to its result. A cell counts",
+        "the combinations that gave the oracle's bits on integers, of those run: every type (f32, bf16, f16, f64) x",
+        f"data layout (NXC, NCX) x weights layout ({layouts[0]}; {layouts[1]} if transposed) x 1 to 4 spatial axes. A",
+        "dash: the operator has no such attribute. [Operators](operators.md) has the attributes of each.",
+        "",
+        "| operator | generations | " + " | ".join(FEATURES) + " |",
+        "|---|---|" + "---|" * len(FEATURES),
+    ]
+    return "\n".join([*lines, *map(coverage_row, OPERATORS)]) + "\n"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "operators.md": operators_page,
+    "rules.md": rules_page,
+    "coverage.md": coverage_page,
+    "command_line.md": command_line_page,
+}
+
+if __name__ == "__main__":
+    DOCS.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or PAGES:
+        (DOCS / name).write_text(PAGES[name](), encoding="utf-8")
+        print(f"wrote docs/{name}", file=sys.stderr)

@@ -1,0 +1,144 @@
+"""The examples train; the step that one records is what the operators compute."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convgrad.engines import height
+from convgrad.graph import Execution, read, to_json
+from convgrad.spec.oracle import evaluate
+from convgrad.verify.compare import compare
+from tests.support.places import EXAMPLES
+
+STEP = EXAMPLES / "digits_step.json"
+OPS = {
+    "Convolution": 3,
+    "ConvTranspose": 1,
+    "ConvolutionBackwardData": 2,
+    "ConvTransposeBackwardData": 1,
+    "ConvolutionBackwardWeights": 3,
+    "ConvTransposeBackwardWeights": 1,
+    "BiasAddBackward": 4,
+    "ReLU": 2,
+    "ReLUBackward": 2,
+    "Add": 1,
+}
+
+
+def train(*arguments):
+    """Run the example; a warning about its arithmetic is an error."""
+    command = [sys.executable, "-W", "error::RuntimeWarning", EXAMPLES / "train_digits.py", *arguments]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+
+
+def accuracy(run):
+    assert run.returncode == 0, run.stderr
+    return float(re.search(r"^held-out accuracy (\S+):", run.stdout, re.MULTILINE)[1])
+
+
+def check_step(path):
+    """A recorded step is a graph of these ops; every result keeps its bound, and the recorded ones are exact."""
+    graph = read(path)
+    assert Counter(op.kind for op in graph.ops) == OPS
+    assert to_json(graph) == path.read_text()
+    tensors = path.with_suffix(".npz")
+    assert path.stat().st_size + tensors.stat().st_size <= 300 * 1024
+    with np.load(tensors) as file:
+        step = {int(key): array for key, array in file.items()}
+    assert all(array.any() for array in step.values())
+    recorded = {tensor: step.pop(tensor) for tensor in graph.outputs}
+    executions: list[Execution] = []
+    graph.run(step, observe=executions.append)
+    assert len(executions) == sum(OPS.values()) - 5
+    for execution in executions:
+        prepared, output = execution.prepared, execution.op.outputs[0].id
+        problem, got = prepared.problem, prepared.canonical_output(execution.result)
+        answer = evaluate(problem, prepared.operands)
+        assert compare(got, answer, problem, height(problem)).ok, execution.op.name
+        if output in recorded:
+            claimed = recorded.pop(output)  # exact, but another BLAS may sum otherwise
+            np.testing.assert_array_max_ulp(prepared.canonical_output(claimed), answer.rounded(problem))
+            assert compare(prepared.canonical_output(claimed), answer, problem, answer.terms).ok, execution.op.name
+    assert not recorded
+
+
+def test_two_epochs_train_and_record(tmp_path):
+    run = train("--epochs", 2, "--record", tmp_path / "step")
+    assert accuracy(run) > 0.9
+    assert len(re.findall(r"^epoch .* loss .* reconstruction .* held-out .* s$", run.stdout, re.MULTILINE)) == 2
+    check_step(tmp_path / "step.json")
+
+
+def test_committed_step():
+    check_step(STEP)
+
+
+@pytest.mark.long
+def test_plot(tmp_path):
+    accuracy(train("--epochs", 1, "--plot", tmp_path / "digits.png"))
+    assert (tmp_path / "digits.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--epochs", 0), "--epochs and --batch begin at 1"),
+        (("--record", Path("no", "such", "place")), "is not a directory"),
+        (("--record", STEP), "give --force to replace it"),
+    ],
+)
+def test_refusals_come_before_training(arguments, message):
+    run = train(*arguments)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert message in run.stderr
+
+
+@pytest.mark.parametrize(("module", "arguments"), [("sklearn", ()), ("matplotlib", ("--plot", "digits.png"))])
+def test_missing_package_is_one_line(tmp_path, monkeypatch, module, arguments):
+    (tmp_path / f"{module}.py").write_text(f"raise ImportError('no {module}')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = train(*arguments)
+    assert run.returncode == 1
+    assert run.stderr.count("\n") == 1
+    assert "pip install 'convgrad[examples]'" in run.stderr
+
+
+@pytest.mark.long
+def test_default_run_reaches_97_percent():
+    assert accuracy(train()) >= 0.97
+
+
+def test_gradients_to_the_third_order_are_those_that_differences_confirm():
+    command = [sys.executable, "-W", "error::RuntimeWarning", str(EXAMPLES / "autodiff.py")]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.findall(r"^derivative (\d)", run.stdout, re.MULTILINE) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_gradient_penalty_falls_by_derivatives_that_differences_confirm(seed):
+    command = [
+        sys.executable,
+        "-W",
+        "error::RuntimeWarning",
+        str(EXAMPLES / "gradient_penalty.py"),
+        "--seed",
+        str(seed),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    penalties = [float(number) for number in re.findall(r"penalty ([\d.]+)$", run.stdout, re.MULTILINE)]
+    assert penalties[-1] < penalties[0] / 1000
+
+
+def test_a_gradient_of_files_is_interrupted_and_resumed_to_the_same_bits():
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "larger_than_memory.py"), "--images", "24"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    left, pieces = re.search(r"^resumed: (\d+) of (\d+) pieces were not done again$", run.stdout, re.MULTILINE).groups()
+    assert int(left) == int(pieces) // 2 > 0

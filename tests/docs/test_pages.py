@@ -1,0 +1,170 @@
+"""Every example of the site and of the README runs as it stands there, and what is shown under it is what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import convgrad
+from tests.docs.page_blocks import PYTHON, SHELL, SHOWN, blocks, run_command, run_page
+from tests.support.places import DOCS, EXAMPLES, ROOT
+
+README = ROOT / "README.md"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if any(block.runs for block in blocks(page))]
+SLOW = ("import jax", "torch.compile(", "convgrad bench")  # a page's quick tier ends before a block that has any
+QUICK = [page for page in PAGES if not any(word in next(b for b in blocks(page) if b.runs).text for word in SLOW)]
+LONG = [page for page in PAGES if any(word in block.text for word in SLOW for block in blocks(page) if block.runs)]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(autouse=True)
+def _where_the_examples_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+# -- the site --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", QUICK, ids=named)
+def test_a_page_runs(page: Path) -> None:
+    """Up to what is slow."""
+    assert run_page(page, SLOW) > 0
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # what PyTorch loads to compile
+@pytest.mark.parametrize("page", LONG, ids=named)
+def test_a_page_runs_to_its_end(page: Path) -> None:
+    assert run_page(page) > 0
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=named)
+def test_each_block_says_whether_it_runs(page: Path) -> None:
+    """A block of another language would be passed over in silence."""
+    for block in blocks(page):
+        assert block.language in (*PYTHON, *SHELL, *SHOWN) or block.language[0] == "{", (str(block), block.language)
+
+
+# -- README ----------------------------------------------------------------------------------------------------
+
+ALONE = list(blocks(README))
+BY_HAND = [block for block in ALONE if block.language in PYTHON]
+
+
+def test_the_readme_has_its_two_commands_first() -> None:
+    first, second = [block.text for block in ALONE if block.language == "sh"][:2]
+    assert "convgrad run" in first
+    assert "pytest" in second
+
+
+@pytest.mark.parametrize(
+    "at", [pytest.param(at, marks=[pytest.mark.long] * ("import jax" in b.text)) for at, b in enumerate(BY_HAND)]
+)
+def test_the_readme_s_python_runs(at: int) -> None:
+    """Each block alone: somebody copies one."""
+    BY_HAND[at].run({"__name__": "readme"})
+
+
+def test_the_readme_s_commands_run() -> None:
+    """The first as a program, the others in this process."""
+    first, *others = [command for block in ALONE for command in block.commands]
+    run_command(first, program=True)
+    assert others
+    for command in others:
+        run_command(command)
+
+
+def test_an_error_shown_is_the_one_raised() -> None:
+    """Wherever the example stands: what is told of a result of the wrong size."""
+    src, diff_dst = np.ones((1, 56, 56, 64), np.float32), np.ones((1, 28, 28, 64), np.float32)
+    with pytest.raises(convgrad.InvalidShapeError) as caught:
+        convgrad.convolution_backward_weights(src, diff_dst, (3, 3, 64, 64), strides=2)
+    texts = [" ".join(page.read_text(encoding="utf-8").split()) for page in (README, *DOCS.rglob("*.md"))]
+    assert any(f"InvalidShapeError: {caught.value}" in text for text in texts)
+
+
+# -- what runs a page sees it break -----------------------------------------------------------------------------
+
+PAGE = """
+```python
+import numpy as np
+import convgrad
+
+np.save("ones.npy", np.ones((1, 4, 4, 2), np.float32))
+print(np.load("ones.npy").shape)
+print("and more")
+```
+
+```text
+(1, 4, ..., 2)
+```
+
+- in a list, and later on the page
+
+  ```python
+  >>> np.load("ones.npy").sum()
+  np.float32(32.0)
+  >>> convgrad.bias_add_backward(np.ones(3))
+  Traceback (most recent call last):
+    ...
+  convgrad.errors.InvalidShapeError: BiasAddBackward: diff_dst must have batch and channels, ...
+  ```
+
+```python
+convgrad.bias_add_backward(np.ones(3))
+```
+
+    InvalidShapeError: BiasAddBackward: diff_dst must have
+    batch and channels, a rank of at least 2; ...
+
+```sh
+ls is not run
+convgrad run BiasAddBackward ones.npy \\
+  -o sum.npy  # a comment
+convgrad run BiasAddBackward none.npy  # exits with 3
+```
+
+```
+convgrad info
+```
+
+```py
+not_run()
+```
+"""
+BREAKS = {  # what a page may get wrong: what is told
+    ('"ones.npy", np', '"one.npy", np'): "ones.npy",
+    ("(1, 4, ..., 2)", "(1, 5, ..., 2)"): "page.md:2 says",
+    ("32.0", "33.0"): "page.md:17 says",
+    ("np.load", "numpy.load"): "'numpy' is not defined",
+    ("errors.InvalidShapeError", "errors.InvalidOpError"): "rank of at least 2",
+    ("diff_dst must have batch", "diff_dst has batch"): "page.md:17 says",
+    ("InvalidShapeError: BiasAddBackward: diff_dst must have\n", "InvalidShapeError: diff_dst has"): "page.md:26 says",
+    ("convgrad.bias_add_backward(np.ones(3))\n```", "convgrad.bias_ad()\n```"): "bias_ad",
+    ("  -o sum", "  --oh sum"): "--oh sum",
+    ("exits with 3", "exits with 2"): "none.npy",
+    ("convgrad info", "convgrad inform"): "inform",
+}
+
+
+def test_a_page_of_all_kinds_runs(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(PAGE)
+    assert run_page(tmp_path / "page.md") == 5
+    assert (np.load("sum.npy") == 16).all()
+    assert run_page(tmp_path / "page.md", ("a list", 'load("ones.npy").sum')) == 1
+
+
+@pytest.mark.parametrize("change", BREAKS)
+def test_a_page_that_is_wrong_fails(change: tuple[str, str], tmp_path: Path) -> None:
+    assert change[0] in PAGE
+    (tmp_path / "page.md").write_text(PAGE.replace(*change))
+    with pytest.raises(Exception, match=re.escape(BREAKS[change])):
+        run_page(tmp_path / "page.md")

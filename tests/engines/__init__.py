@@ -1,0 +1,1 @@
+"""Tests of the engines: the bits of generated kernels, what is compiled, threads, memory."""

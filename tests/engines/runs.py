@@ -1,0 +1,95 @@
+"""Problems run as callers may: operands that lie anyhow, old values to add to; held against the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from convgrad import engines
+from convgrad.engines import numpy as by_numpy
+from convgrad.formats import F32
+from convgrad.functional.call import Prepared, prepare
+from convgrad.spec import oracle
+from convgrad.spec.bound import error_bound
+from convgrad.verify.compare import compare
+from convgrad.verify.fill import Kind
+from tests.support.engine_helpers import Array
+from tests.support.helpers import Case, assert_same_bits, operands_of
+from tests.support.roles import LAYOUTS, WRITABLE, unaligned
+
+OUTS = {**WRITABLE, "unaligned": unaligned, "contiguous": np.copy}
+
+
+def refuse_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail a test that the NumPy engine computes anything of."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the NumPy engine ran")
+
+    monkeypatch.setattr(by_numpy, "execute", refuse)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One problem that the generated engine solved: the call, its canonical result, the exact answer."""
+
+    words: str
+    prepared: Prepared
+    result: Array
+    answer: oracle.Answer
+
+
+def run_anyhow(case: Case, rng: np.random.Generator, kind: Kind, isa: str) -> Ran:
+    """Run a call on operands that lie anyhow, into a new or a given output, perhaps adding to it."""
+    seed = int(rng.integers(1 << 30))
+    lies = ["as they come" if rng.random() < 0.4 else str(rng.choice(list(LAYOUTS))) for _ in case.shapes]
+    operands = [
+        LAYOUTS[how](a) if how in LAYOUTS and a.dtype != np.int32 else a
+        for how, a in zip(lies, operands_of(case, kind, seed), strict=True)
+    ]
+    out_lies = "new" if rng.random() < 0.4 else str(rng.choice(list(OUTS)))
+    accumulate, threads = bool(out_lies != "new" and rng.random() < 0.5), int(rng.choice([1, 1, 2, 3]))
+    prepared = prepare(case.op.name, tuple(operands), case.attributes, case.dtype, accumulate)
+    problem = prepared.problem
+    out, old = None, None
+    if out_lies != "new":
+        before = np.full(problem.output_shape, np.nan, problem.output_format.dtype)
+        if accumulate:
+            values = rng.integers(-8, 9, before.shape) if kind == "integers" else rng.standard_normal(before.shape)
+            before = values.astype(before.dtype)
+            old = prepared.canonical_output(before).copy()
+        out = OUTS[out_lies](before)
+    words = f"{case} {isa} operands {lies} seed {seed} out {out_lies} accumulate {accumulate} threads {threads}"
+    choice = engines.choose(problem)
+    assert (choice.engine, choice.detail) == ("generated", isa), words
+    result = np.ascontiguousarray(prepared.canonical_output(prepared.execute(out, threads)))
+    return Ran(words, prepared, result, oracle.evaluate(problem, prepared.operands, old))
+
+
+def assert_bounded(one: Ran) -> float:
+    """Assert that no element lies beyond the bound of the specified order's height; return the largest share of it.
+
+    An f32 result is the sum itself, so its share is of the sum's bound alone; others count their rounding.
+    """
+    problem = one.prepared.problem
+    height = engines.height(problem)
+    verdict = compare(one.result, one.answer, problem, height)
+    assert verdict.ok, f"{one.words}: {verdict}"
+    if problem.output_format is not F32:
+        return verdict.share
+    error = np.abs(one.result.astype(np.float64) - one.answer.value)
+    bound = error_bound(height, one.answer.terms, one.answer.magnitude, F32)
+    share = float(np.max(error / np.where(error == 0, 1, bound)))
+    assert share <= 1, f"{one.words}: {share} of the sum's bound"
+    return share
+
+
+def assert_exact(one: Ran) -> float:
+    """Assert the oracle's bits, where every partial sum is an integer that f32 holds; the error is 0."""
+    problem = one.prepared.problem
+    assert one.answer.integral
+    assert one.answer.magnitude.max() <= 2**24, one.words
+    assert_same_bits(one.result, one.answer.rounded(problem), one.words)
+    return 0.0

@@ -1,0 +1,152 @@
+"""The generated engine gives the bits of the specified order: on any problem, layout, stride, type and plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from convgrad import engines
+from convgrad.formats import FORMATS
+from convgrad.functional.call import prepare
+from convgrad.notation import problem
+from convgrad.plan.machine import ISAS
+from convgrad.spec.geometry import Conv
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.ordered import evaluate_in_order
+from tests.support.engine_helpers import HOST, Array, empty, plans_for, prepared_weights, run_plan
+from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
+
+
+@tiers("seed, isa", range(130), HOST, every=29)
+def test_random_problems(seed: int, isa: str) -> None:
+    case, prepared = prepared_weights(seed)
+    one, operands = prepared.problem, prepared.operands
+    expected = evaluate_in_order(one, operands)
+    found = plans_for(one, operands, empty(one), ISAS[isa], threads=1 + seed % 3, l2_bytes=1 << (10 + seed % 11))
+    plan = found[0 if seed % 2 else (7 * seed) % len(found)]
+    assert_same_bits(run_plan(plan, one, operands, empty(one)), expected, (case, plan))
+
+
+LINES = [
+    "BWD_W f32 NXC mb3ic15ih20oc17oh20kh3ph1",  # larger images: blocks of 12 rows; around one vector
+    "BWD_W f32 NCX mb40ic31ih5oc33oh5kh3ph1",  # packed: 10 images a block
+    "BWD_W bf16 NXC mb1ic16iw700oc3ow700kw2pw0",  # rows cut every 256
+    "BWD_W f16 NCX mb1ic1iw5000oc5ow5000kw1pw0",  # 20 blocks: two levels of the tree
+    "BWD_W f32 NXC mb19ic3ih17oc2oh17kh1ph0",  # 19 units: two levels above
+    "BWD_W f32 NXC mb2ic32ih9oc64oh9kh1ph0",  # pointwise, full vectors
+    "BWD_W f32 NXC mb2ic14ih9oc13oh5kh1sh2ph0",  # one tap, strided
+    "BWD_W f32 NXC g3mb2ic42ih6oc39oh6kh3ph1",
+    "BWD_W f32 NXC mb2ic65ih4oc29oh9kh3ph9dh4",  # taps that see padding only
+    "BWD_W f32 NXC mb300ic2iw1oc2ow1kw1pw0",
+]
+
+
+def operands_for(line: str) -> tuple[object, list[Array]]:
+    one = problem(line)
+    conv = one.geometry
+    assert isinstance(conv, Conv)
+    rng = np.random.default_rng(len(line))
+    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
+    operands = []
+    for tensor, layout in zip(one.operands, one.layouts, strict=False):
+        array = rng.standard_normal(shapes[tensor]).astype(one.operand_format.dtype)
+        operands.append(as_layout(array, layout))
+    return one, operands
+
+
+def as_layout(array: Array, layout: str) -> Array:
+    """The same values, lying as NXC or NCX has them."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1) if layout == "NXC" else array
+
+
+@tiers("line", LINES, every=7)
+def test_lines_under_every_plan(line: str) -> None:
+    one, operands = operands_for(line)
+    expected = evaluate_in_order(one, operands)  # type: ignore[arg-type]
+    for isa in HOST:
+        for l2_bytes in (1 << 10, 1 << 20):
+            for plan in plans_for(one, operands, empty(one), ISAS[isa], 4, l2_bytes)[::9]:  # type: ignore[arg-type]
+                got = run_plan(plan, one, operands, empty(one))  # type: ignore[arg-type]
+                assert_same_bits(got, expected, (line, str(plan)))
+
+
+@tiers("seed, isa", range(8), HOST, every=5)
+def test_accumulate_enters_last(seed: int, isa: str) -> None:
+    case, prepared = prepared_weights(seed)
+    one = replace(prepared.problem, accumulate=True)
+    old = np.random.default_rng(seed).standard_normal(empty(one).shape).astype(one.output_format.dtype)
+    expected = evaluate_in_order(one, prepared.operands, old)
+    out = empty(one)
+    for plan in plans_for(one, prepared.operands, out, ISAS[isa])[::7]:
+        out[...] = old
+        assert_same_bits(run_plan(plan, one, prepared.operands, out), expected, (case, plan))
+
+
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("extents", [(), (300,), (9, 31), (3, 0), (5, 6, 7)])
+def test_bias_gradients(extents: tuple[int, ...], fmt: str) -> None:
+    for data_format in ("NXC", "NCX"):
+        for batch, channels in ((1, 1), (3, 67), (19, 16)):
+            rng = np.random.default_rng(batch)
+            shape = from_canonical((batch, channels, *extents), data_format)
+            dst = rng.standard_normal(shape).astype(FORMATS[fmt].dtype)
+            prepared = prepare("BiasAddBackward", (dst,), {"data_format": data_format})
+            one, out = prepared.problem, np.full(channels, np.nan, dst.dtype)
+            choice = engines.execute(one, prepared.operands, out, 2)
+            assert choice.engine == ("generated" if dst.size else "numpy")
+            assert_same_bits(out, evaluate_in_order(one, prepared.operands), (shape, data_format))
+
+
+def odd_views(array: Array, seed: int) -> Array:
+    """The same values behind negative, large, or unaligned strides."""
+    rng = np.random.default_rng(seed)
+    raw = np.full(tuple(3 * n + 1 for n in array.shape), np.nan, array.dtype)
+    if seed % 3 == 2:  # one byte off
+        raw = np.zeros(raw.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(raw.shape)
+        raw[...] = np.nan
+    steps = [int(rng.choice([-3, -1, 1, 2])) for _ in array.shape]
+    ends = [slice(None) if s > 0 else slice(None, None, -1) for s in steps]
+    seen = raw[tuple(slice(0, abs(s) * n, abs(s)) for s, n in zip(steps, array.shape, strict=True))][tuple(ends)]
+    seen[...] = array
+    return seen
+
+
+@tiers("seed, isa", range(24), HOST, every=11)
+def test_any_strides(seed: int, isa: str) -> None:
+    case, prepared = prepared_weights(seed + 200)
+    one = prepared.problem
+    expected = evaluate_in_order(one, prepared.operands)
+    operands = [odd_views(a, seed + i) for i, a in enumerate(prepared.operands)]
+    out = odd_views(np.zeros(expected.shape, expected.dtype), seed + 5)
+    for plan in plans_for(one, operands, out, ISAS[isa])[::11]:
+        out[...] = np.nan
+        assert_same_bits(run_plan(plan, one, operands, out), expected, (case, plan))
+
+
+def test_zero_strides() -> None:
+    one = problem("BWD_W f32 NXC mb2ic17ih6oc18oh6kh3ph1")
+    conv = one.geometry
+    assert isinstance(conv, Conv)
+    src = np.broadcast_to(np.float32(1.5), conv.src_shape)
+    dst = np.broadcast_to(np.linspace(0, 1, 18, dtype=np.float32).reshape(1, 18, 1, 1), conv.dst_shape)
+    expected = evaluate_in_order(one, [src, dst])
+    for plan in plans_for(one, [src, dst], empty(one), ISAS[HOST[0]])[::5]:
+        assert_same_bits(run_plan(plan, one, [src, dst], empty(one)), expected, plan)
+
+
+SIZES = [1, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 49, 63, 65]
+
+
+@tiers("fmt, data_format, isa", ["f32", "bf16", "f16"], ["NXC", "NCX"], HOST, every=17)
+def test_sizes_around_the_lanes(fmt: str, data_format: str, isa: str) -> None:
+    rng = np.random.default_rng(3)
+    for channels, others in zip(SIZES, rng.permutation(SIZES), strict=True):
+        line = f"BWD_W {fmt} {data_format} mb2ic{channels}iw{others}oc{others}ow{others}kw3pw1"
+        one, operands = operands_for(line)
+        expected = evaluate_in_order(one, operands)  # type: ignore[arg-type]
+        for plan in plans_for(one, operands, empty(one), ISAS[isa])[:12:6]:  # type: ignore[arg-type]
+            got = run_plan(plan, one, operands, empty(one))  # type: ignore[arg-type]
+            assert_same_bits(got, expected, (line, str(plan)))

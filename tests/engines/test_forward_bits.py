@@ -1,0 +1,168 @@
+"""Forwards and data gradients give the bits of the specified order: of any kind, layout, type, plan and cut."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from convgrad.notation import problem as problem_of
+from convgrad.plan.forward.kn2row import KN2ROW
+from convgrad.plan.forward.recipe import DENSE, ForwardPlan
+from convgrad.plan.forward.spatial_stencil import SPATIAL_STENCIL
+from convgrad.plan.machine import ISAS
+from convgrad.spec.geometry import Conv
+from convgrad.spec.ordered import evaluate_in_order
+from tests.engines.guarded import run_guarded
+from tests.support.engine_helpers import HOST, empty, run_plan
+from tests.support.forward_problems import (
+    CASES,
+    DEALT,
+    LIES,
+    MIXED,
+    NUMBERED,
+    OPERATORS,
+    PROBLEMS,
+    ROLES,
+    AnyPlan,
+    Small,
+    along,
+    dealt,
+    plans_of,
+    posed,
+    recut,
+    small,
+)
+from tests.support.hash_problems import lying, shape_of, values
+from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
+
+THREADS = (1, 2, 3, 8)
+
+pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+
+
+def assert_plan(one: Small, plan: AnyPlan, at_end: bool = True) -> None:
+    """Assert the bits of one plan, whose scratch is NaN before and among guard pages."""
+    out = one.fresh()
+    run_guarded(plan, one.problem, one.operands, out, at_end)
+    assert_same_bits(np.ascontiguousarray(out), np.ascontiguousarray(one.expected), (one.words, str(plan)))
+
+
+@tiers("case", CASES, every=11)
+def test_every_kind_of_problem(case: tuple[str, str]) -> None:
+    """A plan of each, and that plan cut in other ways."""
+    name, role = case
+    number = NUMBERED[name, role]
+    one = small(name, role, number)
+    plan = dealt(one, number)
+    assert_plan(one, plan)
+    for cut in recut(plan, one.view()):
+        assert_plan(one, cut, at_end=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "name", "role"), list(product(range(DEALT), PROBLEMS, ROLES)))
+def test_every_plan(number: int, name: str, role: str) -> None:
+    """Problems of one number share kernels."""
+    one = small(name, role, number)
+    for isa in HOST:
+        for at, plan in enumerate(one.plans(ISAS[isa], l2_bytes=1 << 12 + number % 9)):
+            assert_plan(one, plan)
+            for cut in list(recut(plan, one.view()))[at % 12 :: 12]:
+                assert_plan(one, cut, at_end=False)
+
+
+@pytest.mark.usefixtures("eight_cores")
+@tiers("name, role, threads", list(PROBLEMS), ROLES, THREADS, every=37)
+def test_threads_change_nothing(name: str, role: str, threads: int) -> None:
+    number = NUMBERED[name, role]
+    one = small(name, role, number)
+    plan = dealt(one, number, threads)
+    for cut in (plan, *list(recut(plan, one.view(), threads))[1::3]):
+        got = run_plan(cut, one.problem, one.operands, one.fresh())
+        assert_same_bits(got, np.ascontiguousarray(one.expected), (one.words, str(cut)))
+
+
+@pytest.mark.parametrize(
+    ("number", "role", "lies", "results", "kernel"),
+    [
+        (0, "dst", "NXC XIO", 1, 3),
+        (1, "dst", "NCX OIX", 1, 1),
+        (2, "dst", "NXC XIO", 25, 2),
+        (3, "src", "NXC OIX", 5, 1),
+    ],
+)
+def test_few_results_are_read_in_place(number: int, role: str, lies: str, results: int, kernel: int) -> None:
+    """Loads of fewer results than lanes are masked: nothing beside the weights is read."""
+    formats = (("f32", "f32"), ("bf16", "f32"), ("f16", "f16"))
+    for types, accumulate, isa in product(formats, (False, True), HOST):
+        few = min(results, 4 * ISAS[isa].lanes - 1)  # a panel has four vectors at most
+        channels = (300, few) if role == "dst" else (few, 300)
+        problem = posed(Conv(2, 1, *channels, (along(3, kernel),)), role, False, types, lies, accumulate, bias=True)
+        bits = np.random.PCG64(number)
+        operands = [
+            lying(values(shape_of(problem, tensor), problem.operand_format, bits), layout)
+            for tensor, layout in zip(problem.operands, problem.layouts, strict=False)
+        ]
+        old = values(shape_of(problem, problem.output), problem.output_format, bits)
+        expected = evaluate_in_order(problem, operands, old)
+        one = Small(f"{few} results", lies, np.asarray, problem, operands, old, expected)
+        met = [plan for plan in one.plans(ISAS[isa]) if isinstance(plan, ForwardPlan) and plan.spec.masked]
+        assert met, isa
+        for at_end in (True, False):
+            assert_plan(one, met[number % len(met)], at_end)
+
+
+def test_the_table_is_wide() -> None:
+    """Every mixture of types, every layout and operator is met, old values too; and all that kernels tell apart."""
+    met = [small(*case, number) for case, number in NUMBERED.items()]
+    assert {(one.problem.operand_format.name, one.problem.output_format.name) for one in met} == set(MIXED)
+    assert {one.lies for one in met} == set(LIES)
+    assert {one.problem.operator for one in met} == set(OPERATORS.values())
+    assert {one.problem.accumulate for one in met} == {True, False}
+    plans = [dealt(one, number) for one, number in zip(met, NUMBERED.values(), strict=True)]
+    assert {plan.spec.body for plan in plans} == {DENSE, SPATIAL_STENCIL, KN2ROW}
+    specs = [plan.spec for plan in plans if plan.spec.body == DENSE]
+    for name in ("data", "weights", "out"):
+        assert len({getattr(spec, name) for spec in specs}) >= 3, name
+    for name in ("single_vector", "a_in_place", "b_in_place", "transposed_gemm", "pairs"):
+        assert {getattr(spec, name) for spec in specs} == {True, False}, name
+    assert {str(spec.isa) for spec in specs} == set(HOST)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_stride_of_one_channel_is_of_no_meaning(number: int) -> None:
+    """Even where it is that of positions, so that the terms of neighbouring taps seem to follow one another."""
+    one = posed(PROBLEMS["1 and 1 channels"], ROLES[number], False, ("f32", "f32"), "NCX OIX")
+    size = shape_of(one, one.operands[0])[-1]
+    apart = np.random.default_rng(number).integers(-4, 5, (3, size, 3)).astype(np.float32)
+    data = np.lib.stride_tricks.as_strided(apart, (3, 1, size), (apart.strides[0], 12, 12))
+    weights = np.arange(1, 5, dtype=np.float32).reshape(1, 1, 4)
+    expected = np.ascontiguousarray(evaluate_in_order(one, [data, weights]))
+    for plan in plans_of(one, [data, weights], empty(one), ISAS[HOST[0]])[1]:
+        got = run_plan(plan, one, [data, weights], empty(one))
+        assert_same_bits(np.ascontiguousarray(got), expected, str(plan))
+
+
+@tiers("kind, channels", ["f32", "bf16", "f16"], [16, 17], every=5)
+def test_weights_of_few_positions_are_read_in_place(kind: str, channels: int) -> None:
+    """In every format, in the order that terms have, an odd one last; the last panel overlaps the one before."""
+    one = problem_of(f"FWD_D {kind} NXC mb2ic{channels}ih3oc70oh1kh3ph0")
+    rng = np.random.default_rng(channels)
+    shapes = [shape_of(one, tensor) for tensor in one.operands]
+    operands = [
+        np.moveaxis(rng.standard_normal((shape[0], *shape[2:], shape[1])), -1, 1) if tensor == "src" else
+        rng.standard_normal([*shape[2:], shape[1], shape[0]]).transpose(3, 2, 0, 1)
+        for tensor, shape in zip(one.operands, shapes, strict=True)
+    ]  # fmt: skip
+    stored = [values.astype(one.operand_format.dtype, order="K") for values in operands]
+    expected = np.ascontiguousarray(evaluate_in_order(one, stored))
+    for isa in HOST:
+        met = [
+            plan for plan in plans_of(one, stored, empty(one), ISAS[isa])[1] if "lanes from weights (in" in str(plan)
+        ]
+        assert met, isa
+        for plan in met[channels % 2 :: 6]:
+            assert_same_bits(np.ascontiguousarray(run_plan(plan, one, stored, empty(one))), expected, str(plan))

@@ -1,0 +1,191 @@
+"""The kernel cache: compiled once for many threads, evicted while it runs, and bounded in memory over many shapes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from convgrad import engines
+from convgrad.engines.llvm import execute, isas, jit
+from tests.support.children import Array, Layer, in_child, new_layers
+
+CALLERS = 32
+MOST_GROWTH_MB = 64.0
+LAYERS = [
+    Layer((30,), (3,), channels, type=operand, data_format=data_format)
+    for (channels, operand), data_format in itertools.product(
+        (((3, 16), "f32"), ((5, 16), "bf16"), ((7, 40), "f16"), ((16, 9), "f32"), ((24, 24), "bf16")), ("NXC", "NCX")
+    )
+]
+_lines: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def summary() -> Iterator[None]:
+    yield
+    print("\n" + "\n".join(_lines), end="")
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forget kernels and prepared calls, for the test; again whenever called."""
+
+    def forget() -> None:
+        monkeypatch.setattr(jit._linker, "kernels", OrderedDict())
+        monkeypatch.setattr(execute, "_kept", OrderedDict())
+        engines._ready.cache_clear()  # as the patches keep what was there, calls would still find it
+
+    forget()
+    return forget
+
+
+def at_once(calls: list[list[Layer]], expected: dict[Layer, Array]) -> list[bool]:
+    """Make lists of calls, each on its own thread, all begun together; tell of each result whether it is right."""
+    begin, right = threading.Barrier(len(calls)), []
+
+    def caller(layers: list[Layer]) -> None:
+        begin.wait()
+        right.extend(np.array_equal(layer(), expected[layer]) for layer in layers)
+
+    threads = [threading.Thread(target=caller, args=(layers,)) for layers in calls]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+    assert not any(one.is_alive() for one in threads)
+    return right
+
+
+# -- in a new interpreter --------------------------------------------------------------------------------------------
+
+
+def first_calls() -> None:
+    """Make a process's first call on all threads at once; print how many were right, and the kernels compiled."""
+    layer, ones = LAYERS[0], []
+    begin = threading.Barrier(CALLERS)
+
+    def caller() -> None:
+        begin.wait()
+        ones.append(layer().tobytes())
+
+    threads = [threading.Thread(target=caller) for _ in range(CALLERS)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    tried = 3 * sum(bool(isa.pairs) for isa in isas.supported())  # modules that an instruction is tried by
+    print(json.dumps([ones.count(layer().tobytes()), jit._linker.number - tried]))
+
+
+def resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
+    """Call layers, no two alike; print the kernels compiled and kept, and the resident memory warm and at the end."""
+    begin, shapes = time.perf_counter(), new_layers(0, widths)
+    for at in range(count):
+        if at == warm:
+            warm_mb, warm_kernels = resident_mb(), jit._linker.number
+        next(shapes)(1 + at % 2)
+    print(
+        json.dumps(
+            {
+                "kernels": jit._linker.number,
+                "warm kernels": warm_kernels,
+                "kept": len(jit._linker.kernels),
+                "prepared": len(execute._kept),
+                "warm_mb": warm_mb,
+                "end_mb": resident_mb(),
+                "s": time.perf_counter() - begin,
+            }
+        )
+    )
+
+
+# -- tests -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernels", [1, 8])
+def test_many_threads_ask_for_kernels_not_yet_compiled(kernels: int, nothing_compiled: Callable[[], None]) -> None:
+    """Each is compiled once, whoever asks first."""
+    layers = LAYERS[:kernels]
+    before = jit._linker.number
+    expected = {layer: layer() for layer in layers}
+    alone = jit._linker.number - before
+    assert alone >= kernels / 2, "the layers share their kernels"
+    nothing_compiled()
+    before = jit._linker.number
+    orders = [layers[at % kernels :] + layers[: at % kernels] for at in range(CALLERS)]
+    right = at_once(orders, expected)
+    compiled = jit._linker.number - before
+    _lines.append(f"{CALLERS} threads ask for {alone} kernels: {compiled} compiled, {sum(right)} results right")
+    assert compiled == alone
+    assert right == [True] * CALLERS * kernels
+
+
+def test_many_threads_make_the_first_call() -> None:
+    right, kernels = in_child(__name__, "first_calls", timeout=120)
+    _lines.append(f"{CALLERS} threads make a process's first call: {kernels} kernels compiled, {right} results equal")
+    assert right == CALLERS
+    assert kernels == 1
+
+
+@pytest.mark.parametrize("seconds", [1, pytest.param(20, marks=pytest.mark.long)])
+def test_kernels_leave_while_they_run(
+    seconds: float, nothing_compiled: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 threads, 10 layers, and room for two kernels and prepared calls: who runs a kernel keeps it."""
+    monkeypatch.setattr(jit, "CAPACITY", 2)
+    monkeypatch.setattr(execute, "CAPACITY", 2)
+    expected = {layer: layer() for layer in LAYERS}
+    before, give_up = jit._linker.number, time.perf_counter() + seconds
+    right: list[bool] = []
+
+    def caller(me: int) -> None:
+        rng = np.random.default_rng(me)
+        while time.perf_counter() < give_up:
+            layer = LAYERS[rng.integers(len(LAYERS))]
+            right.append(np.array_equal(layer(1 + me % 3), expected[layer]))
+
+    threads = [threading.Thread(target=caller, args=(me,)) for me in range(16)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(seconds + 60)
+    compiled = jit._linker.number - before
+    _lines.append(f"16 threads, {len(LAYERS)} layers, room for 2: {compiled} compiled anew in {len(right)} calls")
+    assert not any(one.is_alive() for one in threads)
+    assert all(right)
+    assert compiled >= 10
+    assert len(jit._linker.kernels) <= 2
+    assert len(execute._kept) <= 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize(
+    ("count", "warm", "widths"),
+    [(24, 16, (16,)), pytest.param(10_000, 500, tuple(range(8, 80)), marks=pytest.mark.long)],
+    ids=["quick", "long"],
+)
+@pytest.mark.timeout(3600)
+def test_memory_over_many_shapes(count: int, warm: int, widths: tuple[int, ...]) -> None:
+    got = in_child(__name__, "many_shapes", count, warm, widths, timeout=3600)
+    growth_mb = got["end_mb"] - got["warm_mb"]
+    _lines.append(
+        f"{count} shapes: {got['kernels']} kernels compiled ({got['warm kernels']} after {warm}), {got['kept']} kept, "
+        f"{got['prepared']} prepared calls kept; {got['warm_mb']:.0f} MB after {warm}, {growth_mb:+.1f} MB since, "
+        f"{got['s']:.0f} s"
+    )
+    assert growth_mb < MOST_GROWTH_MB
+    assert got["kept"] <= jit.CAPACITY
+    assert got["prepared"] <= execute.CAPACITY

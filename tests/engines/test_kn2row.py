@@ -1,0 +1,107 @@
+"""Few results: which problems have plans of products, that these are taken, and that they read what they need once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from convgrad.notation import problem
+from convgrad.plan.forward.kn2row import Kn2rowPlan, reached
+from convgrad.plan.forward.nest import Along
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.passes import dense_view, plan, plans
+from convgrad.spec.geometry import Axis, Conv
+from convgrad.spec.ordered import evaluate_in_order
+from tests.support.engine_helpers import HOST, empty, run_plan
+from tests.support.forward_problems import ROLES, along, plans_of, posed
+from tests.support.hash_problems import lying, shape_of, values
+from tests.support.helpers import assert_same_bits
+
+STEMS = (  # layers with few channels on one side
+    "BWD_D f32 NXC mb8ic3ih224oc64oh112kh7sh2ph3",
+    "BWD_D f32 NCX mb8ic4ih112oc64oh112kh3ph1",
+    "BWD_D f32 NXC mb8ic3ih224oc768oh14kh16sh16ph0",
+    "BWD_D bf16 NXC mb8ic3ih224oc96oh56kh4sh4ph0",
+    "BWD_D f16 NCX mb8ic1ih28oc32oh28kh5ph2",
+    "FWD_D f32 NXC mb4ic64ih128oc3oh128kh3ph1",
+    "deconv FWD_D f32 NXC mb4ic64ih32oc3oh64kh4sh2ph1",
+)
+OTHERS = (  # what the order does not sum tap by tap, or whose data's neighbours are not met by neighbours
+    "BWD_D f32 NXC mb8ic5ih56oc64oh56kh3ph1",
+    "BWD_D f32 NXC mb8ic3ih56oc15oh56kh3ph1",
+    "BWD_D f32 NXC g2mb8ic4ih56oc64oh56kh3ph1",
+    "FWD_D f32 NXC mb4ic64ih128oc3oh64kh3sh2ph1",
+)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_few_results_are_gathered(isa: str) -> None:
+    """No plan of another kind is as cheap: tiles of results would leave most of eight lanes or more empty."""
+    for line in STEMS:
+        one = problem(line)
+        for threads in (1, 2, 8):
+            chosen = plan(one, dense_view(one), Machine(ISAS[isa]), threads)
+            assert isinstance(chosen, Kn2rowPlan), (line, threads)
+            assert {other.strategy.split(":")[0] for other in chosen.rejected} >= {"dense"}
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_others_are_not(line: str) -> None:
+    one = problem(line)
+    found = plans(one, dense_view(one), Machine(ISAS["avx512"]), 1)
+    assert not any(isinstance(each, Kn2rowPlan) for each in found)
+
+
+def test_lines_are_read_once_and_are_there() -> None:
+    """Slab by slab, what is kept holds all that is met, and neither end goes back."""
+    rng = np.random.default_rng(66)
+    for _ in range(300):
+        kernel, stride, dilation, pads = (int(n) for n in (*rng.integers(1, 6, 3), rng.integers(0, 7)))
+        axis = along(int(rng.integers(1, 12)), kernel, stride, dilation, rest=int(rng.integers(0, stride)))
+        if axis.src <= pads:
+            continue
+        axis = replace(axis, src=axis.src - pads, pad_begin=pads)
+        for role in ROLES:
+            view = dense_view(posed(Conv(1, 1, 2, 16, (axis,)), role, False, ("f32", "f32"), "NXC XIO"))
+            assert_reached(view.axes[-1], int(rng.integers(1, 3)) * len(view.axes[-1].phases))
+
+
+def assert_reached(seen: Along, size: int) -> None:
+    """Assert what is kept for each slab of an axis."""
+    kept = reached(seen, size)
+    cut = seen.parts.in_blocks(size)
+    parts, begins = list(cut.parts), cut.begins.tolist()
+    for first, end, lines in zip(begins, [*begins[1:], len(parts)], kept, strict=True):
+        for part in parts[first:end]:
+            met = [
+                part.met + p * part.by_position + t * part.by_tap
+                for p in range(len(part.positions))
+                for t in range(len(part.taps))
+            ]
+            assert set(met) <= set(lines), (seen, size)
+            assert not lines or 0 <= lines.start <= lines.stop <= seen.met
+    for before, after in pairwise(kept):
+        assert before.start <= after.start
+        assert before.stop <= after.stop
+
+
+UNMET = Conv(2, 1, 3, 16, (Axis(5, 4, 2, pad_begin=0), Axis(2, 2, 1, 4, 1, 1, 2)))  # of the last axis, all
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize("number", range(4))
+def test_outputs_that_no_tap_meets_are_zeros(number: int) -> None:
+    one = posed(UNMET, "src", number % 2 == 1, ("f32", "f32"), ("NXC XIO", "NCX OIX")[number // 2])
+    bits = np.random.PCG64(number)
+    operands = [
+        lying(values(shape_of(one, tensor), one.operand_format, bits), layout)
+        for tensor, layout in zip(one.operands, one.layouts, strict=False)
+    ]
+    expected = evaluate_in_order(one, operands)
+    assert not expected.any()
+    _, found = plans_of(one, operands, empty(one), ISAS[HOST[number % len(HOST)]])
+    for each in (each for each in found if isinstance(each, Kn2rowPlan)):
+        assert_same_bits(run_plan(each, one, operands, empty(one)), np.ascontiguousarray(expected), each)

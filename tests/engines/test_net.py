@@ -1,0 +1,49 @@
+"""The net under a change of the engine: plans, tables and kernels are those that were written down."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from convgrad.plan.machine import ISAS
+from tests.net import FILE, caught, differs, lines_of, problems_of, written
+from tests.support.tiers import tiers
+
+
+def assert_same(there: list[str], made: list[str]) -> None:
+    changed = [f"{was}\n{now}" for was, now in zip(there, made, strict=True) if was != now]
+    assert not changed, f"{len(changed)} of {len(there)} lines changed:\n" + "\n".join(changed[:3])
+
+
+@tiers("turn", range(len(ISAS)), every=len(ISAS))
+def test_each_problem_on_an_instruction_set_is_that_of_the_golden_file(turn: int) -> None:
+    """In turn; in the quick tier each problem is met once."""
+    there, made = [], []
+    for at, words in enumerate(re.split(r"\n(?=\S)", FILE.read_text().strip())):
+        line, *rows = words.splitlines()
+        if line.startswith("#"):
+            continue
+        problems = problems_of(line)
+        among = [isa for isa in ISAS.values() if differs(problems[0], isa)]
+        isa = among[(at + turn) % len(among)]
+        there += [row for row in rows if row.split()[0] == str(isa)]
+        made += [f"  {isa} {caught(problem, isa)}" for problem in problems]
+    assert_same(there, made)
+
+
+@pytest.mark.long
+def test_the_golden_file_is_what_the_program_writes() -> None:
+    text = FILE.read_text()
+    assert_same([line for line in text.splitlines() if line[0] != "#"], written(lines_of(text)).splitlines())
+
+
+def test_the_net_is_wide() -> None:
+    text = FILE.read_text()
+    made = [one.solves_for for line in lines_of(text) for one in problems_of(line)]
+    assert len(made) >= 240
+    assert min(made.count(role) for role in ("weights", "dst", "src")) >= 18
+    for word in ("output_block=", "rows=dst:place", "lanes=weights:input channels", "out=spatial"):
+        assert text.count(word) >= 10, word
+    for word in ("by=dense", "by=thin", "by=grouped", "by=depthwise", "rows=src:place"):
+        assert text.count(word) >= 10, word

@@ -1,0 +1,131 @@
+"""A new size compiles nothing: a layer class has few kernels, a first call is prepared quickly, caches are bounded."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from convgrad import convolution_backward_weights, engines
+from convgrad.engines import numpy as by_numpy
+from convgrad.engines.llvm import execute, jit
+from convgrad.engines.llvm.execute import Executable
+from convgrad.functional.call import prepare
+from convgrad.plan.backward_weights.recipe import KernelSpec
+from convgrad.spec.geometry import forward_extent
+from tests.support.engine_helpers import Array
+
+SIZES = 1000
+MOST_KERNELS = 8
+MOST_MS = 50.0  # to check, plan and run a call of a new size; loose, and only small layers are run
+IN, OUT = 64, 48
+_lines: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def summary() -> Iterator[None]:
+    yield
+    print("\n" + "\n".join(_lines), end="")
+
+
+def new_sizes(seed: int, kernel: int, count: int) -> Iterator[tuple[Array, Array, dict[str, object]]]:
+    """Calls of one layer class, no two alike: batch, extents, strides and pads differ; channels and kernel do not."""
+    rng, seen = np.random.default_rng([61, seed]), set()
+    memory = rng.standard_normal(2 * 24 * 24 * IN).astype(np.float32)
+    while len(seen) < count:
+        batch, h, w = (int(rng.integers(1, high)) for high in (5, 25, 25))
+        stride, begin, end = (rng.integers(low, 3, 2).tolist() for low in (1, 0, 0))
+        out = [forward_extent(n, kernel, s, b + e) for n, s, b, e in zip((h, w), stride, begin, end, strict=True)]
+        size = (batch, h, w, *stride, *begin, *end)
+        if (
+            min(out) < 1
+            or batch * h * w * IN > memory.size
+            or batch * out[0] * out[1] * OUT > memory.size
+            or size in seen
+        ):
+            continue
+        seen.add(size)
+        src = memory[: batch * h * w * IN].reshape(batch, h, w, IN)
+        dst = memory[: batch * out[0] * out[1] * OUT].reshape(batch, *out, OUT)
+        yield src, dst, {"strides": stride, "pads_begin": begin, "pads_end": end}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "data_format"),
+    [(3, "NXC"), *(pytest.param(*one, marks=pytest.mark.long) for one in ((3, "NCX"), (1, "NXC"), (1, "NCX")))],
+)
+def test_a_new_size_compiles_nothing(kernel: int, data_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most 8 kernels for 1,000 sizes of a layer class: channels, taps, types and layouts."""
+    compiled: list[KernelSpec] = []
+    used: dict[KernelSpec, int] = {}
+    make = execute.tabled
+
+    def generate(spec: KernelSpec) -> str:
+        compiled.append(spec)
+        return execute_module(spec)
+
+    def remember(*arguments: object) -> Executable:
+        made = make(*arguments)  # type: ignore[arg-type]
+        used[made.plan.spec] = used.get(made.plan.spec, 0) + 1
+        return made
+
+    execute_module = execute.module_of
+    monkeypatch.setattr(execute, "module_of", generate)
+    monkeypatch.setattr(execute, "tabled", remember)
+    monkeypatch.setattr(by_numpy, "execute", None)  # would fail
+    monkeypatch.setattr(execute, "_kept", type(execute._kept)())
+    times_ms, again_ms = [], []
+    before = jit._linker.number
+    for src, dst, rest in new_sizes(kernel, kernel, SIZES):
+        given = [src, dst]
+        if data_format == "NCX":
+            given = [np.ascontiguousarray(np.moveaxis(a, -1, 1)) for a in given]
+        weights = (kernel, kernel, IN, OUT)
+        known = len(compiled)
+        begin = time.perf_counter()
+        convolution_backward_weights(*given, weights, data_format=data_format, threads=1, **rest)  # type: ignore[arg-type]
+        middle = time.perf_counter()
+        convolution_backward_weights(*given, weights, data_format=data_format, threads=1, **rest)  # type: ignore[arg-type]
+        if len(compiled) == known:
+            times_ms.append(1000 * (middle - begin))
+            again_ms.append(1000 * (time.perf_counter() - middle))
+        assert len(execute._kept) <= execute.CAPACITY
+        assert execute._kept_bytes() <= execute.CAPACITY_BYTES
+    assert sum(used.values()) == SIZES, "each size is prepared once, the second call finds it"
+    assert len(compiled) == jit._linker.number - before
+    assert set(compiled) <= set(used)
+    assert len(used) <= MOST_KERNELS, used
+    median = statistics.median(times_ms)
+    _lines.append(
+        f"{kernel}x{kernel} {data_format}: {SIZES} sizes, {len(used)} kernels, a new size {median:.2f} ms in the "
+        f"median ({max(times_ms):.2f} at most), the same again {statistics.median(again_ms):.2f} ms"
+    )
+    assert median < MOST_MS
+
+
+def test_prepared_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their number, and by what their tables take; the latest call is kept whatever it takes."""
+    monkeypatch.setattr(execute, "_kept", type(execute._kept)())
+    x = np.ones((1, 400, 1), np.float32)
+
+    def call(n: int) -> None:
+        problem = prepare("ConvolutionBackwardWeights", (x[:, :n], x[:, :n], (1, 1, 1)), RUN).problem
+        assert engines.choose(problem).engine == "generated"
+        convolution_backward_weights(x[:, :n], x[:, :n], (1, 1, 1), threads=1)
+
+    for n in range(1, 400):
+        call(n)
+        assert len(execute._kept) == min(n, execute.CAPACITY)
+    monkeypatch.setattr(execute, "CAPACITY_BYTES", 5000)
+    call(400)
+    assert 1 <= len(execute._kept) < 20
+    assert execute._kept_bytes() <= 5000
+    monkeypatch.setattr(execute, "CAPACITY_BYTES", 1)
+    call(1)
+    assert len(execute._kept) == 1
+
+
+RUN = {"strides": [1], "dilations": [1]}

@@ -1,0 +1,86 @@
+"""Small groups whose positions lie together: the bits of the order, which problems have such plans, their tables."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from convgrad.notation import problem
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan, unsupported
+from convgrad.plan.forward.spatial_stencil_schedule import ALONG, PART, TABLES, TASK
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.passes import dense_view, plan, plans, tables
+from convgrad.spec.ordered import evaluate_in_order
+from tests.engines.guarded import run_guarded
+from tests.support.engine_helpers import HOST
+from tests.support.forward_problems import MIXED, PROBLEMS, ROLES, plans_of, posed, recut
+from tests.support.hash_problems import lying, shape_of, values
+from tests.support.helpers import assert_same_bits
+
+CHOSEN = (
+    "FWD_D f32 NCX g32mb4ic256ih28oc256oh28kh3ph1",
+    "BWD_D f32 NCX g32mb4ic128ih56oc128oh56kh3ph1",
+    "FWD_D f32 NCX g16mb4ic96ih28oc160oh28kh3ph1",
+    "BWD_D bf16 NCX g32mb4ic256ih28oc256oh28kh3ph1",
+    "FWD_D f16 NCX g768mb4ic768iw4096oc768ow4096kw4pw1",
+)
+OTHERS = (  # whose positions do not lie together; where neighbours do not meet neighbours; one group
+    "FWD_D f32 NXC g192mb4ic192ih28oc192oh28kh3ph1",
+    "FWD_D f32 NCX g96mb4ic96ih112oc96oh56kh3sh2ph1",
+    "BWD_D f32 NCX g96mb4ic96ih112oc96oh56kh3sh2ph1",
+    "FWD_D f32 NCX mb4ic8ih56oc8oh56kh3ph1",
+)
+SMALL = ("groups along rows", "depthwise, two blocks", "depthwise", "groups of 16")
+
+
+@pytest.mark.parametrize("line", CHOSEN)
+def test_planes_are_taken(line: str) -> None:
+    one = problem(line)
+    for threads in (1, 2):
+        view = dense_view(one)
+        chosen = plan(one, view, Machine(ISAS["avx512"]), threads)
+        assert isinstance(chosen, SpatialStencilPlan), threads
+        made = tables(one, view, chosen)
+        phases = sum(len(axis.phases) for axis in view.axes[-2:])
+        rows = {"tasks": chosen.tasks, "parts": sum(len(axis.parts) for axis in view.axes[:-2]) + phases}
+        assert {name: made.tables[name].shape for name in TABLES.columns} == {
+            name: (rows[name], len(record.columns)) for name, record in (("tasks", TASK), ("parts", PART))
+        }
+        assert len([name for name in made.numbers if name.startswith("axis")]) == len(ALONG.columns) * len(view.axes)
+
+
+@pytest.mark.parametrize("line", OTHERS)
+def test_others_have_none(line: str) -> None:
+    one = problem(line)
+    found = plans(one, dense_view(one), Machine(ISAS["avx512"]), 1)
+    assert not any(isinstance(each, SpatialStencilPlan) for each in found)
+
+
+def test_lanes_count_positions_in_32_bits() -> None:
+    """Where a line has more, its positions would wrap."""
+    for extent, there in ((1 << 29, True), (1 << 30, False)):
+        one = problem(f"FWD_D f32 NCX g2mb1ic2iw{extent}oc2ow{extent}kw3pw1")
+        assert (unsupported(one, dense_view(one), ISAS["avx512"]) == "") == there
+
+
+@pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+@pytest.mark.parametrize(("number", "name", "role"), [(n, *case) for n, case in enumerate(product(SMALL, ROLES))])
+def test_planes_give_the_bits_of_the_order(number: int, name: str, role: str) -> None:
+    """Old values and bias too, among guard pages: nothing beside a plane is read."""
+    one = posed(PROBLEMS[name], role, number % 4 == 3, MIXED[4 * number % 9], "NCX OIX", number % 3 == 2, bias=True)
+    bits = np.random.PCG64(number)
+    operands = [
+        lying(values(shape_of(one, tensor), one.operand_format, bits), layout)
+        for tensor, layout in zip(one.operands, one.layouts, strict=False)
+    ]
+    old = lying(values(shape_of(one, one.output), one.output_format, bits), one.layouts[-1])
+    expected = np.ascontiguousarray(evaluate_in_order(one, operands, old))
+    view, found = plans_of(one, operands, old, ISAS[HOST[number % len(HOST)]])
+    chosen = [each for each in found if isinstance(each, SpatialStencilPlan)]
+    assert chosen
+    for at, each in enumerate(cut for one_way in chosen[number % 2 :: 2] or chosen for cut in recut(one_way, view)):
+        out = lying(np.array(old), one.layouts[-1])
+        run_guarded(each, one, operands, out, at % 2 == 0)
+        assert_same_bits(np.ascontiguousarray(out), expected, (name, role, str(each)))

@@ -1,0 +1,81 @@
+"""Sums become output wherever it lies: by lanes, by rows, by taps or by none, and no byte beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from convgrad.formats import FORMATS
+from convgrad.notation import problem
+from convgrad.plan.backward_weights.recipe import Plan
+from convgrad.spec.geometry import Conv
+from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import Problem
+from tests.support.engine_helpers import HOST, ISAS, Array, plans_for, run_plan
+from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
+
+LINES = (
+    "BWD_W f32 NXC mb2ic17ih5oc33oh5kh3ph1",
+    "BWD_W f32 NCX mb2ic33ih4oc5oh4kh1ph0",
+    "BWD_W f32 NXC mb1ic5ih9oc18oh4kh6ph0",  # more taps than lanes, no multiple
+    "BWD_W f32 NCX mb2ic3ih4iw20oc20oh2ow20kh3kw5ph0pw2",  # tiles of several taps
+    "BWD_W f32 NCX mb3ic2ih3iw24oc20oh2ow20kh2kw5ph0pw0",  # each of them writes a line
+    "BWD_W f32 NCX g19mb2ic19ih5oc19oh5kh5ph2",  # groups in lanes, some taps beside others
+    "BWD_W f32 NCX g18mb2ic36ih5oc54oh5kh3ph1",
+    "BWD_W f32 NXC g3mb2ic9ih5oc51oh5kh2ph0",
+)
+OUTPUTS = (("f32", False), ("f32", True), ("bf16", False), ("f16", True))
+ORDERS = {  # of output, channels and taps: what is next to what, innermost last
+    "taps": lambda n: (0, 1, *range(2, n)),
+    "source channels": lambda n: (0, *range(2, n), 1),
+    "destination channels": lambda n: (*range(2, n), 1, 0),
+    "taps, the other way": lambda n: (1, 0, *range(2, n)),
+}
+
+
+def output(one: Problem, order: tuple[int, ...], fill: Array, gap: int) -> tuple[Array, Array]:
+    """Return memory full of NaN and a canonical view of some of it: the axes in an order, a gap between its items."""
+    shape = fill.shape
+    memory = np.full((*(shape[a] for a in order[:-1]), shape[order[-1]] * gap + 2), np.nan, fill.dtype)
+    out = memory[..., 1:-1:gap].transpose(np.argsort(order))
+    out[...] = fill
+    return memory, out
+
+
+def different(plans: list[Plan]) -> list[Plan]:
+    """Return the cheapest plan of each way to go through the output."""
+    return list(
+        {
+            (p.strategy, p.operands, p.spec.micro_tile.nr, p.spec.micro_tile.taps > 1): p for p in reversed(plans)
+        }.values()
+    )
+
+
+@tiers("line, kind, isa", LINES, OUTPUTS, HOST, every=23)
+def test_wherever_the_output_lies(line: str, kind: tuple[str, bool], isa: str) -> None:
+    form, accumulate = kind
+    one = replace(problem(line), output_format=FORMATS[form], accumulate=accumulate)
+    conv, rng = one.geometry, np.random.default_rng(len(line))
+    assert isinstance(conv, Conv)
+    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
+    operands = [rng.standard_normal(shapes[t]).astype(np.float32) for t in one.operands]
+    if "NXC" in line:
+        operands = [np.moveaxis(np.ascontiguousarray(np.moveaxis(a, 1, -1)), -1, 1) for a in operands]
+    dtype = one.output_format.dtype
+    old = (
+        rng.standard_normal(conv.weights_shape).astype(dtype)
+        if accumulate
+        else np.full(conv.weights_shape, np.nan, dtype)
+    )
+    expected = evaluate_in_order(one, operands, old)
+    for name, order in ORDERS.items():
+        for gap in (1, 3):
+            memory, out = output(one, order(old.ndim), old, gap)
+            for plan in different(plans_for(one, operands, out, ISAS[isa])):
+                out[...] = old
+                run_plan(plan, one, operands, out)
+                assert_same_bits(np.ascontiguousarray(out), expected, (line, name, gap, str(plan)))
+                out[...] = np.nan
+                assert np.isnan(memory.astype(np.float32)).all(), (name, gap, str(plan))

@@ -1,0 +1,359 @@
+"""Toom-Cook, in all roles: transforms are exact, kernels have the specified bits, errors are within the bound."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import convgrad
+from campaigns.winograd import main as campaign_main
+from convgrad.engines.llvm.winograd.run import tiled
+from convgrad.formats import BF16, F16, F32
+from convgrad.notation import problem as problem_of
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.winograd import PositionsPlan
+from convgrad.spec import tiles
+from convgrad.spec.bound import gamma
+from convgrad.spec.chosen import guarantee, in_variant, kappa, why_not_of
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.operators import SolvesFor
+from convgrad.spec.oracle import evaluate
+from convgrad.spec.order import height_of, order_of
+from convgrad.spec.ordered import evaluate_in_order
+from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.spec.toom_cook import VARIANTS, Transform, Variant
+from convgrad.spec.toom_cook_bound import BOUNDS, variant_bound
+from tests.support.engine_helpers import HOST, Array, empty
+from tests.support.helpers import assert_same_bits
+from tests.support.tiers import tiers
+
+NAMES = [*VARIANTS]
+DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
+# Tiles that hang over by any number of positions, one row, one column, pads on one side, beyond the kernel, none.
+LINES = (
+    "mb2ic32ih9oc33oh9kh3ph1", "mb3ic37ih6iw13oc40oh4ow11kh3kw3ph0pw0", "mb1ic32ih41oc32oh41kh3ph1",
+    "mb5ic40ih1iw12oc35oh1ow12kh3kw3ph1pw1", "mb5ic33ih12iw1oc32oh12ow1kh3kw3ph1pw1", "mb2ic32ih3oc32oh1kh3ph0",
+    "mb1ic48ih7iw8oc32oh9ow11kh3kw3ph2pw2", "mb130ic32ih4oc32oh4kh3ph1",
+    "mb1ic32ih2oc32oh5kh3ph2",
+    "mb1ic130ih4oc70oh8kh3ph3",
+    "g2mb2ic64ih9oc80oh9kh3ph1", "g3mb1ic96ih30oc96oh30kh3ph1",
+)  # fmt: skip
+
+
+class InFractions:
+    """Exact arithmetic."""
+
+    def add(self, x: Fraction, y: Fraction) -> Fraction:
+        return x + y
+
+    def sub(self, x: Fraction, y: Fraction) -> Fraction:
+        return x - y
+
+    def fma(self, factor: float, x: Fraction, y: Fraction) -> Fraction:
+        return Fraction(factor) * x + y
+
+    def scale(self, factor: float, x: Fraction) -> Fraction:
+        return Fraction(factor) * x
+
+
+def matrix(transform: Transform, size: int) -> np.ndarray[Any, Any]:
+    """Return the coefficients of a transform, [what it makes][what it is made of]."""
+    units = [[Fraction(int(i == j)) for j in range(size)] for i in range(size)]
+    return np.array([transform(InFractions(), unit) for unit in units], object).T
+
+
+def matrices(variant: Variant, solves_for: SolvesFor = "weights") -> tuple[np.ndarray[Any, Any], ...]:
+    way = variant.way(solves_for)
+    return matrix(way.met, variant.axis_points), matrix(way.other, way.others), matrix(way.back, variant.axis_points)
+
+
+@pytest.mark.parametrize("solves_for", ["weights", "dst"])
+@pytest.mark.parametrize("name", NAMES)
+def test_transforms_are_the_sums_of_a_tile(name: str, solves_for: SolvesFor) -> None:
+    """A weight is the sum over j of dst[j] src[j + k], a position that over k of weights[k] src[j + k], exactly."""
+    variant = VARIANTS[name]
+    met, other, back = matrices(variant, solves_for)
+    for number, row in enumerate(back):
+        made = (met.T * row) @ other / variant.divisor
+        wanted = [[Fraction(int(i == j + number)) for j in range(other.shape[1])] for i in range(variant.axis_points)]
+        assert (made == np.array(wanted, object)).all()
+
+
+# Of what two tiles meet, the share of the later one, by variant and tap: of its first position, of its second.
+SHARES = {"2x2": ((0.29290, 1), (0, 1), (0, 0.70710)), "4x4": ((0.19200, 1), (0, 1), (0, 0.80800))}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kappa_bounds_the_paths_to_a_weight(name: str) -> None:
+    """The norm of the paths' coefficients, whatever shares are chosen: docs/numerics.md derives it."""
+    variant, norms = VARIANTS[name], []
+    source, destination, weights = (np.abs(each).astype(float) for each in matrices(variant))
+    for k, (first, second) in enumerate(SHARES[name]):
+        paths = (source.T * weights[k]) @ destination / variant.divisor
+        share = np.ones(variant.axis_points)
+        share[[0, variant.tile]] = first, 1 - first
+        share[[1, variant.tile + 1]] = second, 1 - second
+        met = paths.any(1)
+        assert (share[met] > 0).all()
+        norms.append(np.linalg.norm(paths[met] / np.sqrt(share[met])[:, None], 2))
+    assert variant.of_weights.kappa * 0.9999 <= max(norms) <= variant.of_weights.kappa
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kappa_bounds_the_paths_to_a_position(name: str) -> None:
+    """The norm of the coefficients of what a tile meets and of the weights, for each position of the tile."""
+    variant = VARIANTS[name]
+    met, other, back = (np.abs(each).astype(float) for each in matrices(variant, "dst"))
+    norms = [np.linalg.norm((met.T * row) @ other / variant.divisor, 2) for row in back]
+    assert variant.of_positions.kappa * 0.9999 <= max(norms) <= variant.of_positions.kappa
+
+
+def posed(line: str, name: str, layout: str = "NXC", direction: str = "BWD_W") -> Problem:
+    return replace(problem_of(f"{direction} f32 {layout} {line}"), variant=name)
+
+
+def lying(values: Array, layout: str) -> Array:
+    """Return canonical values as they lie in a layout."""
+    rank = values.ndim
+    if layout not in ("NXC", "XIO", "XOI"):
+        return np.ascontiguousarray(values)
+    order = from_canonical(range(rank), layout)
+    return np.ascontiguousarray(values.transpose(order)).transpose(np.argsort(order))
+
+
+def drawn(one: Problem, seed: int, integers: bool = False) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    shapes = canonical_shapes(one)[:-1]
+    made = [rng.integers(-2, 3, shape) if integers else rng.standard_normal(shape) for shape in shapes]
+    return [lying(each.astype(np.float32), layout) for each, layout in zip(made, one.layouts, strict=False)]
+
+
+def computed(one: Problem, operands: Sequence[Array], out: Array, isa: str, threads: int) -> Array:
+    lies = (*[each.strides for each in operands], out.strides)
+    tiled(one, lies, Machine(ISAS[isa]), threads).execute(operands, out)
+    return out
+
+
+runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
+
+
+@runs
+@tiers("direction, line, name, isa", DIRECTIONS, LINES, NAMES, HOST, every=29)
+@pytest.mark.usefixtures("eight_cores")
+def test_kernels_have_the_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
+    """In all layouts, on any threads, into what was NaN."""
+    has_specified_bits(direction, line, name, isa)
+
+
+@runs
+@tiers("name, isa", NAMES, HOST, every=4)
+def test_many_tiles_are_summed_in_units(name: str, isa: str) -> None:
+    """Of rows that are cut, too."""
+    has_specified_bits("BWD_W", "mb2ic32ih118oc32oh118kh3ph1", name, isa)
+    has_specified_bits("BWD_W", "mb1ic33ih18iw270oc32oh18ow270kh3kw3ph1pw1", name, isa)
+
+
+@runs
+@pytest.mark.parametrize("isa", HOST)
+def test_units_are_added_in_a_tree(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than 256 blocks, there are more units than a node of the tree has."""
+    monkeypatch.setattr(tiles, "MOST_BLOCKS", 1)
+    line = "mb1ic32ih38iw118oc34oh38ow118kh3kw3ph1pw1"
+    assert order_of(posed(line, "2x2")).units == 19
+    has_specified_bits("BWD_W", line, "2x2", isa)
+
+
+@given(images=st.integers(1, 300), rows=st.integers(1, 70), columns=st.integers(1, 300))
+def test_every_tile_has_its_turn(images: int, rows: int, columns: int) -> None:
+    """Blocks are no longer than chains are, units no larger than a node; few tiles are beyond an edge."""
+    one = tiles.turns(images, rows, columns)
+    assert one.stretches == images * rows * one.parts
+    assert columns <= one.parts * one.length < columns + one.parts
+    assert 1 <= one.each * one.length <= tiles.BLOCK
+    assert one.each == 1 or (one.each + 1) * one.length > tiles.BLOCK
+    blocks = -(-one.stretches // one.each)
+    assert (one.units - 1) * one.blocks < blocks <= one.units * one.blocks
+    assert one.blocks <= tiles.MOST_BLOCKS
+    assert one.units <= tiles.UNITS or blocks > tiles.UNITS * tiles.MOST_BLOCKS
+
+
+def has_specified_bits(direction: str, line: str, name: str, isa: str) -> None:
+    one = posed(line, name, direction=direction)
+    operands = drawn(one, len(line))
+    expected = evaluate_in_order(one, operands)
+    for layout, threads in (("NXC", 1), ("NCX", 3), ("NXC:OIX", 2), ("NCX:XIO", 1)):
+        there = posed(line, name, layout, direction)
+        given = [lying(each, lies) for each, lies in zip(operands, there.layouts, strict=False)]
+        got = computed(there, given, empty(there), isa, threads)
+        assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (line, name, layout, threads))
+
+
+@runs
+@tiers("line, name, isa", ["mb1ic1100ih4oc35oh4kh3ph1", "mb9ic2112ih5oc48oh5kh3ph1"], NAMES, HOST, every=5)
+def test_many_channels_are_summed_in_a_tree(line: str, name: str, isa: str) -> None:
+    """Of more than 1024, there is more than a node of 16 chains."""
+    has_specified_bits("FWD_D", line, name, isa)
+
+
+@runs
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+def test_few_tiles_are_computed_by_blocks_of_results(direction: str) -> None:
+    """Each makes points of its own weights."""
+    one = posed("mb1ic512ih4oc512oh4kh3ph1", "4x4", direction=direction)
+    operands = drawn(one, 3)
+    lies = (*[each.strides for each in operands], empty(one).strides)
+    call = tiled(one, lies, Machine(ISAS[HOST[0]]), 2)
+    assert isinstance(call.plan, PositionsPlan)
+    assert not call.plan.by_rows
+    assert call.plan.tasks > 1
+    got, exact = computed(one, operands, empty(one), HOST[0], 2), evaluate(one, operands).value
+    assert (np.abs(got - exact) <= variant_bound(one, operands)).all()
+    src, dst = (512, 32) if direction == "FWD_D" else (32, 512)
+    part = problem_of(f"{direction} f32 NXC mb1ic{src}ih4oc{dst}oh4kh3ph1")
+    weights = operands[1][-32:] if direction == "FWD_D" else operands[1][:, -32:]
+    last = evaluate_in_order(replace(part, variant="4x4"), [operands[0], weights])
+    assert_same_bits(np.ascontiguousarray(got[:, -32:]), np.ascontiguousarray(last), direction)
+
+
+@runs
+def test_biases_are_added_to_what_tiles_give() -> None:
+    """Those that are not finite too, to their own channel alone."""
+    layer = problem_of("FWD_D f32 NXC mb2ic32ih9oc33oh9kh3ph1")
+    one = replace(layer, operands=("src", "weights", "bias"), layouts=("NXC", "XIO", "NCX", "NXC"), variant="4x4")
+    for value in (1.5, np.inf):
+        operands = [*drawn(replace(layer, variant="4x4"), 3), np.arange(66, dtype=np.float32)[::2]]
+        operands[2][5] = value
+        expected = evaluate_in_order(one, operands)
+        assert np.isfinite(expected[:, :5]).all()
+        got = computed(one, operands, empty(one), HOST[0], 2)
+        assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), value)
+        off = np.abs(got[:, :5] - evaluate(one, operands).value[:, :5])
+        assert (off <= variant_bound(one, operands)[:, :5]).all()
+
+
+@runs
+@tiers("name, direction", NAMES, DIRECTIONS, every=4)
+def test_old_values_and_output_types(name: str, direction: str) -> None:
+    """Added and rounded once, as of the direct sum."""
+    for fmt, accumulate in ((F32, True), (BF16, False), (F16, True)):
+        one = replace(posed(LINES[0], name, direction=direction), output_format=fmt, accumulate=accumulate)
+        operands, old = drawn(one, 3), empty(one, 1.5)
+        expected = evaluate_in_order(one, operands, old)
+        got = computed(one, operands, old, HOST[0], 2)
+        assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (name, str(fmt), accumulate))
+
+
+@runs
+@tiers("name, direction, value", NAMES, DIRECTIONS, (np.nan, np.inf, -np.inf, 3e38), every=3)
+def test_what_is_not_finite_is_the_direct_sum_s(name: str, direction: str, value: float) -> None:
+    """All results are, where one is not finite; what overflows in between is not."""
+    one = posed(LINES[1], name, direction=direction)
+    operands = drawn(one, 5)
+    operands[0][0, 3, 2, 4] = value
+    expected = evaluate_in_order(one, operands)
+    direct = evaluate_in_order(replace(one, variant=""), operands)
+    if not np.isfinite(value):
+        assert_same_bits(np.ascontiguousarray(expected), np.ascontiguousarray(direct), (name, value))
+    got = computed(one, operands, empty(one), HOST[0], 1)
+    assert_same_bits(np.ascontiguousarray(got), np.ascontiguousarray(expected), (name, value))
+
+
+@pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))
+def test_small_integers_are_exact(name: str, direction: str) -> None:
+    one = posed("mb2ic32ih11oc32oh11kh3ph1", name, direction=direction)
+    operands = drawn(one, 7, integers=True)
+    assert (evaluate_in_order(one, operands) == evaluate(one, operands).value).all()
+
+
+@tiers("seed", range(60), every=10)
+def test_errors_lie_within_the_bound(seed: int) -> None:
+    """On data of mixed scales too, where the direct sum's bound of an element is far less."""
+    rng = np.random.default_rng([20, seed])
+    name, size = NAMES[seed % 2], int(rng.integers(1, 14))
+    direction = DIRECTIONS[seed // 2 % 3]
+    one = posed(f"mb{rng.integers(1, 4)}ic32ih{size}oc32oh{size}kh3ph1", name, direction=direction)
+    operands = [
+        each * np.float32(10) ** rng.integers(-9, 9, each.shape).astype(np.float32) for each in drawn(one, seed)
+    ]
+    exact, got = evaluate(one, operands).value, evaluate_in_order(one, operands)
+    assert (np.abs(got - exact) <= variant_bound(one, operands)).all()
+
+
+def test_an_accuracy_admits_what_keeps_it() -> None:
+    """The variant is a function of the problem and the accuracy, however operands lie."""
+    for layout, direction in product(("NXC", "NCX"), DIRECTIONS):
+        one = problem_of(f"{direction} f32 {layout} mb8ic128ih28oc128oh28kh3ph1")
+        assert [in_variant(one, most).variant for most in (1, 4, 8, 27, 64)] == ["", "2x2", "2x2", "2x2", "4x4"]
+        for name in NAMES:
+            held = replace(one, variant=name)
+            factor = kappa(held) * gamma(height_of(held), F32.unit) / gamma(height_of(one), F32.unit)
+            assert factor == pytest.approx(guarantee(one, name), rel=1e-4)
+    for line, why in (
+        ("BWD_W f32 NXC mb8ic128ih28oc128oh28kh5ph2", "kernels of 3x3 have tiles; this one is 5x5"),
+        ("BWD_W f32 NXC mb8ic128ih28oc128oh14kh3sh2ph1", "stride 1 and dilation 1"),
+        ("BWD_W f32 NXC g8mb8ic128ih28oc128oh28kh3ph1", "from 32 channels of src and dst a group"),
+        ("BWD_W f32 NXC mb8ic16ih28oc128oh28kh3ph1", "from 32 channels"),
+        ("BWD_W bf16 NXC mb8ic128ih28oc128oh28kh3ph1", "these are bf16"),
+    ):  # fmt: skip
+        one = problem_of(line)
+        assert in_variant(one, 1e9) is one
+        assert why in why_not_of(one)
+
+
+@pytest.mark.parametrize(("name", "direction"), list(product(NAMES, DIRECTIONS)))
+def test_a_group_s_sums_are_no_longer_than_its_channels(name: str, direction: str) -> None:
+    """The order, what a variant keeps and the bound are those of one group by itself."""
+    all_of = posed("g4mb1ic512ih6oc256oh6kh3ph1", name, direction=direction)
+    one = posed("mb1ic128ih6oc64oh6kh3ph1", name, direction=direction)
+    assert order_of(all_of) == order_of(one)
+    assert guarantee(all_of, name) == guarantee(one, name)
+    operands = drawn(one, 3)
+    axes = [0 if tensor == "weights" else 1 for tensor in (*one.operands, one.output)]
+    whole = [np.concatenate([each] * 4, axis) for each, axis in zip(operands, axes, strict=False)]
+    for bound in BOUNDS:
+        wanted = np.concatenate([variant_bound(one, operands, bound=bound)] * 4, axes[-1])
+        assert (variant_bound(all_of, whole, bound=bound) == wanted).all()
+
+
+@runs
+def test_a_campaign_finds_the_executed_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert campaign_main(["--executed", "--problems", "4"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["problems"], told["wrong"]) == (4, 0)
+
+
+@runs
+def test_a_campaign_finds_nothing_beyond_the_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    assert campaign_main(["--problems", "24"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    for bound in BOUNDS:
+        assert told[bound]["beyond"] == 0
+        assert told[bound]["largest"] > 1e-3  # of a bound that is not infinite
+
+
+@runs
+@pytest.mark.long
+def test_a_campaign_of_long_sums_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert campaign_main(["--long", "--problems", "20"]) == 0
+    executed, bounded = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (executed["problems"], executed["wrong"], bounded["problems"]) == (20, 0, 20)
+
+
+@runs
+def test_the_bound_is_of_the_format_that_is_declared() -> None:
+    x = np.random.default_rng(2).standard_normal((1, 36, 36, 40)).astype(np.float32)
+    given = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "max_error": np.float32(64)}
+    single, tf32 = (
+        convgrad.error_bound("ConvolutionBackwardWeights", x, x, (3, 3, 40, 40), accumulation=name, **given)
+        for name in ("f32", "tf32")
+    )
+    assert (tf32 > 1000 * single).all()

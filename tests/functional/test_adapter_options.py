@@ -1,0 +1,112 @@
+"""``activation`` and ``max_error`` on arrays of JAX and Dask: the bits of the functions on NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import InvalidAttributeError
+from tests.support.helpers import assert_same_bits
+
+RNG = np.random.default_rng(0)
+SRC, WEIGHTS, BIAS = (RNG.standard_normal(n).astype(np.float32) for n in ((5, 12, 12, 64), (3, 3, 64, 64), (64,)))
+LAYER: dict[str, Any] = {"pads_begin": 1, "pads_end": 1}
+ACCURACIES = [None, 8, 64]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_activation_of_jax_arrays(dtype: str) -> None:
+    """Activated after the one rounding: the same bits, as rounding keeps the sign."""
+    jax = pytest.importorskip("convgrad.jax")
+    for name, operands in (("convolution", (SRC, WEIGHTS, BIAS)), ("bias_add", (SRC, BIAS))):
+        options = {"dtype": dtype, "activation": "relu"} | (LAYER if name == "convolution" else {})
+        ours = getattr(convgrad, name)(*operands, **options)
+        assert (ours == 0).any()
+        assert_same_bits(np.asarray(getattr(jax, name)(*operands, **options)), ours, name)
+    strict = {"strides": [1, 1], "dilations": [1, 1], "activation": "relu"}
+    run = convgrad.run("Convolution", SRC, WEIGHTS, **strict)
+    assert_same_bits(np.asarray(jax.run("Convolution", SRC, WEIGHTS, **strict)), run, "run")
+
+
+@pytest.mark.parametrize("most", ACCURACIES)
+def test_max_error_of_jax_arrays(most: float | None) -> None:
+    """Of a result, and of its derivatives."""
+    jax, ours = pytest.importorskip("jax"), pytest.importorskip("convgrad.jax")
+    options = {**LAYER, "max_error": most, "activation": "relu"}
+    dst, pullback = convgrad.vjp("Convolution", SRC, WEIGHTS, BIAS, **options)
+    theirs, gradients = jax.vjp(lambda *operands: ours.convolution(*operands, **options), SRC, WEIGHTS, BIAS)
+    assert_same_bits(np.asarray(theirs), dst, "dst")
+    cotangent = RNG.standard_normal(dst.shape).astype(np.float32)
+    for got, expected in zip(gradients(cotangent), pullback(cotangent), strict=True):
+        assert_same_bits(np.asarray(got), expected, f"max_error {most}")
+    if most:
+        direct = convgrad.convolution(SRC, WEIGHTS, BIAS, **LAYER, activation="relu")
+        assert (dst != direct).any()
+        with convgrad.max_error(most):
+            traced = ours.convolution(SRC, WEIGHTS, BIAS, **LAYER, activation="relu")
+        assert_same_bits(np.asarray(traced), dst, "as the context says")
+
+
+def test_activation_of_dask_arrays() -> None:
+    ours, array = pytest.importorskip("convgrad.dask"), pytest.importorskip("dask.array")
+    lazy = array.from_array(SRC, chunks=(2, 5, -1, -1))
+    expected = convgrad.convolution(SRC, WEIGHTS, BIAS, **LAYER, activation="relu")
+    assert_same_bits(ours.convolution(lazy, WEIGHTS, BIAS, **LAYER, activation="relu").compute(), expected, "function")
+    strict = {"strides": 1, "dilations": 1, **LAYER, "activation": "relu"}
+    assert_same_bits(ours.run("Convolution", lazy, WEIGHTS, BIAS, **strict).compute(), expected, "run")
+    added = convgrad.bias_add(SRC, BIAS, activation="relu")
+    assert_same_bits(ours.bias_add(lazy, BIAS, activation="relu").compute(), added, "bias_add")
+
+
+@pytest.mark.parametrize("library", ["jax", "dask"])
+def test_options_that_a_library_lacks_are_refused(library: str) -> None:
+    module = pytest.importorskip(f"convgrad.{library}")
+    with pytest.raises(InvalidAttributeError, match=r"'out'; this function returns a new array \[A1\]"):
+        module.convolution(SRC, WEIGHTS, out=SRC)
+    array = SRC if library == "jax" else pytest.importorskip("dask.array").from_array(SRC)
+    with pytest.raises(InvalidAttributeError, match=r"activation must be None or \"relu\"; got 'gelu' \[D13\]"):
+        module.convolution(array, WEIGHTS, activation="gelu")
+    if library == "dask":
+        with pytest.raises(InvalidAttributeError, match=r"computes direct sums, which are within any max_error \[A1\]"):
+            module.convolution(SRC, WEIGHTS, max_error=64)
+    with pytest.raises(convgrad.ConvgradError, match=r"activation.*\[(A1|D13)\]"):
+        module.convolution_backward_weights(SRC, SRC, WEIGHTS.shape, activation="relu")
+
+
+TORCH = {
+    "conv2d": ((4, 16, 12, 12), (24, 16, 3, 3), {"padding": 1}),
+    "conv_transpose2d": ((2, 16, 7, 7), (16, 8, 3, 3), {"stride": 2}),
+}
+
+
+@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_activation_of_torch_tensors(name: str, dtype: str) -> None:
+    """Stored by the kernel or applied afterwards: the same bits, and the derivative of torch.relu."""
+    torch = pytest.importorskip("torch")
+    ours = getattr(pytest.importorskip("convgrad.torch").functional, name)
+    data, weights, layer = TORCH[name]
+    x, w = (torch.from_numpy(RNG.standard_normal(n, np.float32)).to(getattr(torch, dtype)) for n in (data, weights))
+    expected = torch.relu(ours(x, w, **layer)) + 0.0  # no -0
+    w.requires_grad_()
+    trained = ours(x, w, **layer, activation="relu")
+    with torch.no_grad():
+        inferred = ours(x, w, **layer, activation="relu")
+    compiled = torch.compile(ours, backend="eager", fullgraph=True)(x, w, **layer, activation="relu")
+    for result in (trained, inferred, compiled):
+        assert torch.equal(result, expected)
+        assert not torch.signbit(result).any()
+    cotangent = torch.ones_like(expected)
+    (gradient,) = torch.autograd.grad(trained, w, cotangent)
+    (theirs,) = torch.autograd.grad(torch.relu(ours(x, w, **layer)), w, cotangent)
+    assert torch.equal(gradient, theirs)
+
+
+def test_other_activations_of_torch_tensors_are_refused() -> None:
+    torch, ours = pytest.importorskip("torch"), pytest.importorskip("convgrad.torch").functional
+    for gradients in (True, False):
+        with pytest.raises(ValueError, match=r"activation must be None or \"relu\"; got 'gelu' \[D13\]"):
+            ours.conv1d(torch.ones(1, 1, 5), torch.ones(1, 1, 3, requires_grad=gradients), activation="gelu")

@@ -1,0 +1,196 @@
+"""How a call would be computed, without computing it; threads by context; NumPy where code may not be made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from itertools import product
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import engines
+from convgrad.bench import suites
+from convgrad.cli import main
+from convgrad.engines.llvm import isas
+from convgrad.engines.settings import count
+from convgrad.formats import FORMATS
+from convgrad.functional.explain import Explanation
+from convgrad.notation import DIRECTIONS, problem
+from convgrad.spec.layouts import DATA
+from tests.net import problems_of
+from tests.support.tiers import tiers
+
+LAYER = {"strides": [1, 1], "dilations": [1, 1], "auto_pad": "same_upper", "weights_shape": [3, 3, 64, 64]}
+SHAPES = ((8, 56, 56, 64), (8, 56, 56, 64))
+
+
+def explained(**options: object) -> Explanation:
+    return convgrad.explain("ConvolutionBackwardWeights", *SHAPES, **options, **LAYER)  # type: ignore[arg-type]
+
+
+def test_a_weight_gradient_has_a_plan() -> None:
+    one = explained(threads=2)
+    assert one.plan is not None
+    assert one.height == one.plan.rounding_depth == 244
+    assert 0 < one.scratch_bytes <= 64 << 20
+    text = str(one)
+    for words in (
+        "1.85 GFLOP, 1.806 without padding",
+        "12.99 MB",
+        "generated",
+        "h = 244",
+        "tile",
+        "scratch",
+        "not dense",
+    ):
+        assert words in text
+
+
+def test_the_scratch_announced_is_the_scratch_used() -> None:
+    one = explained(threads=1)
+    src, diff_dst = (np.ones(shape, np.float32) for shape in SHAPES)
+    convgrad.convolution_backward_weights(src, diff_dst, (3, 3, 64, 64), auto_pad="same_upper", threads=1)
+    from convgrad.engines.llvm.execute import _kept  # noqa: PLC0415
+
+    call = list(_kept.values())[-1]
+    assert one.plan is not None
+    assert call.plan.spec == one.plan.spec
+    assert call.schedule.scratch_bytes == one.scratch_bytes
+
+
+def test_a_piece_of_a_long_row_is_packed_alone() -> None:
+    """Blocks at the end of one row and the beginning of the next span both rows: they are never packed together."""
+    layer = {"strides": [1, 1], "dilations": [1, 1], "weights_shape": [1, 3, 4, 4]}
+    shapes = ((1, 2, 400_000, 4), (1, 2, 399_998, 4))
+    one = convgrad.explain("ConvolutionBackwardWeights", *shapes, operand_type="f16", threads=1, **layer)
+    assert one.scratch_bytes < 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("BWD_W bf16 NXC mb8ic64ih56oc64oh56kh3ph1", ["ConvolutionBackwardWeights bf16", "generated", "tasks on"]),
+        (
+            "FWD_D f32 NXC mb8ic64ih56oc64oh56kh3ph1",
+            ["Convolution f32", "generated", "rows from src (in place), lanes from weights", "tasks on"],
+        ),
+        ("BWD_W f64 NXC mb1ic1iw5oc1ow3kw3", ["i = p + k with p below 3", "time        not predicted"]),
+        ("BWD_W f32 NXC mb1ic1iw5oc1ow3kw3", ["1 task on 1 thread: ", "us on 1 thread, as counted", "GFLOP/s"]),
+        (
+            "BWD_WB f16 NCX mb2ic4ih9oc8oh9kh3ph1",
+            [
+                "ConvolutionBackwardWeights f16",
+                "BiasAddBackward f16",
+                "generated",
+                "a leaf is 3 images: cut at multiples",
+            ],
+        ),
+    ],
+)
+def test_command(line: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", line, "--threads", "2"]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in words)
+
+
+@tiers("suite", suites.names(), every=3)
+def test_of_the_suites_numpy_computes_f64_alone(suite: str) -> None:
+    """Every line in every direction, type and layout, by what explain says of the engine."""
+    by_numpy = set()
+    for line, *words in product(suites.suite(suite), DIRECTIONS, FORMATS, DATA):
+        *start, _, _, _, descriptor = line.split()
+        choices = [engines.choose(one) for one in problems_of(" ".join([*start, *words, descriptor]))]
+        by_numpy |= {(words[1], choice.reason) for choice in choices if choice.engine == "numpy"}
+    assert by_numpy == {("f64", "kernels keep their sums in f32; got f64")}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("BWD_W f32 NXC mb64ic64ih56oc64oh56kh3ph1", ["pieces of 4 images", "src 64x56x56x64", "of 20 MB", "sums"]),
+        ("FWD_B f16 NXC mb64ic64ih56oc64oh56kh3ph1", ["weights 3x3x64x64, 73.7 kB: read once", "what is written"]),
+        (
+            "BWD_WB f32 NXC mb64ic64ih56oc64oh56kh3ph1",
+            ["ConvolutionBackwardWeights f32, in", "BiasAddBackward f32, in"],
+        ),
+    ],
+)
+def test_command_tells_pieces(line: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", line, "--threads", "1", "--memory", "20MB"]) == 0
+    told = [text for text in capsys.readouterr().out.split("in pieces, on files: ")[1:]]
+    assert len(told) == line.startswith("BWD_WB") + 1
+    assert all(word in "".join(told) for word in words), told
+
+
+def test_command_line_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "BWD_W"]) == 2
+    assert "problem line in quotes" in capsys.readouterr().err
+    assert main(["explain", "BWD_W f32 NXC mb8", "--dot"]) == 2
+    assert main(["explain", "BWD_W f32 NXC mb8"]) == 2
+    assert main(["explain", "BWD_W f32 NXC mb2ic4ih9oc8oh9kh3ph1", "--memory", "9"]) == 2
+    assert "which takes" in capsys.readouterr().err
+    assert main(["explain", "graph.json", "--memory", "1GB"]) == 2
+    assert main(["explain", "graph.json", "--json", "--dot"]) == 2
+
+
+def test_plans_of_every_layout_and_type_are_of_dense_arrays() -> None:
+    for layout in ("NXC", "NCX", "NXC:OIX", "NCX:XIO"):
+        for kind in ("f32", "bf16", "f16"):
+            one = problem(f"BWD_W {kind} {layout} mb2ic40ih9oc24oh9kh3ph1")
+            machine = engines.machine_of(one)
+            assert machine is not None
+            assert engines.plan_of(one, machine, 1).rounding_depth == engines.height(one)
+
+
+def test_threads_by_context() -> None:
+    everywhere = count(None)
+    seen: list[int] = []
+    with convgrad.threads(3):
+        assert (count(None), count(2)) == (3, 2)
+        with convgrad.threads(1):
+            assert count(None) == 1
+        other = threading.Thread(target=lambda: seen.append(count(None)))
+        other.start()
+        other.join()
+        assert count(None) == 3
+    assert seen == [everywhere]
+    assert count(None) == everywhere
+    for wrong in (0, -1, 1.5, True, "2"):
+        with pytest.raises(convgrad.InvalidAttributeError, match=r"threads must be a positive integer; got .*\[D6\]"):
+            convgrad.threads(wrong).__enter__()  # type: ignore[arg-type]
+
+
+NO_EXECUTABLE_MEMORY = """
+import ctypes, warnings
+refused = ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN
+import numpy as np, convgrad
+ones = np.ones((1, 8, 8, 8), np.float32)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    results = [convgrad.convolution_backward_weights(ones, ones, (1, 1, 8, 8)) for _ in range(3)]
+assert all((result == 64).all() for result in results)
+print(refused, [str(warning.message) for warning in caught])
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux to refuse executable memory")
+def test_refused_executable_memory_is_numpy_with_one_warning() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_EXECUTABLE_MEMORY], capture_output=True, text=True, check=True)
+    refused, told = done.stdout.split(" ", 1)
+    if refused != "True":
+        pytest.skip("this kernel cannot refuse executable memory")
+    assert told.count("convgrad computes with NumPy only") == 1
+    assert "executable memory is refused" in told
+
+
+def test_no_instruction_set_is_numpy_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    isas._host_isas.cache_clear()
+    monkeypatch.setattr(isas, "supported", lambda: ())
+    with pytest.warns(
+        UserWarning, match="NumPy only, slower and not to the same bits: this machine has none of avx512"
+    ):
+        assert isas.isa() is None
+    isas._host_isas.cache_clear()

@@ -1,0 +1,259 @@
+"""What may be an operand: DLPack tensors, sequences, array-likes; and what is refused, with a hint."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import types
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import InvalidDataTypeError, InvalidShapeError, UnsupportedError, arrays
+from convgrad.formats import LISTED
+from tests.support.roles import BF16, DTYPES, F32, Array, Role, Tensor, every_second, read_only, roles, same
+
+
+def dltensor(capsule: Any, name: bytes = b"dltensor") -> int:
+    """Return the address of a capsule's tensor, or of what a versioned one has before it."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address: int = pointer(capsule, name)
+    return address
+
+
+class Bf16Tensor:
+    """A bf16 tensor of another library: NumPy's capsule of its bits, with DLPack's type code for bfloat."""
+
+    dtype = "elsewhere.bfloat16"
+
+    def __init__(self, array: Array) -> None:
+        self.bits = array.view(np.uint16)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.as_bf16(capsule := self.bits.__dlpack__(), dltensor(capsule))
+
+    def as_bf16(self, capsule: Any, begin: int) -> Any:
+        # void* data; int32 device_type, device_id, ndim; then the type: uint8 code, uint8 bits
+        address = begin + ctypes.sizeof(ctypes.c_void_p) + 12
+        code, bits = (ctypes.c_uint8.from_address(address + i) for i in range(2))
+        assert (code.value, bits.value) == (1, 16)
+        code.value = 4
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+class Versioned(Bf16Tensor):
+    """The same in the version of DLPack that can say that memory is read-only."""
+
+    def __dlpack__(self, *, max_version: tuple[int, int], **_: Any) -> Any:
+        capsule = self.bits.__dlpack__(max_version=max_version)
+        # uint32 major, minor; void* manager_ctx, deleter; uint64 flags
+        before = 16 + 2 * ctypes.sizeof(ctypes.c_void_p)
+        return self.as_bf16(capsule, dltensor(capsule, b"dltensor_versioned") + before)
+
+
+class Pending(Tensor):
+    """A tensor whose sign, or conjugate, is still to be taken: its memory holds the opposite."""
+
+    def __init__(self, array: Array, bit: str, pending: bool = True) -> None:
+        super().__init__(np.negative(array) if pending else array)
+        self.bit, self.pending = bit, pending
+
+    def __getattr__(self, name: str) -> Any:
+        if name == f"is_{self.bit}":
+            return lambda: self.pending
+        if name == f"resolve_{self.bit}":
+            return lambda: Tensor(np.negative(self.array))
+        raise AttributeError(name)
+
+
+class Shape(Tensor):
+    """A tensor that has a shape and no memory, as one that only stands for others has."""
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.array.__dlpack__()
+        ctypes.c_void_p.from_address(dltensor(capsule)).value = None
+        return capsule
+
+
+class WithArray:
+    """An object that NumPy can turn into an array."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self.array
+
+
+@roles
+@pytest.mark.parametrize("name", ["f32", "f16", "f64"])
+def test_dlpack_is_read(role: Role, name: str) -> None:
+    operands = role.operands(DTYPES[name])
+    assert same(role(*map(Tensor, operands)), role(*operands))
+    assert same(role(Tensor(every_second(operands[0])), *operands[1:]), role(*operands))
+
+
+@roles
+def test_dlpack_of_bf16_is_read(role: Role) -> None:
+    operands = role.operands(BF16)
+    assert same(role(*map(Bf16Tensor, operands)), role(*operands))
+    assert same(role(Bf16Tensor(np.asfortranarray(operands[0])), *operands[1:]), role(*operands))
+    described = Bf16Tensor(operands[0])
+    described.dtype = "<dtype: 'bfloat16'>"  # as TensorFlow's
+    assert same(role(described, *operands[1:]), role(*operands))
+
+
+versioned = pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="this NumPy speaks no versioned DLPack"
+)
+
+
+@versioned
+def test_versioned_dlpack_says_what_is_read_only() -> None:
+    bits = np.arange(6).astype(BF16).reshape(2, 3)
+    for given, writeable in ((bits, True), (read_only(bits.copy()), False)):
+        array, fmt = arrays.take(Versioned(given), "", "src")
+        assert (array.flags.writeable, fmt.name, array.ctypes.data) == (writeable, "bf16", given.ctypes.data)
+        assert same(convgrad.bias_add_backward(Versioned(given)), np.array([3, 5, 7], BF16))
+
+
+def test_dlpack_shares_memory() -> None:
+    """So an ``out`` in that memory is an overlap."""
+    src, weights = np.ones((1, 4, 1), F32), np.ones((1, 1, 1), F32)
+    with pytest.raises(InvalidShapeError, match=r"shared with src \[D4\]"):
+        convgrad.convolution(Tensor(src), weights, out=src)
+    bits = src.astype(BF16)
+    with pytest.raises(InvalidShapeError, match=r"shared with src \[D4\]"):
+        convgrad.convolution(Bf16Tensor(bits), weights.astype(BF16), out=bits)
+
+
+@versioned
+def test_a_read_only_tensor_can_be_read() -> None:
+    src, weights = np.ones((1, 4, 1), F32), np.ones((1, 1, 1), F32)
+    assert same(convgrad.convolution(Tensor(read_only(src)), weights), src)
+
+
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("bit", ["neg", "conj"])
+@roles
+def test_what_is_pending_is_taken_first(role: Role, bit: str, pending: bool) -> None:
+    operands = role.operands(F32)
+    assert same(role(*(Pending(operand, bit, pending) for operand in operands)), role(*operands))
+
+
+def test_a_shape_may_be_pending_too() -> None:
+    src, weights = np.ones((1, 3, 1), F32), np.ones((3, 1, 1), F32)
+    shape = np.array([1, 5, 1], np.int32)
+    expected = convgrad.convolution_backward_data(src, weights, shape)
+    assert same(convgrad.convolution_backward_data(src, weights, Pending(shape, "neg")), expected)
+
+
+def test_a_tensor_without_memory_is_refused() -> None:
+    """NumPy reads such a capsule as an array of whatever its new memory holds."""
+    src = np.ones((2, 3), F32)
+    assert np.from_dlpack(Shape(src)).shape == (2, 3)
+    for tensor in (Shape(src), Shape(src.astype(BF16).view(np.uint16))):
+        with pytest.raises(UnsupportedError, match=r"src must lie in memory; got a Shape that has none \[D1\]"):
+            convgrad.bias_add(tensor, np.ones(3, F32))
+    assert convgrad.bias_add(Shape(np.ones((0, 3), F32)), np.ones(3, F32)).shape == (0, 3)
+
+
+class NoDevice:
+    def __dlpack__(self, **_: Any) -> Any:
+        raise BufferError("nothing to share")
+
+
+class Raises(Tensor):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise self.error
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+class Elsewhere(Raises):
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+BROKEN = {
+    "on a GPU": Elsewhere(AssertionError()),
+    "cannot share": Raises(BufferError("no")),
+    "runtime error": Raises(RuntimeError("no")),
+    "attribute error": Raises(AttributeError("no")),
+    "no device": NoDevice(),
+    "a class": np.ndarray,
+}
+
+
+@pytest.mark.parametrize("value", BROKEN.values(), ids=BROKEN)
+def test_dlpack_that_cannot_be_read_is_refused(value: object) -> None:
+    with pytest.raises((UnsupportedError, InvalidDataTypeError), match=r"weights must .*\[(D1|T1)\]"):
+        convgrad.convolution(np.ones((1, 4, 1), F32), value)
+
+
+def test_dlpack_of_another_type_is_refused() -> None:
+    with pytest.raises(InvalidDataTypeError, match=r"weights must be .* got int32; .*\[T1\]"):
+        convgrad.convolution(np.ones((1, 4, 1), F32), Tensor(np.ones((1, 1, 1), np.int32)))
+
+
+def test_nested_lists_are_f64() -> None:
+    src, weights = [[[1.0], [2.0], [4.0]]], [[[1.0]], [[-1.0]]]
+    result = convgrad.convolution(src, weights)
+    assert result.dtype == np.float64
+    assert result.tolist() == [[[-1.0], [-2.0]]]
+    assert convgrad.bias_add(((1.5, 2.5),), [1.0, 2.0]).tolist() == [[2.5, 4.5]]
+    with pytest.raises(InvalidDataTypeError, match=r"src f64, weights f32; what is made without a dtype is f64; numpy"):
+        convgrad.convolution(src, np.ones((2, 1, 1), F32))
+
+
+def test_objects_with_array_are_read() -> None:
+    src, weights = np.ones((1, 4, 1), F32), np.ones((2, 1, 1), F32)
+    assert same(convgrad.convolution(WithArray(src), WithArray(weights)), np.full((1, 3, 1), 2, F32))
+
+
+def test_subclasses_are_read_as_arrays() -> None:
+    result = convgrad.bias_add(np.arange(6.0).reshape(2, 3).view(np.recarray), np.ones(3))
+    assert type(result) is np.ndarray
+    assert np.array_equal(result, np.arange(1.0, 7.0).reshape(2, 3))
+
+
+@roles
+def test_masked_arrays_are_refused(role: Role) -> None:
+    for i, _ in enumerate(role.shapes):
+        operands: list[Any] = role.operands(F32)
+        operands[i] = np.ma.masked_array(operands[i], False)
+        with pytest.raises(InvalidDataTypeError, match=r"must be a plain array; got a masked array.*\[T1\]"):
+            role(*operands)
+
+
+@roles
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint16, np.bool_])
+def test_integers_are_refused_with_a_hint(role: Role, dtype: Any) -> None:
+    operands = role.operands(F32)
+    with pytest.raises(InvalidDataTypeError, match=r"(\w+) must be .*; \1.astype\(numpy.float32\) would do \[T1\]"):
+        role(operands[0].astype(dtype), *operands[1:])
+
+
+@roles
+@pytest.mark.parametrize("dtype", [np.complex64, np.longdouble, ml_dtypes.float8_e4m3fnuz, np.object_, "S4", "M8[s]"])
+def test_other_types_are_refused(role: Role, dtype: Any) -> None:
+    operands = role.operands(F32)
+    with pytest.raises(InvalidDataTypeError, match=rf"must be an array of {LISTED}; got \S+ \[T1\]"):
+        role(np.zeros(role.shapes[0], dtype), *operands[1:])
+
+
+def test_what_makes_masked_arrays_may_be_half_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where another thread is loading it."""
+    monkeypatch.setitem(sys.modules, "numpy.ma", types.ModuleType("numpy.ma"))
+    assert convgrad.bias_add_backward(np.ones((2, 3, 4), np.float32)).tolist() == [6.0] * 4

@@ -1,0 +1,1 @@
+"""Tests of graphs: read, inferred, run, written."""

@@ -1,0 +1,1 @@
+"""Tests of ``convgrad.jax``, and JAX's arrays."""

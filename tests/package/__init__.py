@@ -1,0 +1,1 @@
+"""Tests of the package as a whole: imports, words, metadata, the process it runs in."""

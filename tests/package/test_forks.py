@@ -1,0 +1,215 @@
+"""Fork while other threads compile, compute or load LLVM, and pools of processes: children compute, none hangs."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import multiprocessing
+import os
+import random
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from convgrad.engines import starting
+from convgrad.engines.llvm import jit
+from tests.support.children import POOLS, Array, Layer, compile_anew, in_child
+
+LIMIT_S = 3.0  # for a child, whose calls take a fifth of a second
+FEW = 3  # forks of the quick tier, which has fewer layers too
+RIGHT, WRONG = 0, 3  # exit codes; 1 is a child that hung
+LAYERS = [
+    Layer((40,), (3,), (rows, lanes), type=operand, data_format=data_format)
+    for rows, lanes, operand, data_format in (
+        (1, 16, "f32", "NXC"),
+        (2, 40, "bf16", "NCX"),
+        (3, 16, "f16", "NXC"),
+        (4, 48, "f32", "NCX"),
+        (5, 16, "bf16", "NXC"),
+        (6, 16, "f16", "NCX"),
+        (7, 33, "f32", "NXC"),
+        (9, 16, "f32", "NCX"),
+    )
+]
+LAYERS += [
+    Layer((20, 20), (3, 3), (16, 40), pad=1, role=role, type=operand, data_format=data_format)
+    for role, operand, data_format in (("dst", "f32", "NXC"), ("src", "bf16", "NCX"))
+]
+BUSY = Layer((28, 28), (3, 3), (64, 64), batch=8, pad=1)  # tens of milliseconds on two threads
+NEEDS_FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+LONG = [pytest.mark.long]
+_lines: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def summary() -> Iterator[None]:
+    yield
+    print("\n" + "\n".join(_lines), end="")
+
+
+# -- in a new interpreter --------------------------------------------------------------------------------------------
+
+
+def fork(layers: list[Layer], expected: list[Array]) -> int:
+    """Fork a child that computes layers on two threads; return its exit code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads is the point
+        child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(LIMIT_S, exit=True)
+        right = all(np.array_equal(layer(2), e) for layer, e in zip(layers, expected, strict=True))
+        os._exit(RIGHT if right else WRONG)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def fork_many(count: int, meanwhile: str, same: bool) -> None:
+    """Fork while two threads compile or compute; a child asks for what they compile, or for something else."""
+    if meanwhile == "compiling":
+        compile_anew()
+    layers = LAYERS if count > FEW else LAYERS[::3]
+    expected, busy = [layer() for layer in layers], BUSY()
+    current: dict[int, int] = {}
+    calls = [0, 0]
+
+    def worker(me: int) -> None:
+        rng = random.Random(me)
+        while True:
+            if meanwhile == "compiling":
+                at = current[me] = rng.randrange(me, len(layers), 2)
+                assert np.array_equal(layers[at](2), expected[at])
+            else:
+                assert np.array_equal(BUSY(2), busy)
+            calls[me] += 1
+
+    workers = [threading.Thread(target=worker, args=(me,), daemon=True) for me in (0, 1)]
+    for one in workers:
+        one.start()
+    rng, codes, number = random.Random(count), [], jit._linker.number
+    while len(codes) < count and codes.count(RIGHT) == len(codes):
+        time.sleep(rng.uniform(0, 0.02))
+        while same and jit._linker.lock.acquire(blocking=False):  # nobody is compiling
+            jit._linker.lock.release()
+            time.sleep(1e-4)
+        theirs = set(current.values())
+        asked = [at for at in range(len(layers)) if (at in theirs) == same]
+        asked = rng.sample(asked, min(1, len(asked)))
+        codes.append(fork([layers[at] for at in asked], [expected[at] for at in asked]))
+    alive = all(one.is_alive() for one in workers)
+    print(json.dumps({"codes": codes, "calls": sum(calls), "kernels": jit._linker.number - number, "alive": alive}))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def fork_at_first_call() -> None:
+    """Fork while another thread makes the process's first call, which loads LLVM."""
+    first = threading.Thread(target=LAYERS[0])
+    first.start()
+    while "llvmlite.binding" not in sys.modules:
+        time.sleep(1e-4)
+    code = fork([], []) or fork(LAYERS[1:2], [_ones(LAYERS[1])])
+    first.join()
+    print(json.dumps(code))
+
+
+def _ones(layer: Layer) -> Array:
+    """The result by NumPy, so that the parent need not load LLVM: 1-D, stride 1, no pads."""
+    src, dst = (np.moveaxis(a[0].astype(np.float32), 0, -1) for a in layer.operands())
+    if layer.data_format == "NXC":
+        src, dst = src.T, dst.T
+    taps = [src[k : k + len(dst)].T @ dst for k in range(layer.kernel[0])]
+    return np.stack(taps).astype(layer.operands()[0].dtype)
+
+
+def compute(at: int) -> bytes:
+    """What a process of a pool computes."""
+    return LAYERS[at](2).tobytes()
+
+
+def processes(method: str, count: int) -> None:
+    """Compute so many layers in two processes while a thread of this one computes; print how many are right."""
+    expected = [layer().tobytes() for layer in LAYERS[:count]]
+    left = threading.Event()
+
+    def worker() -> None:
+        while not left.is_set():
+            BUSY(2)
+
+    one = threading.Thread(target=worker)
+    one.start()
+    warnings.simplefilter("ignore", DeprecationWarning)
+    with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
+        right = [got == e for got, e in zip(pool.map(compute, range(count), timeout=60), expected, strict=True)]
+    left.set()
+    one.join()
+    print(json.dumps(sum(right)))
+
+
+# -- tests -----------------------------------------------------------------------------------------------------------
+
+
+@NEEDS_FORK
+@pytest.mark.parametrize("count", [FEW, pytest.param(100, marks=LONG)])
+@pytest.mark.parametrize(
+    ("meanwhile", "whose"),
+    [("compiling", "own"), *(pytest.param("executing", *one.values, marks=one.marks) for one in POOLS)],
+)
+def test_a_fork_while_others_are_at_it(meanwhile: str, whose: str, count: int) -> None:
+    """A child of a process whose OpenMP threads were at work has none of them."""
+    begin = time.perf_counter()
+    got = in_child(__name__, "fork_many", count, meanwhile, False, timeout=60 + count * LIMIT_S, pool=whose)
+    _lines.append(
+        f"{count} forks while 2 threads are {meanwhile} ({whose}): {got['codes'].count(RIGHT)} children right, "
+        f"{got['codes'].count(1)} hung, {got['kernels']} kernels compiled and {got['calls']} calls made meanwhile, "
+        f"{time.perf_counter() - begin:.1f} s"
+    )
+    assert got["codes"] == [RIGHT] * count
+    assert got["alive"]
+    assert got["calls"] >= count / 2
+    assert got["kernels"] >= (count / 2 if meanwhile == "compiling" else 0)
+
+
+@NEEDS_FORK
+@pytest.mark.parametrize("count", [FEW, pytest.param(100, marks=LONG)])
+def test_a_fork_while_the_same_kernel_is_compiled(count: int) -> None:
+    got = in_child(__name__, "fork_many", count, "compiling", True, timeout=count * LIMIT_S)
+    _lines.append(f"{count} forks while the child's kernel is compiled: {got['codes'].count(RIGHT)} right")
+    assert got["codes"] == [RIGHT] * count
+
+
+@NEEDS_FORK
+def test_a_fork_during_the_first_call() -> None:
+    code = in_child(__name__, "fork_at_first_call", timeout=60)
+    _lines.append(f"a fork while another thread loads LLVM: exit code {code}")
+    assert code == RIGHT
+
+
+def test_a_fork_takes_the_locks_that_are_made_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of modules that another thread is loading: each is released as often as it is taken, or a child hangs."""
+    made: list[threading.RLock] = []
+
+    def waits() -> None:
+        if not made:
+            made.append(starting.forked_with())
+
+    monkeypatch.setattr(starting, "_waited_for", [SimpleNamespace(acquire=waits, release=lambda: None)])
+    starting._before_fork()
+    starting._after_fork()
+    with pytest.raises(RuntimeError, match="un-acquired"):
+        made[0].release()
+
+
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [("spawn", 2), *(pytest.param(method, 4, marks=LONG) for method in ("spawn", "forkserver", "fork"))],
+)
+def test_processes_of_a_pool(method: str, count: int) -> None:
+    right = in_child(__name__, "processes", method, count, timeout=120)
+    _lines.append(f"a pool of processes ({method}): {right} of {count} layers right")
+    assert right == count

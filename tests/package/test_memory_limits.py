@@ -1,0 +1,117 @@
+"""Where memory is limited, what cannot be had is a MemoryError, never the process's end, and later calls compute."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.engine_helpers import HOST
+from tests.support.places import ROOT
+from tests.support.tiers import tiers
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("limits memory as Linux does", allow_module_level=True)
+
+from tests.package.limited import COUNTED, MIB, PERHAPS, TOO_LARGE
+
+PLAIN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}  # the allocator keeps nothing back
+COMPILING = 256  # MiB in which kernels can be compiled for sure
+CLEAR = {"MemoryError", "ConvgradError"}
+QUICK = [("AS", 160)]  # MiB
+LONG = [
+    (limit, room)
+    for limit in COUNTED
+    for room in (2048, 512, 400, 320, 256, 160, 96, 64, 48)
+    if (limit, room) not in QUICK
+]
+_counts: Counter[str] = Counter()
+_told: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def summary() -> Iterator[None]:
+    yield
+    print(f"\n{', '.join(f'{words} {n}' for words, n in _counts.items())}", end="")
+    for words in _told:
+        print(f"\n  {words}", end="")
+
+
+def child(limit: str, room: float, *names: str) -> list[dict[str, Any]]:
+    """Make attempts in a process with so much room; fail with the attempt it died in."""
+    command = [sys.executable, "-m", "tests.package.limited", limit, str(room), *names]
+    environment = os.environ | {"CONVGRAD_CACHE_DIR": "off"} | (PLAIN if names == ("scratch",) else {})
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    lines = done.stdout.splitlines() or ["it tried nothing"]
+    if done.returncode:
+        died = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+        pytest.fail(f"{limit} {room} MiB: {died} in {lines[-1]}\n{done.stderr[-800:]}")
+    made = [json.loads(line) for line in lines if line.startswith("{")]
+    assert [one["name"] for one in made] == [name for name in names if name != "cold"]
+    return made
+
+
+def assert_clear(one: dict[str, Any]) -> bool:
+    """Assert that an attempt computed the right values or raised a clear error, and that small calls compute then."""
+    if one["computed"] is None:
+        assert CLEAR & set(one["kinds"]), one
+        assert "allocate" in one["raised"], one
+    else:
+        assert one["computed"], one
+    assert one["usable"] is True, one
+    _counts["computed" if one["computed"] else "refused"] += 1
+    return bool(one["computed"])
+
+
+@tiers("limit", COUNTED, every=2)
+def test_too_large_a_result_is_a_memory_error(limit: str) -> None:
+    for one in child(limit, 512, *TOO_LARGE):
+        assert not assert_clear(one), one
+
+
+@pytest.mark.parametrize(("limit", "room"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.long) for one in LONG)])
+def test_what_perhaps_fits(limit: str, room: int) -> None:
+    outcomes = {one["name"]: assert_clear(one) for one in child(limit, room, *PERHAPS)}
+    assert outcomes["kernels"] or room < COMPILING  # a compiler's thread, its stack and arena, and what it takes
+    assert outcomes["512 channels"] or room < COMPILING
+    fits = room / (9 * 3072**2 * 4 / MIB)
+    assert outcomes["3072 channels"] or fits < 2
+    assert not outcomes["3072 channels"] or fits > 1
+
+
+@tiers("limit", COUNTED, every=2)
+def test_scratch_that_cannot_be_had(limit: str) -> None:
+    (one,) = child(limit, 512, "scratch")
+    if HOST:
+        assert not assert_clear(one)
+        _told.append(f"scratch: {one['raised']}")
+
+
+def test_the_compiler_is_loaded_under_the_limit() -> None:
+    assert all(assert_clear(one) for one in child("AS", 512, "cold", "small", "kernels"))
+
+
+def test_more_threads_than_there_is_room_for() -> None:
+    (one,) = child("AS", 512, "100 threads")
+    assert_clear(one)
+
+
+@pytest.mark.skipif(not HOST, reason="the compiler is not loaded")
+def test_no_room_to_load_the_compiler() -> None:
+    (one,) = child("AS", 100, "cold", "small")
+    assert "MemoryError" in one["kinds"]
+    assert one["raised"] == "unable to allocate 192 MiB for loading LLVM"
+
+
+@pytest.mark.skipif(not HOST, reason="nothing is compiled")
+def test_no_room_to_compile() -> None:
+    (one,) = child("AS", 0.25, "kernels")
+    assert "MemoryError" in one["kinds"]
+    assert one["usable"] is True

@@ -1,0 +1,95 @@
+"""The engine speaks the field's words, and does not grow unnoticed: its identifiers, its lines."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import SOURCES
+
+ROOMS = {  # lines: a commit that needs more says why, one that needs less lowers it
+    "plan": 1_665, "plan/backward_weights": 1_590, "plan/forward": 1_900,
+    "engines": 1_610, "engines/llvm": 3_205, "engines/llvm/backward_weights": 1_020,
+    "engines/llvm/forward": 1_930, "engines/llvm/winograd": 1_160,
+}  # fmt: skip
+SLACK = 40  # lines
+PACKAGES = ("plan", "engines")
+REFUSED = {
+    "chunks": "cache blocks",
+    "slab": "output block",
+    "slabs": "output blocks",
+    "strips": "direct depthwise kernel",
+    "window": "grouped stencil",
+    "windows": "grouped stencil",
+    "planes": "spatial stencil",
+    "finish": "store, epilogue",
+    "finished": "stored",
+    "box": "region",
+    "boxes": "regions",
+    "stretch": "segment",
+    "runs": "segments",
+    "told": "flag",
+    "ask": "prefetch",
+    "asks": "prefetches",
+    "rest": "remainder",
+    "joined": "combined",
+    "climb": "push, combine",
+    "carry": "push, combine",
+    "gather": "output-stationary loop nest; split-K reduction",
+    "exchanged": "transposed GEMM",
+    "hidden": "opaque",
+    "lies": "contiguous axis; strides",
+    "neither": "STRIDED",
+    "rates": "cost-model constants",
+    "roles": "passes",
+    "role": "pass",
+    "strategies": "candidates",
+    "oracle": "exact result",
+    "golden": "exact result",
+    "blind": "undetectable",
+}
+
+
+def sources(room: str) -> list[Path]:
+    return sorted((SOURCES / room).rglob("*.py"))
+
+
+def identifiers(text: str) -> Iterator[str]:
+    """Names that a module defines, passes or reads, and names of what it imports."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.alias(name=name):
+                yield from name.split(".")
+
+
+def refused(text: str) -> set[str]:
+    """Refused words among the words that identifiers are made of."""
+    return {word for name in identifiers(text) for word in name.lower().split("_")} & REFUSED.keys()
+
+
+@pytest.mark.parametrize("room", PACKAGES)
+def test_words_of_identifiers(room: str) -> None:
+    found = {str(path.relative_to(SOURCES)): words for path in sources(room) if (words := refused(path.read_text()))}
+    assert found == {}, {word: REFUSED[word] for words in found.values() for word in words}
+
+
+@pytest.mark.parametrize("text", ["def climb(): ...", "self.exchanged", "f(role=1)", "from plan import rates"])
+def test_the_check_bites(text: str) -> None:
+    assert len(refused(text)) == 1
+
+
+@pytest.mark.parametrize(("room", "budget"), ROOMS.items())
+def test_lines_of_a_room(room: str, budget: int) -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in (SOURCES / room).glob("*.py"))
+    assert lines <= budget
+    assert lines > budget - SLACK, "lower the budget"
+
+
+def test_every_room_has_a_budget() -> None:
+    rooms = {str(path.parent.relative_to(SOURCES)) for package in PACKAGES for path in sources(package)}
+    assert rooms == set(ROOMS)

@@ -1,0 +1,1 @@
+"""Tests of plans: regions, segments, cuts, tables, cost-model constants."""

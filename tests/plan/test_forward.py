@@ -1,0 +1,215 @@
+"""Tables of forwards and data gradients are as long as axes have parts and slabs, and planning takes as little.
+
+What grew with taps times positions would grow sixteen-fold where kernel and image double; counts are held, not times.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice, product
+from math import ceil
+
+import numpy as np
+import pytest
+
+from convgrad.notation import problem
+from convgrad.plan.forward.kn2row import Kn2rowPlan
+from convgrad.plan.forward.kn2row_schedule import TABLES as PRODUCTS_TABLES
+from convgrad.plan.forward.nest import ForwardNest
+from convgrad.plan.forward.recipe import ForwardPlan
+from convgrad.plan.forward.schedule import ALONG, CHAIN, OUTPUT_BLOCK, PART, SEGMENT, STENCIL_SEGMENT, TABLES, TASK
+from convgrad.plan.forward.spatial_stencil import SpatialStencilPlan
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.plan.passes import dense_view, plan, tables
+from convgrad.plan.tables import Schedule
+from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem
+from tests.support.classes import CLASSES, draw
+from tests.support.forward_problems import LIES, MIXED, ROLES, AnyPlan, posed
+
+LARGE = (
+    "FWD_D f32 NXC mb1ic16ih100oc16oh100kh70ph35",
+    "BWD_D f32 NCX mb1ic16ih100oc16oh100kh70ph35",
+    "FWD_D bf16 NXC mb1ic1ih100oc1oh100kh70ph35",
+    "BWD_D f32 NXC mb2ic64ih100oc64oh50kh70sh2ph35",
+    "FWD_D f16 NXC g16mb1ic16ih100oc16oh100kh70ph35",
+    "deconv FWD_D f32 NXC mb1ic16ih100oc16oh400kh70sh4ph33",
+    "BWD_D f32 NXC mb1ic3ih100oc16oh100kh60ph30",
+)
+ORDINARY = (
+    "mb8ic64ih56oc64oh56kh3ph1",
+    "mb8ic64ih56oc256oh56kh1ph0",
+    "mb8ic128ih28oc256oh14kh3sh2ph1",
+    "g96mb8ic96ih112oc96oh56kh3sh2ph1",
+)
+THREADS = (1, 2, 8)
+TABLE_BYTES = 64 << 10
+CALLS = 40_000  # of functions, built-in ones too: some milliseconds; taps times positions are 49,000,000
+ORDINARY_CALLS = 18_000  # a few milliseconds
+PROBLEMS = 40  # of a class
+
+
+def planned(one: Problem, isa: str, threads: int) -> tuple[ForwardNest, AnyPlan, Schedule]:
+    """Return a dense problem's view as the plan's kernel sees it, its plan, its tables."""
+    view = dense_view(one)
+    chosen = plan(one, view, Machine(ISAS[isa]), threads)
+    assert isinstance(chosen, AnyPlan)
+    seen = view.seen(chosen.spec) if isinstance(chosen, ForwardPlan) else view
+    return seen, chosen, tables(one, view, chosen)
+
+
+def most_rows(view: ForwardNest, chosen: ForwardPlan) -> dict[str, int]:
+    """Return how many rows tables may have: parts of each axis are cut by its slabs, each phase of it."""
+    slabs = [ceil(axis.extent / size) for axis, size in zip(view.axes, chosen.output_block, strict=True)]
+    phases = [max(part.positions.step for part in axis.parts) for axis in view.axes]
+    parts = sum(
+        len(axis.parts) + phase * (many - 1) for axis, phase, many in zip(view.axes, phases, slabs, strict=True)
+    )
+    return {"tasks": chosen.tasks, "output_blocks": sum(slabs), "parts": parts}
+
+
+def most_rows_of_products(view: ForwardNest, chosen: Kn2rowPlan) -> dict[str, int]:
+    """Return the same for products, whose last axis has phases instead of parts."""
+    at = chosen.spec.line
+    lines, last = view.axes[at], view.axes[-1]
+    slabs, ends = (ceil(axis.extent / size) for axis, size in zip((lines, last), chosen.output_block, strict=True))
+    inner = view.axes[at + 1 : -1]
+    blocks = view.order.blocks_a_line
+    return {
+        "tasks": chosen.tasks, "output_blocks": slabs + len(inner), "last_blocks": ends,
+        "phases": ends * len(last.phases),
+        "parts": len(lines.parts) + len(lines.phases) * (slabs - 1) + sum(len(axis.parts) for axis in inner),
+        "segments": blocks, "chains": blocks + 1,
+    }  # fmt: skip
+
+
+def assert_short(view: ForwardNest, chosen: AnyPlan, made: Schedule) -> None:
+    """Assert that tables have no more rows than axes explain, and are all there is."""
+    if isinstance(chosen, SpatialStencilPlan):  # as tests/engines/test_spatial_stencil.py has them
+        assert len(made.tables["parts"]) <= sum(len(axis.parts) for axis in view.axes)
+        return
+    if isinstance(chosen, Kn2rowPlan):
+        assert set(made.tables) - {"paths"} == {*TABLES.columns, *PRODUCTS_TABLES.columns}
+        for name, most in most_rows_of_products(view, chosen).items():
+            assert len(made.tables[name]) <= most, (name, most)
+        return
+    widths = {"tasks": len(TASK.columns), "output_blocks": len(OUTPUT_BLOCK.columns), "parts": len(PART.columns)}
+    assert set(made.tables) - {"paths"} == set(widths)
+    for name, most in most_rows(view, chosen).items():
+        rows, width = made.tables[name].shape
+        assert rows <= most, (name, rows, most)
+        assert width == widths[name], name
+    assert made.table_bytes == sum(table.nbytes for table in made.tables.values())
+    assert len([name for name in made.numbers if name.startswith("axis")]) == len(ALONG.columns) * len(view.axes)
+    assert all(np.ndim(number) == 0 for number in made.numbers.values())
+
+
+def calls_of(one: Problem, threads: int) -> int:
+    """Return how many functions are called while a problem is planned, and its tables are made."""
+    count = 0
+
+    def seen(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        view = dense_view(one)
+        tables(one, view, plan(one, view, Machine(ISAS["avx512"]), threads))
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize("line", LARGE)
+def test_a_large_kernel_is_planned_in_little(line: str, threads: int) -> None:
+    one = problem(line)
+    for isa in ISAS:
+        view, chosen, made = planned(one, isa, threads)
+        assert_short(view, chosen, made)
+        assert made.table_bytes < TABLE_BYTES, (line, isa)
+    assert calls_of(one, threads) < CALLS
+
+
+@pytest.mark.parametrize("layout", ["NXC", "NCX"])
+@pytest.mark.parametrize("role", ["FWD_D", "BWD_D", "BWD_W"])
+def test_an_ordinary_layer_is_planned_in_little(role: str, layout: str) -> None:
+    for layer in ORDINARY:
+        one = problem(f"{role} f32 {layout} {layer}")
+        _, calls = calls_of(one, 2), calls_of(one, 2)  # the first may meet what a process does once
+        assert calls < ORDINARY_CALLS, layer
+
+
+@pytest.mark.parametrize(("layout", "results"), [("NCX", 1), ("NXC", 1), ("NXC", 4), ("NCX", 4)])
+def test_scratch_of_many_channels(layout: str, results: int) -> None:
+    """Few results of one position meet 4 million channels: no more is packed than the weights of a vector."""
+    one = problem(f"FWD_D f32 {layout} mb1ic4000000iw1oc{results}ow1kw1pw0")
+    for isa, lanes in (("avx512", 16), ("avx2", 8)):
+        _, chosen, made = planned(one, isa, 2)
+        neighbours = results == 1 or layout == "NXC"
+        most = (0 if neighbours else 4 * 4_000_000 * lanes) + (1 << 20)
+        assert made.scratch_bytes < most, chosen
+
+
+@pytest.mark.parametrize("line", LARGE[:2])
+def test_what_planning_takes_grows_no_faster_than_axes(line: str) -> None:
+    """Kernel and image twice as long along both axes: 16 times as many pairs of a tap and a position."""
+    small, large = (problem(text) for text in (line, line.replace("100", "200").replace("kh70ph35", "kh140ph70")))
+    (*_, less), (*_, more) = (planned(one, "avx512", 1) for one in (small, large))
+    assert more.table_bytes < 2.5 * less.table_bytes
+    assert calls_of(large, 1) < 3 * calls_of(small, 1)
+
+
+@pytest.mark.parametrize("channels", [(1, 1), (16, 16), (64, 2), (16, 1)])
+@pytest.mark.parametrize("role", ["FWD_D", "BWD_D"])
+def test_many_taps_on_few_positions(role: str, channels: tuple[int, int]) -> None:
+    """Each output position of a forward is a part of its own, and planning calls no function for each part."""
+    src, dst = channels
+    for kernel in (3000, 30_000):
+        one = problem(f"{role} f32 NCX mb1ic{src}iw9oc{dst}ow{kernel + 8}kw{kernel}pw{kernel - 1}")
+        assert_short(*planned(one, "avx512", 2))
+        assert calls_of(one, 2) < CALLS
+
+
+def test_a_long_row_has_tables_of_its_edges() -> None:
+    one = problem("BWD_D f32 NXC mb1ic16iw100000oc16ow100000kw255pw127")
+    for threads in THREADS:
+        view, chosen, made = planned(one, "avx512", threads)
+        assert_short(view, chosen, made)
+        assert made.table_bytes < TABLE_BYTES
+        assert calls_of(one, threads) < CALLS
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_tables_are_as_long_as_axes(name: str) -> None:
+    rng = np.random.default_rng(95)
+    for number, conv in enumerate(islice(draw(CLASSES[name], rng, 1 << 26), PROBLEMS)):
+        assert isinstance(conv, Conv)
+        one = posed(conv, ROLES[number % 2], number % 3 == 0, MIXED[number % 9], LIES[number % 4])
+        assert_short(*planned(one, list(ISAS)[number % 3], THREADS[number // 2 % 3]))
+
+
+def test_lists_of_runs_are_as_long_as_taps() -> None:
+    """What a tile reads is listed once for all tiles of a box: a kernel's taps, each in blocks, are all."""
+    for line in LARGE:
+        one = problem(line)
+        view, chosen, made = planned(one, "avx512", 2)
+        listed = made.numbers["b_at"] - made.numbers["chains_at"]
+        blocks = view.order.blocks_a_line
+        run = STENCIL_SEGMENT if chosen.spec.stencil else SEGMENT
+        assert listed <= (view.taps * blocks + 2) * (CHAIN.bytes + run.bytes) + 128, line
+
+
+@pytest.mark.parametrize("role", ["FWD_D", "BWD_D", "BWD_W"])
+def test_help_is_asked_for_where_it_helps(role: str) -> None:
+    """A plan for more threads is never the slower one, and the same where there is too little to share."""
+    alone = 0
+    for layout, channels, extent in product(("NXC", "NCX"), (8, 32), (4, 8, 16)):
+        one = problem(f"{role} f32 {layout} mb1ic{channels}ih{extent}oc{channels}oh{extent}kh3ph1")
+        single, *others = (plan(one, dense_view(one), Machine(ISAS["avx512"]), threads) for threads in THREADS)
+        for chosen in others:
+            assert chosen.time_ms < single.time_ms or chosen == single, (layout, channels, extent)
+            alone += chosen == single
+    assert 0 < alone < 24

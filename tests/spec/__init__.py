@@ -1,0 +1,1 @@
+"""Tests of the specification: rules, shapes, orders of sums, bounds, derivatives."""

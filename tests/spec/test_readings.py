@@ -1,0 +1,121 @@
+"""Shapes in other formats, or in another order: the refusal says which, and what it says is taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import convgrad
+from convgrad import InvalidShapeError, explain, infer_shapes
+from tests.spec.rule_breaks import CONV, DATA, T_DATA, T_WEIGHTS, TRANSPOSE, WEIGHTS
+
+# By the underlying convolution: 2 images of 3 channels, 12 x 10, and 5 channels of 5 x 3 taps
+EXTENTS = {"src": (2, 3, 12, 10), "dst": (2, 5, 8, 8), "weights": (5, 3, 5, 3)}
+STRICT: dict[str, Any] = {"strides": [1, 1], "dilations": [1, 1]}
+OPERANDS = {
+    CONV: ("src", "weights"),
+    DATA: ("dst", "weights", "src"),
+    WEIGHTS: ("src", "dst", "weights"),
+    TRANSPOSE: ("dst", "weights"),
+    T_DATA: ("src", "weights"),
+    T_WEIGHTS: ("dst", "src", "weights"),
+}
+LAYOUTS = {
+    True: [("NXC", "IOX"), ("NCX", "XOI"), ("NCX", "IOX")],
+    False: [("NXC", "OIX"), ("NCX", "XIO"), ("NCX", "OIX")],
+}
+
+
+def lying(tensor: str, data_format: str, weights_format: str) -> tuple[int, ...]:
+    n, c, *x = EXTENTS[tensor]
+    if tensor == "weights":
+        return (n, c, *x) if weights_format in ("OIX", "IOX") else (*x, c, n)
+    return (n, c, *x) if data_format == "NCX" else (n, *x, c)
+
+
+def shapes_of(operator: str, formats: tuple[str, str]) -> list[tuple[int, ...]]:
+    return [lying(tensor, *formats) for tensor in OPERANDS[operator]]
+
+
+def said(call: Callable[[], object]) -> str:
+    with pytest.raises(InvalidShapeError) as caught:
+        call()
+    return str(caught.value)
+
+
+CASES = [(op, formats) for op in OPERANDS for formats in LAYOUTS[op.startswith("ConvTranspose")]]
+
+
+@pytest.mark.parametrize(("operator", "formats"), CASES)
+def test_both_formats_are_named_in_which_shapes_fit_and_no_others(operator: str, formats: tuple[str, str]) -> None:
+    shapes = shapes_of(operator, formats)
+    named = re.findall(
+        r"data_format='(\w+)', weights_format='(\w+)'", said(lambda: infer_shapes(operator, *shapes, **STRICT))
+    )
+    assert formats in named
+    transposed = operator.startswith("ConvTranspose")
+    for data, weights in [("NXC", "XOI" if transposed else "XIO"), *LAYOUTS[transposed]]:
+        read = {"data_format": data, "weights_format": weights}
+        if (data, weights) in named:
+            assert infer_shapes(operator, *shapes, **STRICT, **read)
+        else:
+            said(lambda read=read: infer_shapes(operator, *shapes, **STRICT, **read))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("formats", LAYOUTS[False])
+def test_every_door_says_so(formats: tuple[str, str]) -> None:
+    src, diff_dst, weights = (np.ones(lying(t, *formats), np.float32) for t in ("src", "dst", "weights"))
+    hint = "; these shapes fit data_format='{}', weights_format='{}'".format(*formats)
+    calls: list[Callable[[], object]] = [
+        lambda: convgrad.convolution(src, weights),
+        lambda: convgrad.convolution_backward(src, diff_dst, weights),
+        lambda: convgrad.convolution_backward_weights(src, diff_dst, weights.shape),
+        lambda: convgrad.compile(CONV, src, weights, **STRICT),
+        lambda: convgrad.partials(WEIGHTS, src, diff_dst, weights.shape),
+        lambda: convgrad.vjp(CONV, src, weights),
+        lambda: explain(WEIGHTS, src.shape, diff_dst.shape, weights.shape, **STRICT),
+    ]
+    for call in calls:
+        assert hint in said(call)
+
+
+def test_extents_and_groups_that_do_not_fit_name_the_formats_that_do() -> None:
+    assert "[G6]" in (
+        message := said(lambda: infer_shapes(WEIGHTS, (2, 5, 9, 5), (2, 5, 7, 5), (3, 3, 5, 5), **STRICT))
+    )
+    assert "fit data_format" not in message
+    grouped = said(
+        lambda: convgrad.convolution(np.ones((2, 4, 9, 9), np.float32), np.ones((6, 2, 3, 3), np.float32), groups=2)
+    )
+    assert "data_format='NCX', weights_format='OIX' [G3]" in grouped
+
+
+def arrays_of(shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    return [np.ones(shape, np.float32) for shape in shapes]
+
+
+def test_operands_in_another_order_are_named_as_what_they_would_be() -> None:
+    src, dst, weights = arrays_of(shapes_of(WEIGHTS, ("NXC", "XIO")))
+    calls: dict[str, Callable[[], object]] = {
+        "as weights, src with": lambda: convgrad.convolution(weights, src),
+        "as diff_dst, src, weights_shape with": lambda: convgrad.convolution_backward_weights(dst, src, weights.shape),
+        "as diff_dst, src with": lambda: convgrad.run(WEIGHTS, dst, src, **STRICT, weights_shape=list(weights.shape)),
+        "as weights, diff_dst, dst_shape with": lambda: convgrad.convolution_backward_data(weights, dst, src.shape),
+        "as diff_dst, src, weights with": lambda: convgrad.convolution_backward(dst, src, weights),
+    }
+    for words, call in calls.items():
+        message = said(call)
+        assert f"they would fit {words} data_format='NXC', weights_format='XIO': the order is" in message
+
+
+def test_shapes_that_fit_in_no_way_get_no_hint() -> None:
+    for operator, first in product((CONV, TRANSPOSE), (7, 11)):
+        message = said(
+            lambda operator=operator, first=first: infer_shapes(operator, (2, 9, 9, first), (3, 3, 4, 5), **STRICT)
+        )  # type: ignore[misc]
+        assert "fit" not in message

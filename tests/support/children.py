@@ -1,0 +1,160 @@
+"""Layers of every class for tests that stress the engine, and running a function of a test module in a new process."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import convgrad
+from convgrad.engines import openmp, settings
+from convgrad.engines.llvm import execute, jit
+from convgrad.formats import FORMATS
+from convgrad.spec.geometry import effective_kernel, forward_extent
+from tests.support.places import ROOT
+
+Array = NDArray[Any]
+TORCH = importlib.util.find_spec("torch") is not None and sys.platform == "linux"
+_NONE = pytest.mark.skipif(not TORCH, reason="there is no runtime of OpenMP")
+POOLS = [pytest.param(settings.OWN), pytest.param(settings.OPENMP, marks=[_NONE, pytest.mark.long])]
+KINDS = ("dense", "depthwise", "grouped", "thin")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A gradient or a forward by its sizes; its operands are integers, so any correct result has the same bits."""
+
+    extents: tuple[int, ...]
+    kernel: tuple[int, ...]
+    channels: tuple[int, int] = (16, 16)  # in, out
+    batch: int = 1
+    groups: int = 1
+    stride: int = 1
+    pad: int = 0
+    dilation: int = 1
+    type: str = "f32"
+    dtype: str | None = None
+    data_format: str = "NXC"
+    role: str = "weights"  # what is solved for: weights, dst, src
+
+    @property
+    def weights_shape(self) -> tuple[int, ...]:
+        return (*self.kernel, self.channels[0] // self.groups, self.channels[1])
+
+    @property
+    def extents_of(self) -> dict[str, tuple[int, ...]]:
+        """Spatial extents of src and dst."""
+        axes = zip(self.extents, self.kernel, strict=True)
+        out = tuple(forward_extent(n, (k - 1) * self.dilation + 1, self.stride, 2 * self.pad) for n, k in axes)
+        return {"src": self.extents, "dst": out}
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """The shape of what is solved for."""
+        return self.weights_shape if self.role == "weights" else (self.batch, *self._image(self.role))
+
+    def operands(self) -> tuple[Array, Array]:
+        """Return the two that are given, in the operator's order; all images of a batch are one image in memory."""
+        return tuple(self._operand(tensor) for tensor in GIVEN[self.role])
+
+    def _image(self, tensor: str) -> tuple[int, ...]:
+        channels, extents = self.channels[tensor == "dst"], self.extents_of[tensor]
+        return (*extents, channels) if self.data_format == "NXC" else (channels, *extents)
+
+    def _operand(self, tensor: str) -> Array:
+        shape = self.weights_shape if tensor == "weights" else self._image(tensor)
+        values = (np.arange(np.prod(shape)) % 7 - 3).astype(FORMATS[self.type].dtype).reshape(shape)
+        return values if tensor == "weights" else np.broadcast_to(values, (self.batch, *shape))
+
+    def __call__(
+        self, threads: int = 1, out: Array | None = None, operands: tuple[Array, Array] | None = None
+    ) -> Array:
+        solve, shape = SOLVERS[self.role]
+        wanted = () if shape is None else (getattr(self, shape),)
+        return settings.on(
+            _pool[-1], solve, *(operands or self.operands()), *wanted, strides=self.stride, pads_begin=self.pad,
+            pads_end=self.pad, dilations=self.dilation, groups=self.groups, data_format=self.data_format,
+            dtype=self.dtype, out=out, threads=threads,
+            **({} if self.role == "weights" else {"weights_format": "XIO"}),
+        )  # fmt: skip
+
+
+GIVEN = {"weights": ("src", "dst"), "dst": ("src", "weights"), "src": ("dst", "weights")}
+# The function that solves for a role, and which shape it is told beside its operands.
+SOLVERS: dict[str, tuple[Callable[..., Array], str | None]] = {
+    "weights": (convgrad.convolution_backward_weights, "weights_shape"),
+    "dst": (convgrad.convolution, None),
+    "src": (convgrad.convolution_backward_data, "out_shape"),
+}
+
+
+def new_layers(seed: int, widths: Sequence[int] = range(8, 80)) -> Iterator[Layer]:
+    """Small layers without end, no two alike, of every class, rank, type and layout; ``widths`` of a dense one."""
+    rng, seen = np.random.default_rng([71, seed]), set()
+    while True:
+        kind, axes = str(rng.choice(KINDS)), int(rng.integers(1, 4))
+        most = {1: 200, 2: 18, 3: 8}[axes]
+        kernel = tuple(rng.integers(1, {1: 10, 2: 6, 3: 4}[axes], axes).tolist())
+        dilation, pad = int(rng.integers(1, 3)), int(rng.integers(0, 3))
+        extents = tuple(int(rng.integers(effective_kernel(k, dilation), most + 12)) for k in kernel)
+        groups, inner, outer = 1, int(rng.choice(widths)), int(rng.choice(widths))
+        if kind == "depthwise":
+            groups, inner, outer = int(rng.integers(2, 80)), 1, 1
+        elif kind == "grouped":
+            groups, inner, outer = int(rng.integers(2, 9)), max(2, inner // 4), max(2, outer // 4)
+        elif kind == "thin":
+            inner, outer = (int(rng.integers(1, 5)), outer)[:: int(rng.choice([1, -1]))]
+        layer = Layer(
+            extents, kernel, (groups * inner, groups * outer), int(rng.integers(1, 4)), groups,
+            int(rng.integers(1, 4)), pad, dilation, str(rng.choice(["f32", "bf16", "f16"])),
+            str(rng.choice(["f32", ""])) or None, str(rng.choice(["NXC", "NCX"])),
+        )  # fmt: skip
+        if layer not in seen:
+            seen.add(layer)
+            yield layer
+
+
+def compile_anew() -> None:
+    """Let this process compile what it is asked for again and again: nothing is kept, in memory or in files."""
+    jit.CAPACITY = execute.CAPACITY = 1
+    jit.FUNCTIONS = 0
+    os.environ["CONVGRAD_CACHE_DIR"] = "off"
+
+
+_pool = [settings.OWN]  # whose threads layers are computed on
+
+
+def use(pool: str) -> None:
+    """Have layers computed on the threads of a pool from now on, as PyTorch's tensors are."""
+    _pool.append(pool)
+    if pool == settings.OPENMP:
+        importlib.import_module("torch")
+        assert not openmp.why_not()
+
+
+def in_child(
+    module: str,
+    function: str,
+    *arguments: Any,
+    timeout: float,
+    python: tuple[str, ...] = (),
+    pool: str = settings.OWN,
+) -> Any:
+    """Call a function of a test module in a new interpreter; return what it printed last, as JSON."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tests.support.children, {module}; "
+    code += f"tests.support.children.use({pool!r}); {module}.{function}(*{arguments!r})"
+    command = [sys.executable, "-X", "faulthandler", *python, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
+    lines = done.stdout.strip().splitlines()
+    return json.loads(lines[-1]) if lines else None

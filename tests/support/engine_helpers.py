@@ -1,0 +1,109 @@
+"""Running one plan of the generated engine: on any instruction set this machine has, with NaN around and inside."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from convgrad.engines.llvm import isas
+from convgrad.engines.llvm.engine import LlvmCall
+from convgrad.engines.llvm.execute import executable_of
+from convgrad.engines.numpy import NumPyCall
+from convgrad.formats import F64
+from convgrad.functional.call import Prepared, prepare
+from convgrad.notation import problem as problem_of
+from convgrad.plan.backward_weights.nest import weights_nest
+from convgrad.plan.backward_weights.recipe import Plan
+from convgrad.plan.choose import plans
+from convgrad.plan.machine import ISAS, Isa, Machine
+from convgrad.plan.recipe import Chosen
+from convgrad.spec.geometry import Conv
+from convgrad.spec.problem import Problem
+from tests.support.classes import WEIGHTS
+from tests.support.helpers import Case, operands_of, random_case
+
+Array = NDArray[Any]
+SMALL = 200_000  # multiply-adds that the specified order is executed on
+HOST = [isa.name for isa in isas.host_isas() if not isa.pairs]  # what differs where there are pairs: test_pairs.py
+
+
+def empty(problem: Problem, fill: float = np.nan) -> Array:
+    """A canonical view of a new output in the caller's layout."""
+    return np.full(problem.output_shape, fill, problem.output_format.dtype).transpose(problem.output_order)
+
+
+def plans_for(
+    problem: Problem, operands: Sequence[Array], out: Array, isa: Isa, threads: int = 1, l2_bytes: int = 1 << 20
+) -> list[Plan]:
+    """All plans, the cheapest first; a made-up small cache gives many chunks."""
+    assert isinstance(problem.geometry, Conv)
+    src, dst = (operands[problem.operands.index(t)] for t in ("src", "dst"))
+    seen = weights_nest(problem.geometry, src.strides, dst.strides, out.strides)
+    return plans(problem, seen, Machine(isa, l2_bytes=l2_bytes), threads, None)
+
+
+def run_plan(plan: Chosen, problem: Problem, operands: Sequence[Array], out: Array) -> Array:
+    """Execute one plan into a canonical output and return it, its bytes in canonical order."""
+    executable_of(plan, problem, operands, out).execute(operands, out)
+    return np.ascontiguousarray(out)
+
+
+def made(line: str, fill: str = "normal") -> tuple[Problem, list[Array]]:
+    """Return a problem and canonical operands whose channels are neighbours."""
+    one, rng = problem_of(line), np.random.default_rng(len(line))
+    conv = one.geometry
+    assert isinstance(conv, Conv)
+    shapes = {"src": conv.src_shape, "dst": conv.dst_shape}
+    operands = []
+    for tensor in one.operands:
+        n, c, *axes = shapes[tensor]
+        lying = (n, *axes, c)
+        values = rng.standard_normal(lying) if fill == "normal" else rng.integers(-3, 4, lying)
+        operands.append(np.moveaxis(values.astype(one.operand_format.dtype), -1, 1))
+    return one, operands
+
+
+def digest(array: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+@functools.cache
+def prepared_weights(seed: int, kind: str = "normal") -> tuple[Case, Prepared]:
+    """A random weight gradient small enough for the specified order, that sums something."""
+    rng = np.random.default_rng([21, seed])
+    while True:
+        case = random_case(rng, WEIGHTS[seed % len(WEIGHTS)])
+        if case.format is F64:
+            continue
+        prepared = prepare(case.op.name, operands_of(case, kind, seed), case.attributes, case.dtype)  # type: ignore[arg-type]
+        conv = prepared.problem.geometry
+        assert isinstance(conv, Conv)
+        if conv.batch * conv.positions > 0 and conv.multiply_adds < SMALL:
+            return case, prepared
+
+
+__all__ = ["HOST", "ISAS", "Array", "digest", "empty", "made", "plans_for", "prepared_weights", "run_plan"]
+
+
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[int]]]:
+    """Return a list of the calls that will be computed: what they are, where their operands and their result lie."""
+    seen: list[tuple[Any, list[int]]] = []
+
+    def watch(kind: Any) -> None:
+        compute = kind.at
+
+        def see(call: Any, operands: list[int], out: int, keep: object) -> None:
+            seen.append((call, [*operands, out]))
+            compute(call, operands, out, keep)
+
+        monkeypatch.setattr(kind, "at", see)
+
+    watch(LlvmCall)
+    watch(NumPyCall)
+    return seen

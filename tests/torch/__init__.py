@@ -1,0 +1,1 @@
+"""Tests of ``convgrad.torch``, and PyTorch's tensors."""

@@ -1,0 +1,132 @@
+"""A fingerprint is SHA-256 over lines and bytes that anybody can write: it tells all bits apart, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.support.places import DOCS
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from convgrad.errors import InvalidDataTypeError  # noqa: E402
+from convgrad.torch import fingerprint  # noqa: E402
+from convgrad.torch.fingerprint import little_endian  # noqa: E402
+
+VALUES = np.arange(6).reshape(2, 3)
+
+
+def written(*tensors: tuple[str, str, str, Any]) -> str:
+    """Return the hash by its definition: name, type, shape as they stand in the line; an array of the bytes."""
+    digest = hashlib.sha256()
+    for name, kind, shape, array in tensors:
+        digest.update(f'["{name}", "{kind}", [{shape}]]\n'.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("float32", "<f4"), ("float64", "<f8"), ("float16", "<f2"), ("bfloat16", ml_dtypes.bfloat16), ("int64", "<i8"),
+        ("uint8", "u1"), ("complex64", "<c8"), ("float8_e4m3fn", ml_dtypes.float8_e4m3fn),
+    ],
+)  # fmt: skip
+def test_the_bytes_are_little_endian_of_every_type(kind: str, dtype: Any) -> None:
+    tensor = torch.from_numpy(VALUES).to(getattr(torch, kind))
+    assert fingerprint({"a": tensor}) == written(("a", kind, "2, 3", VALUES.astype(dtype)))
+
+
+def test_a_module_is_its_state_dict_sorted_by_name() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+    state = model.state_dict()
+    expected = [
+        (name, str(t.dtype).removeprefix("torch."), ", ".join(map(str, t.shape)), t.numpy())
+        for name, t in sorted(state.items())
+    ]
+    before = fingerprint(model)
+    assert before == fingerprint(state) == written(*expected)
+    assert fingerprint(dict(reversed(state.items()))) == fingerprint(model)
+    assert sum("num_batches" in name for name, *_ in expected) == 1
+    model(torch.ones(3, 2))  # a buffer counts batches
+    assert fingerprint(model) != before
+
+
+def test_tensors_without_names_are_numbered() -> None:
+    one, two = torch.ones(2), torch.zeros(())
+    expected = written(("0", "float32", "2", np.ones(2, "<f4")), ("1", "float32", "", np.zeros((), "<f4")))
+    assert (
+        fingerprint([one, two]) == fingerprint(t for t in (one, two)) == fingerprint({"1": two, "0": one}) == expected
+    )
+    assert fingerprint(one) == fingerprint([one]) != fingerprint([two])
+
+
+def test_strides_signs_and_sharing_do_not_show() -> None:
+    image = torch.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5) * torch.tensor(1 + 2j)
+    for other in (
+        image.to(memory_format=torch.channels_last),
+        image.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+        image.conj().resolve_conj().conj(),
+        nn.Parameter(image),
+        torch.stack([image, image])[1],
+    ):
+        assert fingerprint([other]) == fingerprint([image])
+    pending = image.conj().imag
+    assert pending.is_neg()
+    assert fingerprint([pending]) == fingerprint([pending.clone().resolve_neg()]) != fingerprint([image.imag])
+    assert fingerprint([torch.ones(1).expand(3)]) == fingerprint([torch.ones(3)])
+    tied = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    tied["b"].weight = tied["a"].weight
+    untied = {name: tensor.clone() for name, tensor in tied.state_dict().items()}
+    assert fingerprint(tied) == fingerprint(untied)
+
+
+def test_any_difference_shows() -> None:
+    zeros = torch.zeros(2, 3)
+    different = [
+        {"a": zeros}, {"b": zeros}, {"a": zeros.T}, {"a": zeros.reshape(6)}, {"a": zeros.int()}, {"a": -zeros},
+        {"a": zeros.bfloat16()}, {"a": zeros[:0]}, {"a": zeros[:, :0]}, {"a": zeros, "b": zeros},
+        {"a": zeros + 2**-149}, {"a": zeros * float("nan")}, {}, {'a", "': zeros}, {"ä": zeros}, {"a\n": zeros},
+    ]  # fmt: skip
+    assert len({fingerprint(one) for one in different}) == len(different)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (7, "it takes a module, a state_dict or tensors; got int"),
+        ({"a": VALUES}, "a must be a tensor whose bytes can be read; got ndarray"),
+        ({1: torch.ones(1)}, "1 must be a tensor whose bytes can be read; got one whose name is no string"),
+        (nn.Linear(2, 2).named_parameters(), "0 must be a tensor whose bytes can be read; got tuple"),
+        (nn.Linear(2, 2, device="meta"), "weight must be .*; got one on the meta device, which has none"),
+        (nn.LazyLinear(2), "weight must be .*; got a lazy module's"),
+        ([torch.eye(2).to_sparse()], "0 must be .*; got a sparse one"),
+    ],
+)
+def test_what_has_no_bytes_is_refused(value: Any, words: str) -> None:
+    with pytest.raises(InvalidDataTypeError, match=f"^fingerprint: {words}"):
+        fingerprint(value)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1"])
+def test_big_endian_bytes_are_turned(dtype: str) -> None:
+    big = VALUES.ravel().astype(f">{dtype}")
+    turned = little_endian(big.view(np.uint8), big.itemsize, "big")
+    assert bytes(turned) == VALUES.astype(f"<{dtype}").tobytes()
+    assert little_endian(big, big.itemsize, "little") is big
+
+
+def test_the_page_s_lines_compute_it() -> None:
+    page = (DOCS / "torch.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"^(digest = .*?\n)assert digest", page, re.MULTILINE | re.DOTALL)
+    model = nn.Sequential(nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last), nn.BatchNorm2d(4))
+    names: dict[str, Any] = {"hashlib": hashlib, "json": json, "model": model}
+    exec(lines, names)
+    assert names["digest"].hexdigest() == fingerprint(model)

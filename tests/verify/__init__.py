@@ -1,0 +1,1 @@
+"""Tests of exact results, bounds, verdicts, diagnosis and probes."""

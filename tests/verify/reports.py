@@ -1,0 +1,312 @@
+"""Sixteen public reports of wrong or misjudged gradients: each kernel's fault done again in a few lines, and judged.
+
+``python -m tests.verify.reports`` prints the table. Faults are made of right calls: on operands read wrongly, of other
+attributes, in pieces that are rounded. Where a report does not say what the kernel did, the fault is one that does what
+it describes. Reports that call a right kernel wrong are right results here, which must be ok.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import convgrad
+from convgrad.verify import Verdict, check
+
+Array = np.ndarray
+BF16 = np.dtype(ml_dtypes.bfloat16)
+W, D, F = "ConvolutionBackwardWeights", "ConvolutionBackwardData", "Convolution"
+TW, TF = "ConvTransposeBackwardWeights", "ConvTranspose"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report: where, what went wrong, how the verdict is to see it; ``name`` is "" where there is nothing to name.
+
+    ``open`` is what its text does not say of the fault, so that another one may be the kernel's.
+    """
+
+    thread: str
+    fault: str
+    outcome: str
+    name: str
+    judged: Callable[[], Verdict]
+    open: str = ""
+
+
+def data(*shape: int, dtype: Any = np.float32, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def attributes(axes: int = 2, **given: Any) -> dict[str, Any]:
+    """Return attributes as ``run`` wants them, channels first; an int stands for every axis."""
+    spread = {n: [v] * axes if isinstance(v, int) and n != "groups" else v for n, v in given.items()}
+    return {"strides": [1] * axes, "dilations": [1] * axes, "data_format": "NCX", "weights_format": "OIX"} | spread
+
+
+def pads(pad: int) -> dict[str, int]:
+    return {"pads_begin": pad, "pads_end": pad}
+
+
+def split_k(parts: int, running: bool = False) -> Verdict:
+    """A bf16 weight gradient added up from bf16 partial sums over images, each once or in a running sum."""
+    src, diff_dst = data(64, 16, 8, 8, dtype=BF16), data(64, 8, 8, 8, dtype=BF16, seed=1)
+    shape, how = (8, 16, 3, 3), attributes(**pads(1))
+    total = np.zeros(shape, np.float64)
+    for images in np.array_split(np.arange(64), parts):
+        one = convgrad.run(W, src[images], diff_dst[images], shape, dtype="f32", **how)
+        total += one.astype(np.float64) if running else one.astype(BF16).astype(np.float64)
+        total = total.astype(BF16).astype(np.float64) if running else total
+    return check(W, total.astype(np.float32), src, diff_dst, shape, **how)
+
+
+def grouped_strided(axes: int) -> Verdict:
+    """A grouped, strided weight gradient channels last, whose groups all read the channels of the first."""
+    src, diff_dst = data(2, *[9] * axes, 12), data(2, *[5] * axes, 8, seed=1)
+    how = {**attributes(axes, strides=2, groups=4, **pads(1)), "data_format": "NXC", "weights_format": "XIO"}
+    shape = (*[3] * axes, 3, 8)
+    read = np.concatenate([src[..., :3]] * 4, -1)
+    return check(W, convgrad.run(W, read, diff_dst, shape, **how), src, diff_dst, shape, **how)
+
+
+def pad_beyond_kernel() -> Verdict:
+    """A forward whose pad is larger than its kernel reads the edge where it should read nothing."""
+    src, weights = data(2, 4, 6, 6), data(8, 4, 3, 3, seed=1)
+    wide = np.pad(src, ((0, 0), (0, 0), (5, 5), (5, 5)), mode="edge")
+    result = convgrad.run(F, wide, weights, **attributes())
+    return check(F, result, src, weights, **attributes(**pads(5)))
+
+
+def strided_view() -> Verdict:
+    """A channel slice of a wider tensor read as though it were contiguous."""
+    wide, weights = data(3, 16, 7, 7), data(4, 8, 3, 3, seed=1)
+    read = wide.ravel()[: 3 * 8 * 49].reshape(3, 8, 7, 7)
+    return check(F, convgrad.run(F, read, weights, **attributes()), wide[:, :8], weights, **attributes())
+
+
+def output_padding_unread() -> Verdict:
+    """A transposed weight gradient by a helper that cannot express output_padding: what it adds is not read."""
+    src, weights_shape = data(2, 6, 5, 5), (6, 4, 3, 3)
+    diff_dst = data(2, 4, 10, 10, seed=1)
+    how = {**attributes(strides=2, **pads(1)), "weights_format": "IOX"}
+    cut = diff_dst[:, :, :9, :9]
+    result = convgrad.run(TW, src, cut, weights_shape, **how)
+    return check(TW, result, src, diff_dst, weights_shape, output_padding=[1, 1], **how)
+
+
+def output_padding_dropped() -> Verdict:
+    """A transposed forward whose rows of output_padding are left 0."""
+    src, weights = data(2, 6, 5), data(6, 4, 3, seed=1)
+    how = {**attributes(1, strides=2, **pads(1)), "weights_format": "IOX"}
+    result = convgrad.run(TF, src, weights, output_padding=[1], **how)
+    result[..., 9:] = 0
+    return check(TF, result, src, weights, output_padding=[1], **how)
+
+
+def grouped_strided_data() -> Verdict:
+    """A grouped, strided data gradient whose groups are exchanged."""
+    diff_dst, weights, shape = data(2, 8, 5, 5), data(8, 3, 3, 3, seed=1), (2, 6, 9, 9)
+    how = attributes(strides=2, groups=2, **pads(1))
+    read = np.roll(diff_dst, 4, 1)
+    return check(D, convgrad.run(D, read, weights, shape, **how), diff_dst, weights, shape, **how)
+
+
+def one_by_one() -> Verdict:
+    """A 1x1 forward of 104 to 208 channels whose kernel sums whole blocks of 32 channels."""
+    src, weights = data(2, 104, 4, 4), data(208, 104, 1, 1, seed=1)
+    read = src.copy()
+    read[:, 96:] = 0
+    return check(F, convgrad.run(F, read, weights, **attributes()), src, weights, **attributes())
+
+
+def too_long() -> Verdict:
+    """A data gradient that is longer than its source by the padding_out that it adds."""
+    diff_dst, weights = data(2, 4, 4, 4), data(4, 3, 3, 3, seed=1)
+    how = attributes(strides=2, **pads(1))
+    longer = convgrad.run(D, diff_dst, weights, (2, 3, 8, 8), **how)
+    return check(D, longer, diff_dst, weights, (2, 3, 7, 7), **how)
+
+
+def tf32() -> Verdict:
+    """A kernel that an autotuner may choose rounds its operands to tf32."""
+    src, diff_dst, shape = data(4, 8, 8, 8), data(4, 8, 8, 8, seed=1), (8, 8, 3, 3)
+    how = attributes(**pads(1))
+    read = [((a.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32) for a in (src, diff_dst)]
+    result = convgrad.run(W, *read, shape, **how)
+    return check(W, result, src, diff_dst, shape, **how)
+
+
+def silently_huge() -> Verdict:
+    """A tap that sees only padding holds 1e37, what the memory held before."""
+    src, diff_dst, shape = data(2, 4, 1), data(2, 4, 1, seed=1), (4, 4, 3)
+    how = attributes(1, **pads(1))
+    result = convgrad.run(W, src, diff_dst, shape, **how)
+    result[..., 0] = 1e37
+    return check(W, result, src, diff_dst, shape, **how)
+
+
+def correlated() -> Verdict:
+    """A gradient with a correlation of 0.99 to the right one: the last of 64 images is not summed."""
+    src, diff_dst, shape = data(64, 4, 6, 6), data(64, 4, 6, 6, seed=1), (4, 4, 3, 3)
+    how = attributes(**pads(1))
+    right, got = (convgrad.run(W, src[:n], diff_dst[:n], shape, **how) for n in (64, 63))
+    assert np.corrcoef(right.ravel(), got.ravel())[0, 1] > 0.98
+    return check(W, got, src, diff_dst, shape, **how)
+
+
+def long_batch() -> Verdict:
+    """A right weight gradient of 1.28 million terms, by one chain over images of blocked sums in f32."""
+    src, diff_dst, shape = data(32, 1, 200, 200), data(32, 1, 200, 200, seed=1), (1, 1, 3, 3)
+    how = attributes(**pads(1))
+    total = np.zeros(shape, np.float32)
+    for n in range(32):
+        total += convgrad.run(W, src[n : n + 1], diff_dst[n : n + 1], shape, **how)
+    return check(W, total, src, diff_dst, shape, **how)
+
+
+def signed_zeros() -> Verdict:
+    """A right gradient whose zeros are -0, as a comparison of bits would not allow."""
+    src, diff_dst, shape = data(2, 3, 5, 5), data(2, 4, 5, 5, seed=1), (4, 3, 3, 3)
+    diff_dst[:, 1] = 0
+    how = attributes(**pads(1))
+    result = convgrad.run(W, src, diff_dst, shape, **how)
+    result[1] = -0.0
+    return check(W, result, src, diff_dst, shape, **how)
+
+
+def other_order() -> Verdict:
+    """A right bf16 gradient whose sums ran over the images backwards."""
+    src, diff_dst, shape = data(8, 8, 6, 6, dtype=BF16), data(8, 8, 6, 6, dtype=BF16, seed=1), (8, 8, 3, 3)
+    how = attributes(**pads(1))
+    return check(W, convgrad.run(W, src[::-1], diff_dst[::-1], shape, **how), src, diff_dst, shape, **how)
+
+
+def third_row() -> Verdict:
+    """Depthwise, 24 channels, all ones: the third row of taps misses the last row of src."""
+    src, diff_dst, shape = np.ones((1, 24, 6, 6), np.float32), np.ones((1, 24, 3, 3), np.float32), (24, 1, 3, 3)
+    how = attributes(strides=2, groups=24, **pads(1))
+    result = convgrad.run(W, src, diff_dst, shape, **how)
+    result[:, :, 2] = [4, 6, 6]
+    return check(W, result, src, diff_dst, shape, **how)
+
+
+def truncated() -> Verdict:
+    """A bf16 result of f32 sums, cut off instead of rounded."""
+    src, weights = data(2, 16, 8, 8, dtype=BF16), data(16, 16, 3, 3, dtype=BF16, seed=1)
+    wide = convgrad.run(F, src, weights, dtype="f32", **attributes())
+    return check(F, (wide.view(np.uint32) >> 16).astype(np.uint16).view(BF16), src, weights, **attributes())
+
+
+PARTIALS, GROUP, OUTPUT_PADDING = "partial sums rounded to bf16", "group offset wrong", "output_padding dropped"
+REPORTS = (
+    Report(
+        "ROCm/rocm-libraries#8030",
+        "bf16 weight gradient, split in 8",
+        "degraded",
+        PARTIALS,
+        lambda: split_k(8),
+        "how many parts",
+    ),
+    Report("ROCm/rocm-libraries#8029", "64 split-k partials in bf16", "degraded", PARTIALS, lambda: split_k(64)),
+    Report(
+        "ROCm/rocm-libraries#4010",
+        "added up in a bf16 buffer",
+        "wrong",
+        "sums accumulated in bf16",
+        lambda: split_k(64, True),
+        "what else differs between its kernels",
+    ),
+    Report("ROCm/rocm-libraries#7082", "-0 for +0, which is right", "ok", "", signed_zeros),
+    Report(
+        "iree-org/iree#23786",
+        "grouped strided weight gradient",
+        "wrong",
+        GROUP,
+        lambda: grouped_strided(2),
+        "which channels are read",
+    ),
+    Report(
+        "iree-org/iree#23706", "the same in 3-D", "wrong", GROUP, lambda: grouped_strided(3), "which channels are read"
+    ),
+    Report("nod-ai/amd-shark-ai#2866", "right, 1.28 million terms", "ok", "", long_batch),
+    Report(
+        "pytorch/pytorch#173068",
+        "pad larger than the kernel",
+        "wrong",
+        "padding not 0",
+        pad_beyond_kernel,
+        "what is read beyond the edge",
+    ),
+    Report("pytorch/pytorch#192212", "channel slice", "wrong", "strided view read as contiguous", strided_view),
+    Report("pytorch/pytorch#195043", "no output_padding", "wrong", OUTPUT_PADDING, output_padding_unread),
+    Report(
+        "ml-explore/mlx#3800",
+        "grouped strided data gradient",
+        "wrong",
+        "groups exchanged",
+        grouped_strided_data,
+        "how groups and strides mix",
+    ),
+    Report(
+        "tracel-ai/burn#5626",
+        "some 1x1 layers",
+        "wrong",
+        "tail channels missing",
+        one_by_one,
+        "what the chosen kernel leaves out",
+    ),
+    Report("tracel-ai/burn#4916", "gradient too long", "wrong", "wrong shape or type", too_long),
+    Report(
+        "openxla/xla#47293",
+        "a kernel on tf32 operands",
+        "wrong",
+        "operands rounded to tf32",
+        tf32,
+        "what the chosen kernel rounds",
+    ),
+    Report("tenstorrent/tt-metal#47411", "output_padding dropped", "wrong", OUTPUT_PADDING, output_padding_dropped),
+    Report(
+        "tenstorrent/tt-metal#55545",
+        "1e37 silently",
+        "wrong",
+        "uninitialised output",
+        silently_huge,
+        "which elements, and why",
+    ),
+    Report(
+        "tenstorrent/tt-metal#34245",
+        "correlation of 0.99",
+        "wrong",
+        "last image missing",
+        correlated,
+        "what the correlation hides",
+    ),
+    Report("flagos-ai/FlagGems#6530", "right, in another order", "ok", "", other_order),
+    Report("uxlfoundation/oneDNN#4124", "third row of depthwise taps", "wrong", "last row missing", third_row),
+    Report("uxlfoundation/oneDNN#4684", "cut off instead of rounded", "wrong", "output truncated", truncated),
+)
+
+
+def main() -> int:
+    print("| thread | fault | outcome | defect | where | not said by its text | s |\n|---|---|---|---|---|---|---|")
+    missed = 0
+    for one in REPORTS:
+        started = time.perf_counter()
+        verdict = one.judged()
+        seconds = time.perf_counter() - started
+        said = ", ".join(f"{d.name} ({d.detail})" if d.detail else d.name for d in verdict.found)
+        words = (one.thread, one.fault, verdict.outcome, said or "-", verdict.where or "-", one.open or "-")
+        print(f"| {' | '.join(words)} | {seconds:.2f} |")
+        missed += verdict.outcome != one.outcome or one.name not in ("", *verdict.defects)
+    print(f"{len(REPORTS)} faults, {missed} judged otherwise than expected")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
