@@ -1,16 +1,14 @@
 """Mutants of valid cases of every notation: each is read, or refused by an error that names the place; nothing else.
 
-``python -m campaigns.cases --mutants 100000 --seed 7`` reads so many, and their arrays, in a few minutes. The first
+``python -m campaigns cases --mutants 100000 --seed 7`` reads so many, and their arrays, in a few minutes. The first
 that raises anything else, or takes too long, ends it, with the seed and what was read.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import resource
 import struct
-import sys
 import tempfile
 import time
 import zipfile
@@ -21,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from campaigns.command import parser_of
 from convgrad import cases
 from convgrad.errors import ConvgradError, FileError
 from convgrad.graph.limits import Limits
@@ -290,9 +289,7 @@ def peak_kib() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Read mutants of valid cases of every notation.")
-    parser.add_argument("--mutants", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0, help="of other mutants")
+    parser = parser_of("cases", "Read mutants of valid cases of every notation.", mutants=10_000, seed=0)
     options = parser.parse_args(arguments)
     started, before = time.monotonic(), peak_kib()
     try:
@@ -304,7 +301,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, count in sorted(counts.items()):
         print(f"  {name}: {count}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,15 +1,13 @@
 """The certified reference against rational arithmetic, and sums in any order against the bound.
 
-``python -m campaigns.certified references --problems 10000`` compares the reference of random problems, of all roles
+``python -m campaigns certified references --problems 10000`` compares the reference of random problems, of all roles
 and types, on data that is hard to round, with the sums of fractions rounded to f32, bf16 and f16, bit for bit.
-``python -m campaigns.certified orders --sums 1000000`` adds random terms in random orders, products rounded or fused,
+``python -m campaigns certified orders --sums 1000000`` adds random terms in random orders, products rounded or fused,
 in every accumulation format, and holds each against the bound. What is wrong is printed; the exit code is then 1.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ from operator import mul
 
 import numpy as np
 
+from campaigns.command import parser_of
 from convgrad.formats import ACCUMULATIONS, BF16, F16, F32, F64, Format, round_to
 from convgrad.functional.call import prepare
 from convgrad.spec.bound import error_bound, output_bound
@@ -241,13 +240,14 @@ ROUNDING = [fmt for fmt in ACCUMULATIONS.values() if fmt is not F64]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description="Hold references against fractions, and sums in any order to the bound."
+    parser = parser_of(
+        "certified",
+        "Hold references against fractions, and sums in any order to the bound.",
+        problems=1000,
+        sums=100_000,
+        seed=0,
     )
     parser.add_argument("what", choices=("references", "orders"))
-    parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--sums", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     tally, started = Tally(), time.monotonic()
     with np.errstate(all="ignore"):
@@ -267,7 +267,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def kind_of(number: int) -> str:
     return list(DATA)[number % len(DATA)]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

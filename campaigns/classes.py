@@ -1,14 +1,12 @@
 """Random problems of the classes whose kernels are special: depthwise, small groups, thin layers, long rows; all roles.
 
-``python -m campaigns.classes --kind normal --problems 20000 --seed 7`` holds so many against the bound of the specified
+``python -m campaigns classes --kind normal --problems 20000 --seed 7`` holds so many against the bound of the specified
 order, ``--kind integers`` against the oracle's bits. The chunks of a seed are those of the tests: each shares types and
 an instruction set, so that it compiles few kernels. What is wrong is printed as a call; the exit code is then 1.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +17,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from campaigns.command import parser_of
 from convgrad.formats import FORMATS
 from convgrad.plan import constants
 from convgrad.spec.geometry import Conv
@@ -120,10 +119,8 @@ def _run(name: str, case: Case, rng: np.random.Generator, kind: Kind, isa: str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Hold random problems of special classes against the oracle.")
+    parser = parser_of("classes", "Hold random problems of special classes against the oracle.", problems=1000, seed=0)
     parser.add_argument("--kind", default="normal", choices=("normal", "integers"))
-    parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0, help="of other problems")
     options = parser.parse_args(arguments)
     tally, started = Tally(), time.monotonic()
     for number, first in enumerate(range(0, options.problems, CHUNK)):
@@ -133,7 +130,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"wrong: {words}", flush=True)
     print(f"{options.kind}, seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
     return 1 if tally.wrong else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The command line of a campaign: chunks of random cases, each with a seed of its own, as many as are asked for."""
+"""The command line of a campaign: its numbers, and chunks of random cases, each with a seed of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
+
+HELP = {"seed": "draw other cases (default: 0)", "first": "start at this one (default: 0)"}
 
 
 class Tally(Protocol):
@@ -17,7 +19,17 @@ class Tally(Protocol):
 Counted = TypeVar("Counted", bound=Tally)
 
 
-def main(
+def parser_of(kind: str, description: str, **numbers: int) -> argparse.ArgumentParser:
+    """Return the parser of a campaign: an option for each number, with its default."""
+    made = argparse.ArgumentParser(prog=f"python -m campaigns {kind}", description=description)
+    for name, number in numbers.items():
+        help_text = HELP.get(name, f"how many (default: {number})")
+        made.add_argument(f"--{name}", metavar="N", type=int, default=number, help=help_text)
+    return made
+
+
+def run_chunks(
+    kind: str,
     description: str,
     cases: tuple[str, int],
     chunk: int,
@@ -29,15 +41,12 @@ def main(
 
     ``run`` takes a seed, how many cases, at most ``chunk``, and the tally.
     """
-    name, number = cases
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(f"--{name}", dest="number", metavar=name.upper(), type=int, default=number)
-    parser.add_argument("--seed", type=int, default=0, help=f"of other {name}")
-    options = parser.parse_args(arguments)
-    started = time.monotonic()
-    for at, first in enumerate(range(0, options.number, chunk)):
+    name, default = cases
+    options = parser_of(kind, description, **{name: default}, seed=0).parse_args(arguments)
+    number, started = getattr(options, name), time.monotonic()
+    for at, first in enumerate(range(0, number, chunk)):
         told = len(tally.wrong)
-        run(1000 * options.seed + at, min(chunk, options.number - first), tally)
+        run(1000 * options.seed + at, min(chunk, number - first), tally)
         for words in tally.wrong[told:]:
             print(f"wrong: {words}", flush=True)
     print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")

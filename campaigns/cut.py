@@ -1,15 +1,14 @@
 """Batches cut anyhow between leaves, computed in pieces and joined in any order: the bits of the plain call on all.
 
-``python -m campaigns.cut --cuts 1000 --seed 7`` draws weight and bias gradients of every class, name, layout and
+``python -m campaigns cut --cuts 1000 --seed 7`` draws weight and bias gradients of every class, name, layout and
 type, some with NaN, infinity and terms that cancel. What differs is printed as a call; the exit code is then 1.
 """
 
 from __future__ import annotations
 
 import pickle
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise, product
 from math import prod
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from campaigns import chunked
+from campaigns.command import run_chunks
 from convgrad import engines
 from convgrad.formats import FORMATS
 from convgrad.functional.call import prepare
@@ -153,9 +152,13 @@ def run_cuts(chunk: int, cuts: int, tally: Tally) -> None:
             run_cut(name, case, rng, tally)
 
 
-if __name__ == "__main__":
-    sys.exit(
-        chunked.main(
-            "Cut batches anyhow, and hold what is joined against the whole.", ("cuts", 1000), CHUNK, Tally(), run_cuts
-        )
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_chunks(
+        "cut",
+        "Cut batches anyhow, and hold what is joined against the whole.",
+        ("cuts", 1000),
+        CHUNK,
+        Tally(),
+        run_cuts,
+        arguments,
     )

@@ -1,17 +1,15 @@
 """Processes that compute in pieces and are killed, or interrupted, at any moment: others go on, to the same bits.
 
-``python -m campaigns.kill --kills 200 --interrupts 100`` kills (SIGKILL) and interrupts (SIGINT) so often, and
+``python -m campaigns kill --kills 200 --interrupts 100`` kills (SIGKILL) and interrupts (SIGINT) so often, and
 says how many pieces were done again. What is lost or differs is printed; the exit code is then 1.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -26,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
+from campaigns.command import parser_of
 from convgrad import scale
 from convgrad.scale import checkpoint
 from tests.scale.sources import Slices
@@ -264,10 +263,7 @@ class Campaign:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Leave processes that compute in pieces at any moment.")
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--interrupts", type=int, default=0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = parser_of("kill", "Leave processes that compute in pieces at any moment.", kills=200, interrupts=0, seed=0)
     parser.add_argument("--jobs", nargs="*", default=list(JOBS))
     options = parser.parse_args(arguments)
     failed = False
@@ -282,7 +278,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{how.name}, seed {options.seed}, {time.monotonic() - begin:.0f} s: {tally}", flush=True)
             failed |= bool(tally.wrong)
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,12 @@
 """Random calls in pieces whose process is watched, and calls whose memory ends in mid-work; run as a program.
 
-``python -m campaigns.memory --calls 60 --starved 60 --seed 7`` says by how much the process's own pages were more
+``python -m campaigns memory --calls 60 --starved 60 --seed 7`` says by how much the process's own pages were more
 than ``memory``, and what calls raised that could not have it and were gone on with. What is wrong is printed; the exit
 code is then 1.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import re
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import convgrad
+from campaigns.command import parser_of
 from campaigns.resume import LAYERS
 from convgrad import scale
 from convgrad.formats import FORMATS
@@ -212,11 +212,12 @@ def starve(name: str, rng: np.random.Generator, folder: Path, tally: Tally) -> N
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Watch what calls in pieces take, and take it away from them.")
-    parser.add_argument("--calls", type=int, default=60)
-    parser.add_argument("--starved", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0, help="of other calls")
+    parser = parser_of(
+        "memory", "Watch what calls in pieces take, and take it away from them.", calls=60, starved=60, seed=0
+    )
     options = parser.parse_args(arguments)
+    if os.environ.get("MALLOC_ARENA_MAX") != PLAIN["MALLOC_ARENA_MAX"]:  # the allocator is to keep nothing back
+        os.execve(sys.executable, sys.orig_argv, os.environ | PLAIN)
     tally, started = Tally(), time.monotonic()
     watch_calls(options.seed, options.calls, tally)
     rng = np.random.default_rng([20, options.seed])
@@ -227,9 +228,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"wrong: {words}", flush=True)
     print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
     return 1 if tally.wrong else 0
-
-
-if __name__ == "__main__":
-    if os.environ.get("MALLOC_ARENA_MAX") != PLAIN["MALLOC_ARENA_MAX"]:  # the allocator is to keep nothing back
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | PLAIN)
-    sys.exit(main())

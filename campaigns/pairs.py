@@ -1,15 +1,13 @@
 """Random bf16 problems of all roles whose terms are taken in pairs, by the instruction or as it takes them.
 
-``python -m campaigns.pairs --kind normal --problems 20000`` holds so many against the bound of the order,
+``python -m campaigns pairs --kind normal --problems 20000`` holds so many against the bound of the order,
 ``--kind integers`` against the oracle's bits, ``--kind guard`` integers among pages that nobody may touch. Dense layers
 and those of the special classes take turns. What is wrong is printed as a call; the exit code is then 1.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +18,7 @@ import numpy as np
 import pytest
 
 from campaigns.classes import BIASED, MULTIPLY_ADDS
+from campaigns.command import parser_of
 from convgrad.engines.llvm import execute, isas
 from convgrad.formats import BF16, FORMATS
 from convgrad.plan import constants
@@ -99,10 +98,10 @@ def guard(first: int, count: int, done: Counter[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, and print how many of what."""
-    parser = argparse.ArgumentParser(description="Hold random bf16 problems in pairs of terms against the oracle.")
+    parser = parser_of(
+        "pairs", "Hold random bf16 problems in pairs of terms against the oracle.", problems=1000, first=0
+    )
     parser.add_argument("--kind", default="normal", choices=("normal", "integers", "guard"))
-    parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0, help="chunk, of problems that are others")
     options = parser.parse_args(arguments)
     done, largest, started = Counter[str](), 0.0, time.monotonic()
     for number, at in enumerate(range(0, options.problems, CHUNK), options.first):
@@ -118,7 +117,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flush=True,
         )
     return int(done["wrong"] > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

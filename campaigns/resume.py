@@ -1,14 +1,14 @@
 """Calls in pieces that are left anywhere, again and again, and gone on with by any cut: the bits of the plain call.
 
-``python -m campaigns.resume --calls 200 --seed 7`` draws calls of every operator that ties three tensors together,
+``python -m campaigns resume --calls 200 --seed 7`` draws calls of every operator that ties three tensors together,
 of every class, name, layout and type. What differs is printed as a call; the exit code is then 1.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from campaigns import chunked
+from campaigns.command import run_chunks
 from campaigns.cut import SHARED
 from convgrad import scale
 from convgrad.formats import FORMATS
@@ -107,9 +107,13 @@ def run_calls(chunk: int, calls: int, tally: Tally) -> None:
             run_call(case, rng, Path(folder), patch, tally)
 
 
-if __name__ == "__main__":
-    sys.exit(
-        chunked.main(
-            "Leave calls in pieces anywhere, and hold what they come to.", ("calls", 200), CHUNK, Tally(), run_calls
-        )
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_chunks(
+        "resume",
+        "Leave calls in pieces anywhere, and hold what they come to.",
+        ("calls", 200),
+        CHUNK,
+        Tally(),
+        run_calls,
+        arguments,
     )

@@ -1,16 +1,15 @@
 """Random calls in pieces, by any memory, of any sources, into any ``out``: each beside the plain call, bit by bit.
 
-``python -m campaigns.scale --calls 1000 --seed 7`` draws calls of every operator that ties three tensors together,
+``python -m campaigns scale --calls 1000 --seed 7`` draws calls of every operator that ties three tensors together,
 of every class, name, layout and type. What differs is printed as a call; the exit code is then 1.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from campaigns import chunked
+from campaigns.command import run_chunks
 from campaigns.cut import SHARED
 from campaigns.resume import BATCHES, ELEMENTS, LAYERS, MULTIPLY_ADDS
 from convgrad import scale
@@ -170,13 +169,13 @@ def run_calls(chunk: int, calls: int, tally: Tally) -> None:
                 tally.wrong.append(f"{case}: {type(error).__name__}: {error}")
 
 
-if __name__ == "__main__":
-    sys.exit(
-        chunked.main(
-            "Compute random calls in pieces, and hold them against plain calls.",
-            ("calls", 200),
-            CHUNK,
-            Tally(),
-            run_calls,
-        )
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_chunks(
+        "scale",
+        "Compute random calls in pieces, and hold them against plain calls.",
+        ("calls", 200),
+        CHUNK,
+        Tally(),
+        run_calls,
+        arguments,
     )

@@ -1,6 +1,6 @@
 """Blocks of random problems against the whole: boxes of outputs bit by bit, rows of images joined to the same sums.
 
-``python -m campaigns.slab --problems 2000 --seed 7`` draws calls of every operator that has an order of sums, of
+``python -m campaigns slab --problems 2000 --seed 7`` draws calls of every operator that has an order of sums, of
 every class, name, layout and type, some with NaN and infinity. What differs is printed as a call; the exit code is
 then 1.
 """
@@ -8,7 +8,6 @@ then 1.
 from __future__ import annotations
 
 import pickle
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 
 import convgrad
-from campaigns import chunked
+from campaigns.command import run_chunks
 from campaigns.cut import SHARED, STRIPS, cuts_of, planted
 from convgrad import engines
 from convgrad.formats import FORMATS
@@ -242,13 +241,13 @@ def run_chunk(chunk: int, problems: int, tally: Tally) -> None:
             run_problem(name, case, rng, tally)
 
 
-if __name__ == "__main__":
-    sys.exit(
-        chunked.main(
-            "Cut problems into slabs anyhow, and hold these against the whole.",
-            ("problems", 2000),
-            CHUNK,
-            Tally(),
-            run_chunk,
-        )
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_chunks(
+        "slab",
+        "Cut problems into slabs anyhow, and hold these against the whole.",
+        ("problems", 2000),
+        CHUNK,
+        Tally(),
+        run_chunk,
+        arguments,
     )

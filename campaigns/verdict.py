@@ -1,14 +1,12 @@
 """Right results of many orders and kinds of data, judged: how many are not ok, and which.
 
-``python -m campaigns.verdict --problems 300 --seed 1`` judges, of each problem, two dozen orders of its sums in
+``python -m campaigns verdict --problems 300 --seed 1`` judges, of each problem, two dozen orders of its sums in
 two types of results, convgrad's own and, where it is installed, PyTorch's on 1 and 2 threads. Every alarm is printed;
 the exit code is 1 if more than one in 10,000 is not ok.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from campaigns.command import parser_of
 from convgrad.formats import BF16, F16, F32, Format
 from convgrad.functional.call import Prepared, prepare
 from convgrad.notation import calls, read
@@ -169,9 +168,7 @@ def implementations(prepared: Prepared) -> Iterator[tuple[str, Array]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Judge right results of many orders and kinds of data.")
-    parser.add_argument("--problems", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = parser_of("verdict", "Judge right results of many orders and kinds of data.", problems=100, seed=0)
     parser.add_argument("--line", default="", help="one problem of this notation instead, on every kind of data")
     parser.add_argument("--more", action="store_true", help="the kinds of data of verdict_data_more.py instead")
     options = parser.parse_args(arguments)
@@ -183,7 +180,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{number + 1} problems: {tally}", flush=True)
     print(f"seed {options.seed}, {time.monotonic() - started:.0f} s: {tally}")
     return 1 if sum(tally.outcomes.values()) - tally.outcomes[OK] > tally.results / 10_000 else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Random problems by tiles, of all roles, against their bounds: tiles that hang over, one row, one column, pads.
 
-``python -m campaigns.winograd --problems 20000`` computes so many by kernels, of normal numbers and of numbers of
+``python -m campaigns winograd --problems 20000`` computes so many by kernels, of normal numbers and of numbers of
 mixed scales, and holds them to the bound in its three forms (docs/numerics.md), with sums in f64 as what is exact. What
 is beyond is printed; the exit code is then 1. The last line has, for each form, how many problems are beyond, and of
 their largest shares of the bound the median and the largest.
@@ -8,16 +8,14 @@ their largest shares of the bound the median and the largest.
 ``--executed`` holds the results of every instruction set that runs here to the executed order, bit by bit, instead: of
 images of at most 8x8 positions.
 
-``python -m campaigns.winograd --long --problems 10000`` does both with long sums: of 1,000 to 70,000 channels or
+``python -m campaigns winograd --long --problems 10000`` does both with long sums: of 1,000 to 70,000 channels or
 tiles, over images of at most 4x4 positions.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from campaigns.command import parser_of
 from convgrad.engines.llvm import isas
 from convgrad.engines.llvm.winograd.run import tiled
 from convgrad.engines.numpy import execute
@@ -104,9 +103,7 @@ def values(shape: Sequence[int], layout: str, mixed: bool, rng: np.random.Genera
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compute problems, and say what came of them."""
-    parser = argparse.ArgumentParser(description="Hold random problems by tiles to their bounds.")
-    parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0, help="number of the first problem")
+    parser = parser_of("winograd", "Hold random problems by tiles to their bounds.", problems=1000, first=0)
     parser.add_argument("--executed", action="store_true", help="compare bits with the executed order")
     parser.add_argument("--long", action="store_true", help="do both for sums of 1,000 to 70,000 terms")
     options = parser.parse_args(arguments)
@@ -171,7 +168,3 @@ def bounds(numbers: Sequence[int], draw: Callable[[np.random.Generator], Problem
     seconds = round(time.monotonic() - begun)
     print(json.dumps({"problems": len(numbers), **done, **told, "seconds": seconds, "instruction_set": str(isa)}))
     return int(beyond.total() > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -25,6 +25,6 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_breaks(name: str) -> None:
     pytest.importorskip("zarr")
-    command = [sys.executable, "-m", f"campaigns.{name}", *PROGRAMS[name]]
+    command = [sys.executable, "-m", "campaigns", name, *PROGRAMS[name]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
