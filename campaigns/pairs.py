@@ -25,8 +25,7 @@ from convgrad.plan import constants
 from convgrad.plan.machine import ISAS, Machine, modelled
 from convgrad.verify.fill import Kind
 from tests.engines import guarded
-from tests.engines.runs import assert_bounded, assert_exact, run_anyhow
-from tests.engines.test_random_dense import CHANNELS
+from tests.engines.runs import CHANNELS, assert_bounded, assert_exact, run_anyhow
 from tests.support.classes import CLASSES, CONVOLUTIONS, NAMES, QUICK_ELEMENTS, TYPES, any_case, draw
 from tests.support.engine_helpers import HOST
 from tests.support.helpers import Case

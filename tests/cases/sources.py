@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.graph.test_fuzz import BUILT_IN, HEADER
+from tests.support.built_in_graphs import BUILT_IN, HEADER
 
 
 @dataclass(frozen=True)

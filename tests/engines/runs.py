@@ -19,6 +19,7 @@ from tests.support.engine_helpers import Array
 from tests.support.helpers import Case, assert_same_bits, operands_of
 from tests.support.roles import LAYOUTS, WRITABLE, unaligned
 
+CHANNELS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65]
 OUTS = {**WRITABLE, "unaligned": unaligned, "contiguous": np.copy}
 
 

@@ -16,14 +16,13 @@ import pytest
 from convgrad import run
 from convgrad.formats import FORMATS, Format
 from convgrad.verify.fill import Kind
-from tests.engines.runs import assert_bounded, assert_exact, refuse_numpy, run_anyhow
+from tests.engines.runs import CHANNELS, assert_bounded, assert_exact, refuse_numpy, run_anyhow
 from tests.support.classes import ALL_TYPES, CLASSES, any_case, draw
 from tests.support.engine_helpers import HOST
 from tests.support.helpers import Case, assert_same_bits
 
 QUICK = 1  # chunks
 NORMAL, INTEGERS = range(100, 200), range(100, 175)  # chunks of the long tier
-CHANNELS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 23, 24, 25, 31, 32, 33, 40, 47, 48, 49, 63, 64, 65]
 MULTIPLY_ADDS, ELEMENTS = 3_000_000, 100_000
 MIXED = ("dense", "dense", "pointwise")
 

@@ -19,11 +19,11 @@ from convgrad.spec import order, tiles
 from convgrad.spec.order import FAN_IN, order_of
 from convgrad.spec.ordered import evaluate_in_order
 from convgrad.spec.problem import Problem, canonical_shapes
-from tests.engines.test_winograd import computed, drawn, posed
 from tests.support.engine_helpers import HOST, Array, empty, plans_for, run_plan
 from tests.support.forward_problems import AnyPlan, plans_of
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
+from tests.support.winograd_problems import computed, drawn, posed
 
 pytestmark = pytest.mark.skipif(not HOST, reason="no generated kernels run here")
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,20 +22,25 @@ from convgrad.plan.winograd import PositionsPlan
 from convgrad.spec import tiles
 from convgrad.spec.bound import gamma
 from convgrad.spec.chosen import guarantee, in_variant, kappa, why_not_of
-from convgrad.spec.layouts import from_canonical
 from convgrad.spec.operators import SolvesFor
 from convgrad.spec.oracle import evaluate
 from convgrad.spec.order import height_of, order_of
 from convgrad.spec.ordered import evaluate_in_order
-from convgrad.spec.problem import Problem, canonical_shapes
-from convgrad.spec.toom_cook import VARIANTS, Transform, Variant
+from convgrad.spec.toom_cook import VARIANTS
 from convgrad.spec.toom_cook_bound import BOUNDS, variant_bound
-from tests.support.engine_helpers import HOST, Array, empty
+from tests.support.engine_helpers import HOST, empty
 from tests.support.helpers import assert_same_bits
 from tests.support.tiers import tiers
+from tests.support.winograd_problems import (
+    DIRECTIONS,
+    NAMES,
+    computed,
+    drawn,
+    lying,
+    matrices,
+    posed,
+)
 
-NAMES = [*VARIANTS]
-DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
 # Tiles that hang over by any number of positions, one row, one column, pads on one side, beyond the kernel, none.
 LINES = (
     "mb2ic32ih9oc33oh9kh3ph1", "mb3ic37ih6iw13oc40oh4ow11kh3kw3ph0pw0", "mb1ic32ih41oc32oh41kh3ph1",
@@ -47,33 +50,6 @@ LINES = (
     "mb1ic130ih4oc70oh8kh3ph3",
     "g2mb2ic64ih9oc80oh9kh3ph1", "g3mb1ic96ih30oc96oh30kh3ph1",
 )  # fmt: skip
-
-
-class InFractions:
-    """Exact arithmetic."""
-
-    def add(self, x: Fraction, y: Fraction) -> Fraction:
-        return x + y
-
-    def sub(self, x: Fraction, y: Fraction) -> Fraction:
-        return x - y
-
-    def fma(self, factor: float, x: Fraction, y: Fraction) -> Fraction:
-        return Fraction(factor) * x + y
-
-    def scale(self, factor: float, x: Fraction) -> Fraction:
-        return Fraction(factor) * x
-
-
-def matrix(transform: Transform, size: int) -> np.ndarray[Any, Any]:
-    """Return the coefficients of a transform, [what it makes][what it is made of]."""
-    units = [[Fraction(int(i == j)) for j in range(size)] for i in range(size)]
-    return np.array([transform(InFractions(), unit) for unit in units], object).T
-
-
-def matrices(variant: Variant, solves_for: SolvesFor = "weights") -> tuple[np.ndarray[Any, Any], ...]:
-    way = variant.way(solves_for)
-    return matrix(way.met, variant.axis_points), matrix(way.other, way.others), matrix(way.back, variant.axis_points)
 
 
 @pytest.mark.parametrize("solves_for", ["weights", "dst"])
@@ -115,32 +91,6 @@ def test_kappa_bounds_the_paths_to_a_position(name: str) -> None:
     met, other, back = (np.abs(each).astype(float) for each in matrices(variant, "dst"))
     norms = [np.linalg.norm((met.T * row) @ other / variant.divisor, 2) for row in back]
     assert variant.of_positions.kappa * 0.9999 <= max(norms) <= variant.of_positions.kappa
-
-
-def posed(line: str, name: str, layout: str = "NXC", direction: str = "BWD_W") -> Problem:
-    return replace(problem_of(f"{direction} f32 {layout} {line}"), variant=name)
-
-
-def lying(values: Array, layout: str) -> Array:
-    """Return canonical values as they lie in a layout."""
-    rank = values.ndim
-    if layout not in ("NXC", "XIO", "XOI"):
-        return np.ascontiguousarray(values)
-    order = from_canonical(range(rank), layout)
-    return np.ascontiguousarray(values.transpose(order)).transpose(np.argsort(order))
-
-
-def drawn(one: Problem, seed: int, integers: bool = False) -> list[Array]:
-    rng = np.random.default_rng(seed)
-    shapes = canonical_shapes(one)[:-1]
-    made = [rng.integers(-2, 3, shape) if integers else rng.standard_normal(shape) for shape in shapes]
-    return [lying(each.astype(np.float32), layout) for each, layout in zip(made, one.layouts, strict=False)]
-
-
-def computed(one: Problem, operands: Sequence[Array], out: Array, isa: str, threads: int) -> Array:
-    lies = (*[each.strides for each in operands], out.strides)
-    tiled(one, lies, Machine(ISAS[isa]), threads).execute(operands, out)
-    return out
 
 
 runs = pytest.mark.skipif(not HOST, reason="no generated kernels run here")

@@ -17,6 +17,7 @@ from convgrad.errors import GraphError
 from convgrad.formats import FORMATS
 from convgrad.graph import Graph, Limits, LogicalTensor, from_json, to_json
 from convgrad.graph.model import INTEGER_DTYPES, operator_of
+from tests.support.built_in_graphs import BUILT_IN, HEADER, ONE, UNKNOWN, Json, op_of, tensor_of, typed
 from tests.support.helpers import within
 from tests.support.places import GRAPHS
 
@@ -29,82 +30,15 @@ ELEMENTS = 10**5  # of the inputs of a graph that is worth running here
 RUN_LIMITS = Limits(memory_bytes=1 << 26)
 SHOWN = 3000  # characters of a text that fails
 
-UNKNOWN = -(2**63)
-Json = dict[str, Any]
 
 # -- documents to start from -------------------------------------------------------------------------------------------
 
-
-def _tensor(number: int, shape: list[int], dtype: str = "f32", **fields: Any) -> Json:
-    return {"id": number, "dtype": dtype, "shape": shape, **fields}
-
-
-def _typed(**values: Any) -> Json:
-    names = {list: "s64[]", int: "s64", str: "string", bool: "bool", float: "f32"}
-    return {name: {"type": names[type(value)], "value": value} for name, value in values.items()}
-
-
-def _op(number: int, kind: str, inputs: list[Json], output: Json, **attributes: Any) -> Json:
-    entries = {"attrs": _typed(**attributes), "inputs": inputs, "outputs": [output]}
-    return {"id": number, "name": f"op{number}", "kind": kind, **entries}
-
-
-ONE = {"strides": [1], "dilations": [1]}
-BUILT_IN: list[list[Json]] = [
-    [_op(0, "Convolution", [_tensor(0, [2, 5, 3]), _tensor(1, [3, 3, 4])], _tensor(2, [UNKNOWN]), **ONE, groups=1)],
-    [
-        _op(0, "Convolution", [_tensor(0, [1, 5, 2]), _tensor(1, [3, 2, 4])], _tensor(2, [UNKNOWN]), **ONE),
-        _op(1, "BiasAdd", [_tensor(2, [UNKNOWN]), _tensor(3, [4])], _tensor(4, [UNKNOWN]), data_format="NXC"),
-        _op(2, "ReLU", [_tensor(4, [UNKNOWN])], _tensor(5, [1, 3, 4]), alpha=0.5, inplace=True),
-        _op(3, "ConvTranspose", [_tensor(5, [1, 3, 4]), _tensor(1, [3, 2, 4])], _tensor(6, [UNKNOWN]), **ONE),
-    ],
-    [
-        _op(
-            4,
-            "ConvolutionBackpropFilters-1",
-            [_tensor(0, [1, 5, 2]), _tensor(1, [3], "s32"), _tensor(2, [1, 3, 4], stride=[12, 1, 3])],
-            _tensor(3, [3, 2, 4], stride=[1, 3, 6]),
-            **ONE,
-            filter_format="XIO",
-        )
-    ],
-    [
-        _op(
-            0,
-            "ConvolutionBackwardData",
-            [_tensor(0, [1, 4, 3, 3], "bf16"), _tensor(1, [4, 2, 2, 2], "bf16"), _tensor(2, [4], "s32")],
-            _tensor(3, [UNKNOWN], "bf16"),
-            strides=[2, 2],
-            dilations=[1, 1],
-            pads_begin=[0, 1],
-            pads_end=[1, 0],
-            data_format="NCX",
-            weights_format="OIX",
-            output_padding=[0, 1],
-        ),
-        _op(
-            1, "BiasAddBackprop-1", [_tensor(0, [1, 4, 3, 3], "bf16")], _tensor(4, [UNKNOWN], "bf16"), data_format="NCX"
-        ),
-    ],
-    [
-        _op(
-            0,
-            "ConvTransposeBackwardWeights",
-            [_tensor(0, [UNKNOWN]), _tensor(1, [1, -1, 4])],
-            _tensor(2, [UNKNOWN]),
-            **ONE,
-            auto_pad="SAME_UPPER",
-            weights_shape=[3, 4, 2],
-        )
-    ],
-]
-HEADER = {"version": "3.0.0", "engine_kind": "cpu", "fpmath_mode": "strict", "fpmath_mode_apply_to_int": "false"}
 LARGEST_FILE = 20_000  # characters: mutants of larger ones only take longer
 
 
 def base_documents() -> list[str]:
     """Return what is mutated, as text: documents of one's own first, then the graphs beside this file."""
-    files = (json.loads(path.read_text()) for path in sorted((GRAPHS).glob("*.json")))
+    files = (json.loads(path.read_text()) for path in sorted(GRAPHS.glob("*.json")))
     texts = [json.dumps(HEADER | {"graph": ops}) for ops in BUILT_IN] + [json.dumps(document) for document in files]
     return [text for text in texts if len(text) <= LARGEST_FILE]
 
@@ -219,7 +153,7 @@ def _add_attribute(rng: np.random.Generator, document: Json) -> None:
     lists = [c[k] for c, k in _places(document) if k == "attrs" and isinstance(c[k], dict)]
     if lists:
         value = _choose(rng, [1, 2, [1], [0], [1, 1], [0, 0], [3, 3, 4], [5], "none", "SAME_LOWER", "valid", 1.5, True])
-        _choose(rng, lists)[_choose(rng, KEYS)] = next(iter(_typed(value=value).values()))
+        _choose(rng, lists)[_choose(rng, KEYS)] = next(iter(typed(value=value).values()))
 
 
 def _unknown(rng: np.random.Generator, document: Json) -> None:
@@ -372,8 +306,8 @@ def test_documents_as_they_are_run() -> None:
 @pytest.mark.parametrize("extents", [[1, 5, 3], [0, 5, 3], [2, 5, 3]])
 @pytest.mark.parametrize("stride", [[2**62, 12, 1], [2**63 - 1] * 3, [2**40, 2**40, 2**40], [0, 0, 0]])
 def test_strides_that_no_memory_has_are_refused_or_harmless(extents: list[int], stride: list[int]) -> None:
-    output = _tensor(2, [extents[0], 3, 4], stride=stride)
-    op = _op(0, "Convolution", [_tensor(0, extents), _tensor(1, [3, 3, 4])], output, **ONE)
+    output = tensor_of(2, [extents[0], 3, 4], stride=stride)
+    op = op_of(0, "Convolution", [tensor_of(0, extents), tensor_of(1, [3, 3, 4])], output, **ONE)
     check(json.dumps({"graph": [op]}), np.random.default_rng(0))
 
 

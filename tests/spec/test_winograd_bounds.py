@@ -38,10 +38,10 @@ from convgrad.spec.toom_cook_sizes import InMagnitudes, ways
 from convgrad.verify.bound import bound_of
 from convgrad.verify.compare import sum_bound
 from convgrad.verify.declared import declared
-from tests.engines.test_winograd import DIRECTIONS, NAMES, drawn, matrices, posed
 from tests.support.engine_helpers import Array
 from tests.support.places import DOCS
 from tests.support.tiers import tiers
+from tests.support.winograd_problems import DIRECTIONS, NAMES, drawn, matrices, posed
 
 ROLES: tuple[SolvesFor, ...] = ("weights", "dst")
 SUITE = Path(convgrad.__file__).parent / "bench" / "suites" / "tiles.txt"

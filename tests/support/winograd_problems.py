@@ -1,0 +1,75 @@
+"""Problems that Winograd computes, their operands, and its transforms as matrices of fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from convgrad.engines.llvm.winograd.run import tiled
+from convgrad.notation import problem as problem_of
+from convgrad.plan.machine import ISAS, Machine
+from convgrad.spec.layouts import from_canonical
+from convgrad.spec.operators import SolvesFor
+from convgrad.spec.problem import Problem, canonical_shapes
+from convgrad.spec.toom_cook import VARIANTS, Transform, Variant
+from tests.support.engine_helpers import Array
+
+NAMES = [*VARIANTS]
+DIRECTIONS = ("BWD_W", "FWD_D", "BWD_D")
+
+
+class InFractions:
+    """Exact arithmetic."""
+
+    def add(self, x: Fraction, y: Fraction) -> Fraction:
+        return x + y
+
+    def sub(self, x: Fraction, y: Fraction) -> Fraction:
+        return x - y
+
+    def fma(self, factor: float, x: Fraction, y: Fraction) -> Fraction:
+        return Fraction(factor) * x + y
+
+    def scale(self, factor: float, x: Fraction) -> Fraction:
+        return Fraction(factor) * x
+
+
+def matrix(transform: Transform, size: int) -> np.ndarray[Any, Any]:
+    """Return the coefficients of a transform, [what it makes][what it is made of]."""
+    units = [[Fraction(int(i == j)) for j in range(size)] for i in range(size)]
+    return np.array([transform(InFractions(), unit) for unit in units], object).T
+
+
+def matrices(variant: Variant, solves_for: SolvesFor = "weights") -> tuple[np.ndarray[Any, Any], ...]:
+    way = variant.way(solves_for)
+    return matrix(way.met, variant.axis_points), matrix(way.other, way.others), matrix(way.back, variant.axis_points)
+
+
+def posed(line: str, name: str, layout: str = "NXC", direction: str = "BWD_W") -> Problem:
+    return replace(problem_of(f"{direction} f32 {layout} {line}"), variant=name)
+
+
+def lying(values: Array, layout: str) -> Array:
+    """Return canonical values as they lie in a layout."""
+    rank = values.ndim
+    if layout not in ("NXC", "XIO", "XOI"):
+        return np.ascontiguousarray(values)
+    order = from_canonical(range(rank), layout)
+    return np.ascontiguousarray(values.transpose(order)).transpose(np.argsort(order))
+
+
+def drawn(one: Problem, seed: int, integers: bool = False) -> list[Array]:
+    rng = np.random.default_rng(seed)
+    shapes = canonical_shapes(one)[:-1]
+    made = [rng.integers(-2, 3, shape) if integers else rng.standard_normal(shape) for shape in shapes]
+    return [lying(each.astype(np.float32), layout) for each, layout in zip(made, one.layouts, strict=False)]
+
+
+def computed(one: Problem, operands: Sequence[Array], out: Array, isa: str, threads: int) -> Array:
+    lies = (*[each.strides for each in operands], out.strides)
+    tiled(one, lies, Machine(ISAS[isa]), threads).execute(operands, out)
+    return out
