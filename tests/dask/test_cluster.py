@@ -38,6 +38,15 @@ WEIGHTS = "ConvolutionBackwardWeights"
 CUTS = {"weights": (7, 0), "bias": (16, 0), "forward": (7, 0), "rows": (1, 24), "data": (16, 6)}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> Iterator[None]:
+    """Leave the environment as it was: a nanny sets OMP_NUM_THREADS, by which later tests would have one thread."""
+    before = set(os.environ)
+    yield
+    for name in set(os.environ) - before - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+
+
 @pytest.fixture(scope="module")
 def two() -> Iterator[Client]:
     """A worker with all instruction sets of this machine, and one with the narrowest."""
