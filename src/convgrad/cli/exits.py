@@ -11,12 +11,13 @@ from convgrad.words import printable
 
 DONE, WRONG, COMMAND_LINE, FILE, INTERRUPTED = 0, 1, 2, 3, 130
 
-EXIT_CODES = (
-    f"exit codes: {DONE} done and right; {WRONG} a verdict is not ok; {COMMAND_LINE} the command line: misspelled, or"
-    " asking for what does not fit together, in memory or in what is installed;"
-    f" {FILE} a file: missing, unreadable, malformed or not to be written, standard output too;"
-    f" {INTERRUPTED} interrupted"
-)
+EXIT_CODES = f"""\
+exit codes:
+  {DONE}    done, and every verdict is ok
+  {WRONG}    a verdict is not ok
+  {COMMAND_LINE}    the command line is wrong, or asks for what memory or the installation lacks
+  {FILE}    a file, or standard output, cannot be read, parsed or written
+  {INTERRUPTED}  interrupted"""
 
 
 class UsageError(Exception):

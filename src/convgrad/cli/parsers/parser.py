@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
 from convgrad.cli.console import say
-from convgrad.cli.exits import UsageError
+from convgrad.cli.exits import EXIT_CODES, UsageError
 from convgrad.spec.operators import OPERATORS
 from convgrad.words import meant
 
+COLUMNS = 79  # of lines of help
 LONGEST = 200  # characters of the command line in a message of argparse
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that prints and refuses as the commands do."""
+    """A parser that prints and refuses as the commands do. Its help ends with examples and the exit codes."""
+
+    def __init__(self, prog: str, description: str, examples: Sequence[str] = (), last: str = EXIT_CODES) -> None:
+        self.examples = examples
+        shown = ["examples:", *(f"  {example}" for example in examples), ""] if examples else []
+        super().__init__(
+            prog=prog,
+            description=textwrap.fill(description, COLUMNS),
+            epilog="\n".join([*shown, last]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line, and say which option a word that is none may have been meant for."""
@@ -50,7 +63,5 @@ def _attributes() -> list[str]:
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
     """Let a command take --limit NAME=NUMBER."""
-    limit = (
-        "a limit: file_bytes, nesting, ops, op_bytes of graph files; memory_bytes of tensors and what files expand to"
-    )
+    limit = "replace a limit: file_bytes, nesting, ops or op_bytes of graph files, or memory_bytes of tensors"
     parser.add_argument("--limit", metavar="NAME=NUMBER", action="append", default=[], help=limit)
