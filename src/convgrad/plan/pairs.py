@@ -17,7 +17,7 @@ from convgrad.spec.problem import Problem
 # The minimum of ex + ey in biased exponents: 2**(ex + ey - 14) is 2**-126 or more. With one less, a sum of two products
 # can be denormal.
 MIN_EXPONENT_SUM = 2 * F32.max_exponent + 2 * (BF16.significand_bits - 1) + F32.min_exponent
-WHERE_PAIRS = f"where the data lets it: least exponents of both operands' panels sum to {MIN_EXPONENT_SUM} or more"
+WHERE_PAIRS = f"if the data permits: the minimum exponents of the panels of A and B sum to {MIN_EXPONENT_SUM} or more"
 PAIR_BYTES = 4
 PATHS = ("pairs", "single")  # counters of panels: multiplied in pairs, or not because the condition failed
 

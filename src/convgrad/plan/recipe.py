@@ -25,7 +25,11 @@ class Rejected:
     """A candidate or a kernel that was not chosen, and the reason."""
 
     strategy: str
-    reason: str
+    reason: str  # against a candidate, or the predicted time of a kernel
+    slower: bool = False
+
+    def __str__(self) -> str:
+        return f"{'slower' if self.slower else 'not'} {self.strategy}: {self.reason}"
 
 
 class Spec(Protocol):
@@ -83,6 +87,6 @@ class Chosen:
             f"  rounding depth {self.rounding_depth}, about {duration(self.time_ms)}",
         ]
         if self.in_pairs:
-            lines.append(f"  terms in pairs {WHERE_PAIRS}; else one by one, longer, to the same bits")
-        lines += [f"  not {other.strategy}: {other.reason}" for other in self.rejected]
+            lines.append(f"  bf16 pairs {WHERE_PAIRS}; else single terms, slower, with the same bits")
+        lines += [f"  {other}" for other in self.rejected]
         return "\n".join(lines)

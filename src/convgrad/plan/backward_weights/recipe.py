@@ -117,8 +117,8 @@ class KernelSpec:
         return self.tap_bytes * self.micro_tile.taps
 
     def __str__(self) -> str:
-        pairs = ", pairs of terms" if self.step == 2 else ""
-        return f"{self.operand} to {self.output}, tile {self.micro_tile} of {self.isa}{pairs}"
+        pairs = ", bf16 pairs" if self.step == 2 else ""
+        return f"{self.operand} to {self.output}, micro-tile {self.micro_tile} of {self.isa}{pairs}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -165,8 +165,8 @@ class ForwardSpec:
 
     def __str__(self) -> str:
         positions = f"{self.mr}x{self.nr} positions, {self.stencil},"
-        tile = positions if self.stencil else f"tile {self.mr}x{self.nr}"
-        pairs = ", pairs of terms" if self.step == 2 else ""
+        tile = positions if self.stencil else f"micro-tile {self.mr}x{self.nr}"
+        pairs = ", bf16 pairs" if self.step == 2 else ""
         return f"{self.operand} to {self.output}, {tile} of {self.isa}{pairs}"
 
 
@@ -188,7 +188,7 @@ class ForwardPlan(Chosen):
             ("in place" if spec.data == CHANNELS else "in place, strided") if spec.a_in_place else PACKED[spec.data]
         )
         b_read = "in place" if spec.b_in_place else "packed"
-        return f"{self.strategy}: {spec}, rows from {a} ({a_read}), lanes from {b} ({b_read})"
+        return f"{self.strategy}: {spec}, A from {a} ({a_read}), B from {b} ({b_read})"
 
     @property
     def cut(self) -> str:
