@@ -13,7 +13,7 @@ Parts = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
-class MicroTile:
+class MicroTileShape:
     """Sums in registers: ``mr`` channels of A times ``nr`` vectors of B, under each of some taps of the kernel.
 
     If lanes hold channels, a channel of A is broadcast. If lanes hold groups, it is a vector too: one channel of each
@@ -59,7 +59,7 @@ class KernelSpec:
     operand: str  # the operands' format
     output: str
     body: str
-    micro_tile: MicroTile
+    micro_tile: MicroTileShape
     a: Operand
     b: Operand
     lanes_hold: str = CHANNELS

@@ -40,10 +40,10 @@ def widths(spec: KernelSpec) -> list[int]:
     """Return the vectors of B of the micro-kernels, the full ones first: the last panel of channels may be narrower.
 
     >>> from convgrad.plan.machine import ISAS
-    >>> from convgrad.plan.backward_weights.recipe import GEMM, KernelSpec, MicroTile, Operand
+    >>> from convgrad.plan.backward_weights.recipe import GEMM, KernelSpec, MicroTileShape, Operand
     >>> from convgrad.plan.recipe import CHANNELS
     >>> operand = Operand(CHANNELS, 8)
-    >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTile(1, v), operand, operand)) for v in (4, 3)]
+    >>> [widths(KernelSpec(ISAS["avx2"], "f32", "f32", GEMM, MicroTileShape(1, v), operand, operand)) for v in (4, 3)]
     [[4, 2, 1], [3, 2, 1]]
     """
     nr = spec.micro_tile.nr
