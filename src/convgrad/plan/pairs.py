@@ -1,4 +1,4 @@
-"""bf16 pairs: two k in one multiply-add, and the condition under which its bits are those of two fused ones.
+"""bf16 pairs: two k in one multiply-add, and the condition under which it gives the bits of two fused multiply-adds.
 
 The instruction flushes denormal operands and results to zero. Products of bf16 values, and sums of products, are
 multiples of 2**(ex + ey - 14), where ex and ey are the minimum exponents of the nonzero values of both operands. If
@@ -38,5 +38,5 @@ def chain_adds(count: int, step: int, machine: Machine) -> float:
 
 
 def add_condition(tables: dict[str, Table], numbers: dict[str, int]) -> None:
-    """Add what the condition of pairs reads and counts to the tables and numbers of a schedule."""
+    """Add the limit and the counters of the condition of pairs to a schedule."""
     tables["paths"], numbers["least_sum"] = np.zeros(len(PATHS), np.int64), MIN_EXPONENT_SUM

@@ -1,4 +1,4 @@
-"""The values that all plans share: names of contiguous axes, what a plan prints, the reasons against others."""
+"""The values that all plans share: names of contiguous axes, the text of a plan, the reasons against others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rejected:
 
 
 class Spec(Protocol):
-    """What every kernel is specialised on. The body names the loop nest that generates its code."""
+    """The specification that every kernel has. The body names the loop nest that generates its code."""
 
     @property
     def isa(self) -> Isa:
@@ -49,7 +49,7 @@ class Spec(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """What every plan has. Subclasses add how the work is divided."""
+    """The fields of every plan. Subclasses add how the work is divided."""
 
     strategy: str
     spec: Any

@@ -53,7 +53,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What a kernel of weight or bias gradients is specialised on: no extents, so that a new shape compiles nothing."""
+    """The specification of a kernel of weight or bias gradients. It has no extents, so a new shape compiles nothing."""
 
     isa: Isa
     operand: str  # the operands' format

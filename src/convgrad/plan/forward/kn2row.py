@@ -30,7 +30,7 @@ VECTORS = 4  # of outputs that are summed at a time
 
 @dataclass(frozen=True)
 class Kn2rowSpec:
-    """What a compiled kernel is specialised on: the GEMM of the tap sums, and the strides of the output."""
+    """The specification of a kernel: the GEMM of the tap sums, and the strides of the output."""
 
     product: ForwardSpec  # the GEMM: A is taps times results, B positions of the data; tap sums are f32
     output: str

@@ -27,7 +27,7 @@ SHAPES = ((1, 8), (2, 8), (4, 4), (8, 2))  # results of a micro-tile, and vector
 
 @dataclass(frozen=True)
 class SpatialStencilSpec:
-    """What a compiled kernel is specialised on."""
+    """The specification of a kernel."""
 
     isa: Isa
     operand: str

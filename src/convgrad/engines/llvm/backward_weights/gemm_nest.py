@@ -29,7 +29,7 @@ from convgrad.plan.backward_weights.taps import taps_record
 
 
 def bodies(module: Module, spec: KernelSpec) -> None:
-    """Emit what the nest calls: packs, the tree of sums, and a micro-kernel of each width."""
+    """Emit the functions that the nest calls: packs, the tree of sums, and a micro-kernel per width."""
     pack.packs(module, spec)
     trees(module, spec)
     for vectors in widths(spec):
