@@ -321,6 +321,7 @@ ORDERS = {
         "limits",
         "model",
         "resolve",
+        "fuse",
         "given",
         "infer",
         "partition",

@@ -13,7 +13,7 @@ from convgrad.formats import F32
 from convgrad.graph import reader
 from convgrad.graph.infer import Inference
 from convgrad.graph.limits import Limits
-from convgrad.graph.model import Op, operator_of
+from convgrad.graph.model import RELU, Op, operator_of
 
 START_BYTES = 1 << 20  # of a file, within which a graph's key stands
 _KEY = re.compile(rb'"graph"\s*:')
@@ -34,7 +34,7 @@ def read(path: Path, limits: Limits) -> Iterator[Case]:
         inference = reader.read(path, limits).inference
     except GraphError as error:
         raise FileError(str(error)) from error
-    ops = [op for op in inference.order if operator_of(op) is not None]
+    ops = [op for op in inference.order if operator_of(op) not in (None, RELU)]
     if not ops:
         kinds = ", ".join(dict.fromkeys(op.kind for op in inference.order))
         raise NoCaseError(f"{path}: must have an op of the convolution family; it has {kinds:.200}")

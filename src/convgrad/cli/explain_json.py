@@ -72,7 +72,7 @@ def of_graph(graph: Graph) -> dict[str, Any]:
 
 
 def _op(graph: Graph, op: Op) -> dict[str, Any]:
-    resolved = graph.inference.resolved.get(op.id)
+    resolved, fused = graph.inference.resolved.get(op.id), graph.inference.fused
     return {
         "op": op.label,
         "kind": op.kind,
@@ -81,4 +81,5 @@ def _op(graph: Graph, op: Op) -> dict[str, Any]:
         "multiply_adds": None if resolved is None else _multiply_adds(resolved.problem.geometry),
         "height": None if resolved is None else height_of(resolved.within(op)),
         "not_run": graph.inference.reasons.get(op.id),
+        "fused_into": None if op.id not in fused else fused[op.id].label,
     }

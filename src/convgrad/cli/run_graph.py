@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,14 +29,16 @@ from convgrad.functional.call import Prepared, bind, check_options
 from convgrad.graph.given import by_id, formats_of
 from convgrad.graph.graph import Graph
 from convgrad.graph.limits import Limits
-from convgrad.graph.model import Op
+from convgrad.graph.model import RELU, Op, operator_of
 from convgrad.graph.partition import Execution, memory_of
 from convgrad.graph.reader import read
+from convgrad.spec.activation import relu
 from convgrad.spec.chosen import DIRECT
 from convgrad.spec.layouts import shape_words
 from convgrad.verify.fill import Kind
 from convgrad.verify.fill_graph import fill_graph
 from convgrad.verify.verdict import Verdict
+from convgrad.words import printable
 
 Array = NDArray[Any]
 
@@ -104,7 +107,7 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
     given = {t: array for t, array in arrays.items() if t not in expected}
     if options.height is not None and not expected:
         raise UsageError("--height tells of the sums of results in a file; no array of --tensors is a result")
-    graph = graph.with_given(given) if given else graph
+    graph = graph.with_given(given, kept=expected) if arrays else graph
     for op in graph.inference.order:
         for tensor in (t.id for t in op.outputs if t.id in expected and op.id in graph.inference.resolved):
             problem = graph.inference.resolved[op.id].problem
@@ -125,6 +128,12 @@ class _Watch:
     compared: int = 0
     left_out: int = 0
 
+    @cached_property
+    def relus(self) -> Mapping[int, int]:
+        """What each ReLU that runs reads, by what it makes."""
+        ops = (op for op in self.tensors.graph.ops if operator_of(op) is RELU)
+        return {op.outputs[0].id: op.inputs[0].id for op in ops if op.outputs[0].id not in self.tensors.given}
+
     def ran(self, step: Execution) -> None:
         """Report an op that ran, and judge what it made, and what is said that it makes."""
         op, prepared, options = step.op, step.prepared, self.options
@@ -140,7 +149,9 @@ class _Watch:
             complain(f"convgrad: warning: {op.label}: {prepared.problem.note}")
         summary = report(prepared, sources, step.result, times, verdicts)
         summary = {"op": op.label, "tensor": output, **summary}
-        say(json.dumps(summary) if options.json else _text(summary, self._invented(op), verdicts))
+        notes = [f"with {fused.label}, {printable(fused.kind)}" for fused in step.ops[1:]]
+        summary |= {"fused": [fused.label for fused in step.ops[1:]]}
+        say(json.dumps(summary) if options.json else _text(summary, notes + self._invented(op), verdicts))
         self.held = self.held and all(verdict.ok for verdict in verdicts.values())
         self.compared += len(verdicts)
 
@@ -160,14 +171,21 @@ class _Watch:
         """Return the call on the recorded results it reads: what is recorded follows from those, not from ours."""
         taken = dict(prepared.taken)
         for port, tensor in zip(prepared.op.operands, op.inputs, strict=False):
-            if tensor.id in self.tensors.expected:
-                array, wanted = self.tensors.expected[tensor.id], prepared.problem.operand_format
+            array, wanted = self._recorded(tensor.id), prepared.problem.operand_format
+            if array is not None:
                 if of_dtype(array.dtype) is not wanted:
                     place = self._place(tensor.id)
                     raise FileError(f"{place}: {op.label} reads it, as {port.name}, in {wanted}; got {array.dtype}")
                 taken[port.name] = array
         same = all(taken[name] is array for name, array in prepared.taken.items())
         return prepared if same else bind(prepared.op, prepared.attributes, prepared.problem, taken)
+
+    def _recorded(self, tensor: int) -> Array | None:
+        """Return what is recorded of a tensor, or what a ReLU makes of a tensor that is recorded."""
+        if tensor in self.tensors.expected or tensor not in self.relus:
+            return self.tensors.expected.get(tensor)
+        before = self._recorded(self.relus[tensor])
+        return before if before is None else relu(before)
 
     def _source(self, tensor: int) -> str:
         made_up, given = tensor in self.tensors.made_up, tensor in self.tensors.given

@@ -86,7 +86,7 @@ def _hint(op: Operator, name: str, value: object, axes: int) -> str:
     if as_operand and not renamed:
         return f"{as_operand[0].name} is operand number {op.operands.index(as_operand[0]) + 1}"
     near = renamed or difflib.get_close_matches(name[:80].lower(), names, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}"
+    hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
     return taught(op, name, value, axes) or hint
 
 
