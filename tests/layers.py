@@ -315,6 +315,7 @@ ORDERS = {
         "operators",
         "run",
         "lax",
+        "reproducible",
     ),
     "dask": ("blocks", "chunks", "tasks", "fused", "graph", "call", "operators", "run"),
     "graph": (
