@@ -134,7 +134,8 @@ def _made_up(
 def _run(job: Job, options: argparse.Namespace) -> list[Verdict]:
     """Run one job, print its report, write its result; return the verdicts of its comparisons."""
     check_options(job.operator, None, False, options.threads)
-    prepared = prepare(job.operator, job.operands, job.attributes, options.dtype).within(options.max_error)
+    prepared = prepare(job.operator, job.operands, job.attributes, options.dtype)
+    prepared = prepared.activated(options.activation).within(options.max_error)
     problem = prepared.problem
     if problem.note:
         complain(f"convgrad: warning: {problem.note}")
@@ -171,6 +172,8 @@ def _reproducer(options: argparse.Namespace) -> str:
         words += ["--shapes", *options.shapes]
     if options.max_error is not None:
         words += ["--max-error", f"{options.max_error:g}"]
+    if options.activation:
+        words += ["--activation", options.activation]
     if options.tensors:
         words += ["--tensors", options.tensors]
     for text in options.limit:

@@ -42,7 +42,7 @@ from convgrad.words import printable
 
 Array = NDArray[Any]
 
-FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "expect", "memory", "checkpoint")
+FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "activation", "expect", "memory", "checkpoint")
 
 
 def run_graph(options: argparse.Namespace) -> bool:

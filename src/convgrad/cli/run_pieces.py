@@ -42,6 +42,8 @@ def check_usage(options: argparse.Namespace) -> None:
     for name in ("check", "expect"):
         if getattr(options, name) is not None:
             raise UsageError(f"--{name} does not go with --memory: {ALONE}")
+    if options.activation:
+        raise UsageError("--activation does not go with --memory: pieces are sums")
     if options.max_error is not None:
         raise UsageError("--max-error does not go with --memory: pieces are summed directly")
     if options.checkpoint is not None and options.output and _is_same(options.checkpoint, options.output):

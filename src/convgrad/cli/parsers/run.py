@@ -52,6 +52,8 @@ def parser() -> argparse.ArgumentParser:
     most_threads = "the largest number of threads of generated kernels; the NumPy engine leaves threads to its BLAS"
     run.add_argument("--threads", type=threads, help=most_threads)
     run.add_argument("--max-error", type=times, metavar="TIMES", help=MAX_ERROR)
+    activation = "apply ReLU to the results of a forward or of BiasAdd, before they are rounded"
+    run.add_argument("--activation", choices=("relu",), help=activation)
     memory = (
         "the most memory that the arrays of the call may take, such as 1GB, 512MiB or a number of bytes: files are"
         " read, and forwards and data gradients written, in pieces (default: files are read whole)"
