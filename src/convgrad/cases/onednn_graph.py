@@ -1,4 +1,4 @@
-"""oneDNN Graph JSON as cases: each op of the family with the shapes that the graph settles."""
+"""oneDNN Graph JSON as cases: each op of the family with the shapes that the graph determines."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from convgrad.graph.infer import Inference
 from convgrad.graph.limits import Limits
 from convgrad.graph.model import RELU, Op, operator_of
 
-START_BYTES = 1 << 20  # of a file, within which a graph's key stands
+START_BYTES = 1 << 20  # bytes at the start of a file that are searched for a graph's key
 _KEY = re.compile(rb'"graph"\s*:')
 
 
 def matches(path: Path) -> bool:
-    """Tell whether a file is a graph: JSON with the key "graph" among the first ones."""
+    """Return whether a file is a graph: JSON with the key "graph" near its start."""
     return path.suffix.lower() == ".json" and path.is_file() and bool(_KEY.search(read_bytes(path, START_BYTES)))
 
 
 def read(path: Path, limits: Limits) -> Iterator[Case]:
-    """Give the ops of the family in running order, or raise FileError with the JSON path of what is wrong.
+    """Yield the ops of the family in running order, or raise FileError with the JSON path of the mistake.
 
-    An op that a graph alone does not settle, or on tensors nobody serves, is a case that says so; ops outside the
-    family are none, but a graph of nothing else is refused.
+    An op is an unsupported case if the graph alone does not determine it, or if its tensors are not supported. Ops
+    outside the family are skipped, but a graph without any op of the family is an error.
     """
     try:
         inference = reader.read(path, limits).inference
