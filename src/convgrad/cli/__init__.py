@@ -1,4 +1,4 @@
-"""The command line: its commands, each with a parser in ``parsers/`` and a module of its own."""
+"""The command line: each command has a parser in ``parsers/`` and a module of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _check_quotes(words: Sequence[str]) -> None:
-    """Refuse a problem line whose words are arguments of their own."""
+    """Raise UsageError for a problem line without quotes, whose words are separate arguments."""
     for n, (direction, kind) in enumerate(pairwise(words)):
         if re.fullmatch("[FB]WD_[A-Z]+", direction) and kind in FORMATS:
             start = n - (n > 0 and words[n - 1] == "deconv")

@@ -1,4 +1,4 @@
-"""``convgrad run GRAPH.json``: a whole graph on tensors from a file or made-up ones, op by op checked."""
+"""``convgrad run GRAPH.json``: a whole graph on tensors from a file or generated ones, checked op by op."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FOREIGN = ("inputs", "attr", "shapes", "type", "dtype", "activation", "expect", 
 
 
 def run_graph(options: argparse.Namespace) -> bool:
-    """Run the command and return whether every comparison held."""
+    """Run the command and return whether every comparison passed."""
     foreign = [name for name in FOREIGN if getattr(options, name)]
     if foreign:
         raise UsageError(f"a graph says operators, attributes, shapes and types itself; {foreign[0]} cannot go with it")
@@ -88,7 +88,7 @@ def run_graph(options: argparse.Namespace) -> bool:
 
 @dataclass(frozen=True)
 class _Tensors:
-    """What a graph's ops are given, what is made up for them, and what they are expected to make, by tensor id."""
+    """The arrays of a graph by tensor id: given ones, generated ones, and expected results."""
 
     graph: Graph
     given: Mapping[int, Array]
@@ -120,7 +120,7 @@ def _tensors(graph: Graph, options: argparse.Namespace, limits: Limits) -> _Tens
 
 @dataclass
 class _Watch:
-    """Reports every op in running order and judges its results, ours and the recorded one; keeps count."""
+    """A report of every op in running order, with checks of our result and the recorded one, and counts."""
 
     options: argparse.Namespace
     tensors: _Tensors
@@ -135,7 +135,7 @@ class _Watch:
         return {op.outputs[0].id: op.inputs[0].id for op in ops if op.outputs[0].id not in self.tensors.given}
 
     def ran(self, step: Execution) -> None:
-        """Report an op that ran, and judge what it made, and what is said that it makes."""
+        """Report an op that ran; check our result, and the recorded result if there is one."""
         op, prepared, options = step.op, step.prepared, self.options
         claims = [ours(prepared, step.result)] if options.check else []
         output = op.outputs[0].id
@@ -156,7 +156,7 @@ class _Watch:
         self.compared += len(verdicts)
 
     def skipped(self, op: Op, reason: str) -> None:
-        """Report an op that did not run; a recorded result of it, which nothing can judge, is no success."""
+        """Report an op that did not run; if it has a recorded result, which cannot be checked, the run fails."""
         self.left_out += 1
         absent = [self._place(t.id) for t in op.outputs if t.id in self.tensors.expected]
         self.held = self.held and not absent
@@ -168,7 +168,7 @@ class _Watch:
         return f"{self.options.tensors}:{tensor}"
 
     def _as_recorded(self, op: Op, prepared: Prepared) -> Prepared:
-        """Return the call on the recorded results it reads: what is recorded follows from those, not from ours."""
+        """Return the call on recorded operands, if there are any: a recorded result depends on them, not on ours."""
         taken = dict(prepared.taken)
         for port, tensor in zip(prepared.op.operands, op.inputs, strict=False):
             array, wanted = self._recorded(tensor.id), prepared.problem.operand_format
@@ -193,7 +193,7 @@ class _Watch:
         return f"tensor {tensor}, {where}"
 
     def _invented(self, op: Op) -> list[str]:
-        """Say which inputs were made up although an op of the graph should make them."""
+        """Return lines about generated inputs that an op of the graph should have computed."""
         made_up = [t for t in op.inputs if t.id in self.tensors.made_up and t.id not in self.tensors.graph.inputs]
         return [f"tensor {t.id} was not computed but made up: {_made_up_words(self.options)}" for t in made_up]
 
@@ -208,7 +208,7 @@ def _made_up_words(options: argparse.Namespace) -> str:
 
 
 def _text(summary: Mapping[str, Any], notes: Sequence[str], verdicts: Mapping[str, Verdict]) -> str:
-    """Return what ran as a line, and a line for every note and comparison."""
+    """Return a line for the op, and a line for every note and comparison."""
     result = summary["result"]
     head = f"{summary['op']}  {summary['operator']} {summary['type']}"
     lines = [f"{head}  {result['name']} {shape_words(result['shape'])}  {time_words(summary)}"]
