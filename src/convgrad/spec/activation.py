@@ -1,4 +1,4 @@
-"""The activation at the end of a sum: a forward's results after bias and old value, before the one rounding."""
+"""The activation of a forward's results. It is applied after bias and old value, before the only rounding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from convgrad.spec.operators import VERSION
 from convgrad.spec.problem import REMEMBERED, Problem, only
 from convgrad.spec.rules import refuse
 
-RELU = "relu"  # x <= 0 becomes +0; NaN stays
+RELU = "relu"  # x <= 0 becomes +0, NaN stays NaN
 ACTIVATED = ("Convolution", "ConvTranspose", "BiasAdd")  # the operators whose results can be activated
 
 
 def activated(problem: Problem, activation: object) -> Problem:
-    """Return a problem whose results are activated, by rule D13: by "relu", or not for None.
+    """Return the problem with an activation of its results, "relu" or None, by rule D13.
 
     >>> from convgrad.notation import problem
     >>> activated(problem("FWD_D f32 NXC mb1ic1iw3oc1ow3kw3pw1"), "relu").activation
